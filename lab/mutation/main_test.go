@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestSample: in a package of which it is known, what is killed, what lives and
-// what no test reaches.
+// TestSample: in a known package, the mutants that are killed, the ones that live and the
+// ones that no test reaches.
 func TestSample(t *testing.T) {
 	want := []string{
 		"./testdata/sample: 19 mutants, 19 tried: 15 killed, 3 lived, 1 not covered; 2 tests",

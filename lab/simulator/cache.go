@@ -13,6 +13,9 @@ type cache struct {
 	used     int     // tokens present or reserved
 	pinned   int     // tokens of running requests
 
+	// tailFirst evicts answers before their prompts, as vLLM does.
+	tailFirst bool
+
 	stored, removed []int32 // since they were last published
 }
 
@@ -52,7 +55,8 @@ func (c *cache) reserve(r *Request) (cached int, ok bool) {
 			waking++
 		}
 	}
-	if (len(r.Blocks)-cached)*c.block+r.Output > c.capacity-c.used+c.idle-waking*c.block {
+	tail := r.tail(c.block)
+	if (len(r.Blocks)-cached)*c.block+tail > c.capacity-c.used+c.idle-waking*c.block {
 		return 0, false
 	}
 	for _, b := range r.Blocks {
@@ -68,9 +72,9 @@ func (c *cache) reserve(r *Request) (cached int, ok bool) {
 		}
 		c.nodes[b].refs++
 	}
-	c.evict(r.Output)
-	c.used += r.Output
-	c.pinned += r.Output
+	c.evict(tail)
+	c.used += tail
+	c.pinned += tail
 	return cached, true
 }
 
@@ -84,8 +88,17 @@ func (c *cache) store(blocks []int32) {
 	}
 }
 
-// release unpins what reserve pinned. The output stays until it is evicted.
+// tail returns the tokens of a request behind its blocks: the answer, and the end of the
+// prompt if the blocks are full ones alone.
+func (r *Request) tail(block int) int { return r.Output + max(0, r.Input-len(r.Blocks)*block) }
+
+// release unpins the blocks that reserve pinned. The output stays until it is evicted.
 func (c *cache) release(r *Request) {
+	tail := r.tail(c.block)
+	c.pinned -= tail
+	if c.tailFirst {
+		c.keep(r.Answer, tail)
+	}
 	for i := len(r.Blocks) - 1; i >= 0; i-- {
 		b := r.Blocks[i]
 		n := &c.nodes[b]
@@ -99,7 +112,34 @@ func (c *cache) release(r *Request) {
 			c.used -= c.block
 		}
 	}
-	c.pinned -= r.Output
+	if !c.tailFirst {
+		c.keep(nil, tail)
+	}
+}
+
+// keep leaves the tail of a request that has ended in the cache: its blocks that other
+// prompts can use, and the rest as one node.
+func (c *cache) keep(answer []int32, tail int) {
+	shared := answer[:0:0]
+	for _, b := range answer {
+		if n := &c.nodes[b]; !n.present && n.refs == 0 && tail >= c.block {
+			tail -= c.block
+			shared = append(shared, b)
+		}
+	}
+	if tail > 0 || len(answer) == 0 {
+		c.linkRest(tail)
+	}
+	for i := len(shared) - 1; i >= 0; i-- {
+		b := shared[i]
+		c.nodes[b].present = true
+		c.link(b)
+	}
+	c.stored = append(c.stored, shared...)
+}
+
+// linkRest adds a node of tokens that no prompt can use.
+func (c *cache) linkRest(tokens int) {
 	var out int32
 	if k := len(c.spare); k > 0 {
 		out, c.spare = c.spare[k-1], c.spare[:k-1]
@@ -107,7 +147,7 @@ func (c *cache) release(r *Request) {
 		c.nodes = append(c.nodes, node{})
 		out = int32(len(c.nodes) - 1)
 	}
-	c.nodes[out] = node{size: int32(r.Output), present: true}
+	c.nodes[out] = node{size: int32(tokens), present: true}
 	c.link(out)
 }
 

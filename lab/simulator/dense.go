@@ -75,6 +75,10 @@ func (d *dense) admit(s *sequence) bool {
 		}
 	}
 	s.stored, s.computed = cached, hit(cached, s.r.Input, c.block)
+	if s.r.moved {
+		s.computed = s.r.Input - 1
+		return true
+	}
 	s.r.Hit = s.computed
 	return true
 }
@@ -82,6 +86,7 @@ func (d *dense) admit(s *sequence) bool {
 func (d *dense) release(s *sequence) {
 	if d.pool != nil {
 		d.cache.pinned -= s.r.Input + s.r.Output
+		d.pool.store(s.r.Answer)
 		return
 	}
 	d.cache.release(s.r)
@@ -134,8 +139,7 @@ func (d *dense) show(s *sequence) {
 
 // End implements Scheduler.
 func (d *dense) End() Ended {
-	e := Ended{Stored: d.cache.stored, Removed: d.cache.removed}
-	d.cache.stored, d.cache.removed = nil, nil
+	var e Ended
 	finish := func(s *sequence) {
 		d.release(s)
 		e.Done = append(e.Done, s.r)
@@ -166,6 +170,8 @@ func (d *dense) End() Ended {
 	if len(d.decoding) == 0 {
 		d.context = 0
 	}
+	e.Stored, e.Removed = d.cache.stored, d.cache.removed
+	d.cache.stored, d.cache.removed = nil, nil
 	return e
 }
 

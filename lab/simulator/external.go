@@ -21,7 +21,7 @@ func NewExternal(s *Sim, w io.Writer, r io.Reader) *External {
 	e := &External{w: bufio.NewWriterSize(w, 1<<20), r: bufio.NewReader(r)}
 	hw := &s.c.Hardware
 	e.send(map[string]any{
-		"type": "init", "replicas": s.c.Replicas, "routers": 1, "block_tokens": Block, "kv_capacity_tokens": hw.Capacity,
+		"type": "init", "replicas": s.c.Replicas, "routers": 1, "block_tokens": s.block, "kv_capacity_tokens": hw.Capacity,
 		"prefill_s_per_token": hw.PrefillToken, "attn_s_per_pair": hw.PrefillPair, "decode_s_per_ctx_token": hw.DecodeToken, "scrape_s": s.c.Scrape,
 	})
 	return e

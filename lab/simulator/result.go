@@ -6,6 +6,8 @@ import "slices"
 // (Config.Warm) only count for balance.
 type Result struct {
 	Hit           float64   // cached share of the prompt tokens
+	Input         float64   // prompt tokens
+	Prefill       float64   // engine time of the prefill, of all replicas together
 	Mean          float64   // time to first token
 	P50, P90, P99 float64   // of the same
 	End           float64   // mean time to the last token
@@ -13,6 +15,29 @@ type Result struct {
 	Busy          float64   // share of time replicas computed
 	Rate          float64   // requests per second finished between the first and last fifth
 	TTFT          []float64 // all times to first token, ascending
+	Split         int       // requests whose prompt another replica computed
+	Served        []Served  // the requests, by arrival
+}
+
+// Served is one request's outcome.
+type Served struct {
+	Input int     // tokens
+	TTFT  float64 // s
+	TPOT  float64 // s for each token after the first
+}
+
+// Goodput returns the share of the requests that had their first token within a second and
+// three times their prefill on an idle replica without a cache, and the others within tpot
+// seconds each.
+func (r *Result) Goodput(hw *Hardware, tpot float64) float64 {
+	good := 0
+	for i := range r.Served {
+		q := &r.Served[i]
+		if q.TTFT <= 1+3*hw.Prefill(q.Input, 0) && q.TPOT <= tpot {
+			good++
+		}
+	}
+	return float64(good) / float64(max(1, len(r.Served)))
 }
 
 func (s *Sim) result() (res Result) {
@@ -24,14 +49,19 @@ func (s *Sim) result() (res Result) {
 		if i < warm {
 			continue
 		}
+		res.Served = append(res.Served, Served{r.Input, r.First - r.At, (r.Done - r.First) / float64(max(1, r.Output-1))})
+		if r.Prefill >= 0 {
+			res.Split++
+		}
 		cached += float64(r.Hit)
 		input += float64(r.Input)
+		res.Prefill += s.c.Hardware.Prefill(r.Input-r.Hit, r.Hit)
 		res.TTFT = append(res.TTFT, r.First-r.At)
 		res.Mean += r.First - r.At
 		res.End += r.Done - r.At
 	}
 	n := float64(max(1, len(res.TTFT)))
-	res.Hit, res.Mean, res.End = cached/max(1, input), res.Mean/n, res.End/n
+	res.Hit, res.Input, res.Mean, res.End = cached/max(1, input), input, res.Mean/n, res.End/n
 	slices.Sort(res.TTFT)
 	res.P50, res.P90, res.P99 = quantile(res.TTFT, .5), quantile(res.TTFT, .9), quantile(res.TTFT, .99)
 	slices.Sort(ends)

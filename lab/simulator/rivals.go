@@ -40,9 +40,12 @@ func (rival) Removed(float64, int, []int32) {}
 func (rival) Scraped(float64, []Page)       {}
 
 // least returns the replica with the smallest value, among equals one at random.
-func (s *Sim) least(value func(i int) float64) int {
+func (s *Sim) least(value func(i int) float64) int { return s.leastOf(s.c.Replicas, value) }
+
+// leastOf is least among the first replicas.
+func (s *Sim) leastOf(replicas int, value func(i int) float64) int {
 	best, at, n := math.Inf(1), -1, 0
-	for i := range s.c.Replicas {
+	for i := range replicas {
 		switch v := value(i); {
 		case v < best-1e-12:
 			best, at, n = v, i, 1
@@ -228,7 +231,7 @@ func (s *Sim) weighted(queue, usage, prefix float64, matched []int, of int) int 
 // gie is the inference extension's default: weights 2, 2 and 3, and the prefix
 // from history, 256 blocks of 16 tokens of a prompt and 31,250 per replica.
 func gie(s *Sim) Policy {
-	const deepest, entries = 256 * 16 / Block, 31250 * 16 / Block
+	deepest, entries := max(1, 256*16/s.block), max(1, 31250*16/s.block)
 	h, matched := newHistory(s.c.Replicas, entries), make([]int, s.c.Replicas)
 	cut := func(r *Request) []int32 { return r.Blocks[:min(deepest, len(r.Blocks))] }
 	return rival{s, func(_ float64, r *Request) int {
@@ -258,10 +261,10 @@ func dynamo(s *Sim) Policy {
 					blocks++
 				}
 			}
-			u := r.Input - hit(matched[i], r.Input, Block)
-			return float64(s.router.uncached[i]+u)/Block + float64(blocks)
+			u := r.Input - hit(matched[i], r.Input, s.block)
+			return float64(s.router.uncached[i]+u)/float64(s.block) + float64(blocks)
 		})
-		r.uncached = r.Input - hit(matched[at], r.Input, Block)
+		r.uncached = r.Input - hit(matched[at], r.Input, s.block)
 		return at
 	}, nil}
 }
@@ -271,7 +274,7 @@ func oracle(s *Sim) Policy {
 	return rival{s, func(now float64, r *Request) int {
 		return s.least(func(i int) float64 {
 			e, d := s.engines[i], s.engines[i].Scheduler.(*dense) // an oracle cannot read other schedulers' caches
-			h := hit(d.coming(r.Blocks), r.Input, Block)
+			h := hit(d.coming(r.Blocks), r.Input, s.block)
 			return e.wait(d, now) + e.slow*e.hw.Prefill(r.Input-h, h) + 1e-9*float64(d.cache.pinned)
 		})
 	}, nil}
@@ -292,14 +295,14 @@ func Reference(lambda, beta, kappa, guard, add float64) func(s *Sim) Policy {
 			n := float64(s.c.Replicas)
 			l, limit := lambda+kappa*float64(awaiting)/n, guard*float64(inFlight)/n+add
 			at := s.least(func(i int) float64 {
-				h := hit(matched[i], r.Input, Block)
+				h := hit(matched[i], r.Input, s.block)
 				v := st.pending[i] + (1+l)*hw.Prefill(r.Input-h, h) + beta*hw.DecodeToken*st.live[i]
 				if float64(st.inFlight[i]) > limit {
 					v += 1e6
 				}
 				return v
 			})
-			h := hit(matched[at], r.Input, Block)
+			h := hit(matched[at], r.Input, s.block)
 			r.uncached, r.cost = r.Input-h, hw.Prefill(r.Input-h, h)
 			return at
 		}, func(now float64, r *Request) { st.expect(r.Replica, r.Blocks, now+600) }}}

@@ -1,7 +1,7 @@
 package simulator
 
-// Scheduler forms an engine's batches and keeps its KV cache. This package's scheduler is
-// for caches of full attention alone; package hybrid has one for several groups.
+// Scheduler forms an engine's batches and keeps its KV cache. This package has a scheduler
+// for caches of full attention alone, package hybrid one for several groups.
 type Scheduler interface {
 	Enqueue(r *Request)
 	// Begin forms a batch; false: there is nothing to do.
@@ -17,7 +17,7 @@ type Ended struct {
 	First, Done     []*Request // requests whose first or last token came, with Hit set
 }
 
-// Batch is what an engine computes in one step.
+// Batch is the work of an engine in one step.
 type Batch struct {
 	Prompt  int     // tokens of prompts
 	Answers int     // tokens of answers

@@ -46,6 +46,8 @@ type Config struct {
 	Slow       float64 // factor on the step time of replica 0; 0 = as fast as the others
 	Warm       float64 // share of the first requests that do not count; default 0.1
 	Seed       uint64
+	Handover   float64            // s from the end of a prefill until its KV cache begins to move to another replica
+	Bandwidth  float64            // tokens of KV cache per second between two replicas; 0 = any number at once
 	Progress   func(done, of int) // called after every thousandth request; nil = not called
 }
 
@@ -58,10 +60,12 @@ type Sim struct {
 	rng      *rand.Rand
 	now      float64
 
+	moves  []move  // KV caches on their way, by arrival
 	events []event // published, not yet delivered
 	scrape float64 // time of the next
 	pages  []Page
 	router *state
+	block  int // tokens of the trace's blocks
 }
 
 type event struct {
@@ -82,23 +86,26 @@ func New(c Config, t *Trace, rate float64) *Sim {
 	if c.Warm == 0 {
 		c.Warm = 0.1
 	}
-	s := &Sim{c: c, rng: rand.New(rand.NewPCG(c.Seed, 5)), pages: make([]Page, c.Replicas)}
+	s := &Sim{c: c, block: t.block(), rng: rand.New(rand.NewPCG(c.Seed, 5)), pages: make([]Page, c.Replicas)}
 	scale := float64(len(t.Requests)) / rate / max(t.Duration, 1e-9)
 	for i := range t.Requests {
 		r := t.Requests[i]
+		r.Prefill = -1
 		r.At = (r.At - t.Requests[0].At) * scale
 		s.requests = append(s.requests, &r)
 	}
 	var shared *pool
 	if c.Pooled {
-		shared = newPool(t.Blocks, Block, c.Replicas*c.Hardware.Capacity)
+		shared = newPool(t.Blocks, s.block, c.Replicas*c.Hardware.Capacity)
 	}
 	for i := range c.Replicas {
 		e := &engine{hw: &s.c.Hardware, slow: 1}
 		if c.Scheduler != nil {
 			e.Scheduler = c.Scheduler()
 		} else {
-			e.Scheduler = &dense{hw: e.hw, cache: newCache(t.Blocks, Block, c.Hardware.Capacity), pool: shared}
+			d := &dense{hw: e.hw, cache: newCache(t.Blocks, s.block, c.Hardware.Capacity), pool: shared}
+			d.cache.tailFirst = t.Block > 0
+			e.Scheduler = d
 		}
 		if i == 0 && c.Slow > 0 {
 			e.slow = c.Slow
@@ -123,7 +130,14 @@ func (s *Sim) Run() Result {
 		arrival := next < len(s.requests) && s.requests[next].At < at
 		if arrival {
 			at = s.requests[next].At
-		} else if which < 0 {
+		}
+		if len(s.moves) > 0 && s.moves[0].at < at {
+			s.now = s.moves[0].at
+			s.deliver(s.now)
+			s.arrived()
+			continue
+		}
+		if !arrival && which < 0 {
 			return s.result()
 		}
 		s.deliver(at)
@@ -152,6 +166,10 @@ func (s *Sim) endStep(i int) {
 		s.first(r)
 	}
 	for _, r := range ended.Done {
+		if r.of != nil {
+			s.move(r)
+			continue
+		}
 		s.done(r)
 	}
 	e.begin(s.now)
@@ -160,6 +178,9 @@ func (s *Sim) endStep(i int) {
 func (s *Sim) first(r *Request) {
 	r.First = s.now
 	s.router.first(r)
+	if r.of != nil {
+		return
+	}
 	s.policy.First(s.now, r)
 }
 
@@ -174,8 +195,15 @@ func (s *Sim) arrive(r *Request) {
 	if r.Replica < 0 || r.Replica >= s.c.Replicas {
 		r.Replica = s.twoChoices()
 	}
+	split := s.split(r)
 	s.router.sent(r)
 	s.policy.Routed(s.now, r)
+	if !split {
+		s.enqueue(r)
+	}
+}
+
+func (s *Sim) enqueue(r *Request) {
 	e := s.engines[r.Replica]
 	e.Enqueue(r)
 	if !e.busy {

@@ -87,3 +87,43 @@ func TestNoHintFallsBackToTwoChoices(t *testing.T) {
 		t.Errorf("mean %g without hints, %g with P2C", got.Mean, want.Mean)
 	}
 }
+
+// TestAnswersAreReused: the next turn of a conversation finds the answer's blocks, from the
+// end of the request on, also by the router's events.
+func TestAnswersAreReused(t *testing.T) {
+	b := NewBuilder("turns")
+	b.Add(0, 40, 40, []int64{1, 2})
+	b.Add(100, 100, 1, []int64{1, 2, 3, 4, 5, 6})
+	trace := b.Trace()
+	trace.Block = 16
+	trace.Requests[0].Answer = trace.Requests[1].Blocks[2:5]
+	s := New(Config{Replicas: 2, Hardware: H100(), Policy: Rivals["llm-d"]}, trace, 0.02)
+	s.Run()
+	first, second := s.requests[0], s.requests[1]
+	if second.Hit != 80 || second.Replica != first.Replica {
+		t.Errorf("%d tokens cached on replica %d, want 80 on %d", second.Hit, second.Replica, first.Replica)
+	}
+	c := s.engines[first.Replica].Scheduler.(*dense).cache
+	if c.pinned != 0 || c.used != c.idle || c.used != 6*16+4+1 { // six blocks, the rest of the second prompt, its answer
+		t.Errorf("%d tokens used, %d idle, %d pinned", c.used, c.idle, c.pinned)
+	}
+}
+
+// TestAnswersAreEvictedFirst: a replica without room loses the end of a conversation
+// before its beginning.
+func TestAnswersAreEvictedFirst(t *testing.T) {
+	c := newCache(8, 16, 8*16)
+	c.tailFirst = true
+	r := &Request{Input: 34, Output: 30, Blocks: []int32{0, 1}, Answer: []int32{2, 3}}
+	if _, ok := c.reserve(r); !ok {
+		t.Fatal("no room")
+	}
+	c.store(r.Blocks)
+	c.release(r)
+	for want := 4; want >= 1; want-- {
+		if got := c.match([]int32{0, 1, 2, 3}); got != want {
+			t.Errorf("%d blocks are left, want %d", got, want)
+		}
+		c.evict(c.capacity - c.used + 16)
+	}
+}

@@ -21,14 +21,19 @@ type Request struct {
 	Input  int     // tokens
 	Output int     // tokens, at least 1
 	Blocks []int32 // chained block ids of the prompt; the last block may be partial
+	Answer []int32 // ids of the blocks behind them that the answer fills, as far as later prompts show them
 
 	Replica int     // that got it
+	Prefill int     // the replica that computed its prompt; -1 = Replica
 	Hit     int     // cached tokens
 	First   float64 // time of the first token
 	Done    float64
 
 	uncached int     // tokens that a policy expected the replica to compute
 	cost     float64 // seconds that it expected for them
+
+	of    *Request // whose prompt this one computes; nil = none
+	moved bool     // another replica has computed the prompt
 }
 
 // Trace is a sequence of requests by arrival.
@@ -37,6 +42,15 @@ type Trace struct {
 	Requests []Request
 	Blocks   int     // distinct block ids, from 0
 	Duration float64 // s from the first arrival to the last
+	Block    int     // tokens of a block; 0 = the constant Block. Where it is set, replicas evict answers before prompts, as vLLM does
+}
+
+// block returns the tokens of a block.
+func (t *Trace) block() int {
+	if t.Block > 0 {
+		return t.Block
+	}
+	return Block
 }
 
 // row is a line of a trace file: the Mooncake format. Timestamps are ms.
@@ -146,7 +160,7 @@ func (b *Builder) Trace() *Trace {
 	return t
 }
 
-// Block is the tokens of a block in the traces.
+// Block is the tokens of a block in traces that state none.
 const Block = 512
 
 // Synthetic returns a seeded trace of n requests: conversations of several turns
@@ -238,4 +252,31 @@ func Unique(n int, seed uint64) *Trace {
 		b.Add(at, len(own)*Block-rng.IntN(Block), 1+int(math.Exp(rng.NormFloat64()+5)), own)
 	}
 	return b.Trace()
+}
+
+// PrefillHeavy returns a seeded trace of n requests with long prompts and short answers:
+// new documents behind one of eight system prompts of a block.
+func PrefillHeavy(n int, seed uint64) *Trace {
+	rng := rand.New(rand.NewPCG(seed, 6))
+	b, fresh := NewBuilder("prefill"), int64(1<<40)
+	at := 0.0
+	for range n {
+		at += rng.ExpFloat64()
+		hashes := []int64{int64(rng.IntN(8))}
+		for range 8 + rng.IntN(40) {
+			fresh++
+			hashes = append(hashes, fresh)
+		}
+		b.Add(at, len(hashes)*Block-rng.IntN(Block), 20+int(30*rng.ExpFloat64()), hashes)
+	}
+	return b.Trace()
+}
+
+// Cut keeps the first n requests; 0 keeps all.
+func (t *Trace) Cut(n int) {
+	if n <= 0 || n >= len(t.Requests) {
+		return
+	}
+	t.Requests = t.Requests[:n]
+	t.Duration = t.Requests[n-1].At - t.Requests[0].At
 }

@@ -16,6 +16,9 @@ import (
 type Site struct {
 	URL   string // of Envoy's listener
 	Admin string // address of the router's admin port
+
+	Replicas []*testenv.Process
+	Router   *testenv.Process
 }
 
 // StartSite runs a site until the test ends. sections are more of the router's
@@ -34,7 +37,8 @@ func (s *Stage) site(ctx context.Context, sections string, keep func(*testenv.Pr
 	if err := s.Build(ctx); err != nil {
 		return Site{}, err
 	}
-	replicas, err := s.startReplicas(ctx, "site", keep)
+	var started []*testenv.Process
+	replicas, err := s.startReplicas(ctx, "site", func(p *testenv.Process) { keep(p); started = append(started, p) })
 	if err != nil {
 		return Site{}, err
 	}
@@ -69,5 +73,5 @@ func (s *Stage) site(ctx context.Context, sections string, keep func(*testenv.Pr
 		return Site{}, err
 	}
 	keep(e.Process)
-	return Site{URL: e.URL, Admin: at(1)}, nil
+	return Site{URL: e.URL, Admin: at(1), Replicas: started, Router: router}, nil
 }

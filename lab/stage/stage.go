@@ -62,7 +62,9 @@ func (s *Stage) Build(ctx context.Context) (err error) {
 
 // Router is the router's configuration, beyond its addresses and the fleet.
 type Router struct {
-	Policy any // section of its configuration file; nil: the defaults
+	Policy    any    // section of its configuration file; nil: the defaults
+	TraceFile string // path of the router's trace file; "" = no trace file
+	Shadow    bool   // Envoy gets no hints
 }
 
 // Running is one Envoy with its replicas and, if it has one, its router.
@@ -103,7 +105,7 @@ func (s *Stage) start(ctx context.Context, name string, r *Router, run *Running)
 		return err
 	}
 	local := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: []string{local(2)}, Replicas: run.Replicas}
+	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: []string{local(2)}, Replicas: run.Replicas, UsageShare: envoy.DefaultUsageShare}
 	if r != nil {
 		run.Router = local(3)
 		if err := s.startRouter(ctx, name, r, o.ExtProc[0], run); err != nil {
@@ -199,6 +201,14 @@ func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen 
 	if r.Policy != nil {
 		config["policy"] = r.Policy
 	}
+	filter := map[string]any{}
+	if r.TraceFile != "" {
+		filter["trace_file"] = r.TraceFile
+	}
+	if r.Shadow {
+		filter["mode"] = "shadow"
+	}
+	config["filter"] = filter
 	text, err := yaml.Marshal(config)
 	if err != nil {
 		return err

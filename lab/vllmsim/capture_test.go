@@ -15,12 +15,12 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 )
 
-// capture is what a real vLLM answered and published (internal/testdata/vllm).
+// capture is a real vLLM's answers and events (internal/testdata/vllm).
 type capture struct {
 	Steps  []captureStep `json:"steps"`
 	Frames []struct {
 		Seq     uint64 `json:"seq"`
-		Payload []byte `json:"payload_b64"` // base64 is what encoding/json reads into []byte
+		Payload []byte `json:"payload_b64"` // encoding/json reads base64 into []byte
 	} `json:"frames"`
 }
 
@@ -258,7 +258,7 @@ func captureSequences(t *testing.T, step *captureStep, said []uint32, o Options)
 	return out
 }
 
-// checkUsage compares what was read from and put into the cache.
+// checkUsage compares the tokens that were read from and put into the cache.
 func checkUsage(t *testing.T, step *captureStep, seqs []*sequence) {
 	t.Helper()
 	u, last := step.Usage, <-seqs[len(seqs)-1].out

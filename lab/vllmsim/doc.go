@@ -10,6 +10,11 @@
 // scheduler (TestScripts). It is written from vLLM's source and shares no code for keys or
 // eviction with the router, so that a mistake there cannot hide here.
 //
+// With a KV connector, one replica computes a prompt and another one answers it, in two
+// forms: NIXL's pulls, and a folder that all share. What both count is what two real
+// replicas counted; but where vLLM takes another prompt's KV without an error, a simulated
+// replica answers 500.
+//
 // Units: cache sizes are in blocks, block sizes and rates in tokens and tokens
 // per second. A step of the engine takes
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,7 @@ type engine struct {
 
 	wake chan struct{} // cap 1: there may be work
 
+	surroundings
 	layout
 
 	mu      sync.Mutex // guards everything below
@@ -24,8 +26,21 @@ type engine struct {
 	pool    *pool
 	waiting []*sequence
 	running []*sequence
-	fresh   map[cachedHash]bool // Mamba states written in this step: no lookup may resume from them yet
-	stats   stats
+	pulling []*sequence // their KV is on the way from other replicas
+	begun   []*sequence // of these, those whose pulls are to be started
+
+	handouts handouts
+	fresh    map[cachedHash]bool // Mamba states written in this step: no lookup may resume from them yet
+	loading  int                 // tokens that this step loads from the shared folder
+	stats    stats
+}
+
+// surroundings are an engine's ways to other replicas.
+type surroundings struct {
+	id     string // of the engine, in the connector's messages
+	side   side
+	faults *atomic.Pointer[Faults]
+	pulls  sync.WaitGroup
 }
 
 func newEngine(rank int, o Options, publish func([]event)) *engine {
@@ -36,7 +51,9 @@ func newEngine(rank int, o Options, publish func([]event)) *engine {
 		pool:   newPool(o.Blocks, o.Version == V032),
 		layout: layoutOf(o),
 		fresh:  map[cachedHash]bool{},
-		stats:  newStats(o.MaxModelLen),
+
+		handouts: newHandouts(),
+		stats:    newStats(o.MaxModelLen),
 	}
 }
 
@@ -81,14 +98,16 @@ func (e *engine) reset() bool {
 func (e *engine) load() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return 4*len(e.waiting) + len(e.running)
+	return 4*(len(e.waiting)+len(e.pulling)) + len(e.running)
 }
 
 // run steps the engine until ctx ends, then ends every sequence.
 func (e *engine) run(ctx context.Context) {
+	defer e.pulls.Wait()
 	defer e.drain()
 	for {
 		took, any := e.schedule()
+		e.startPulls(ctx)
 		if !any {
 			select {
 			case <-e.wake:
@@ -122,10 +141,13 @@ func sleep(ctx context.Context, d time.Duration) bool {
 func (e *engine) drain() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range slices.Concat(e.running, e.waiting) {
+	for _, s := range slices.Concat(e.running, e.waiting, e.pulling) {
 		s.out <- token{index: s.index, gone: true}
 	}
-	e.running, e.waiting = nil, nil
+	e.running, e.waiting, e.pulling = nil, nil, nil
+	for request := range e.handouts.open {
+		e.endLocked(request, refusedLate)
+	}
 }
 
 // schedule chooses the next step and returns its duration; false: there is nothing to do.
@@ -134,6 +156,7 @@ func (e *engine) schedule() (took time.Duration, any bool) {
 	defer e.mu.Unlock()
 	e.dropAbortedLocked()
 	clear(e.fresh)
+	e.loading = 0
 	budget := e.o.MaxBatchedTokens
 	preempted := e.scheduleRunningLocked(&budget)
 	if !preempted {
@@ -164,6 +187,9 @@ func (e *engine) stepTimeLocked() time.Duration {
 	}
 	if decodes > 0 && e.o.DecodeRate > 0 {
 		seconds += 1 / e.o.DecodeRate
+	}
+	if e.o.TransferRate > 0 {
+		seconds += float64(e.loading) / e.o.TransferRate
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
@@ -213,7 +239,7 @@ func (e *engine) preemptLocked(s *sequence) {
 	e.running = e.running[:len(e.running)-1]
 	e.freeAll(s)
 	s.computed, s.scheduled = 0, 0
-	s.preempted = true
+	s.preempted, s.pull = true, nil
 	e.stats.preemptions++
 	e.waiting = slices.Insert(e.waiting, 0, s)
 }
@@ -233,15 +259,17 @@ func (e *engine) scheduleWaitingLocked(budget *int) {
 			i++ // one adapter too many: later sequences may pass this one
 			continue
 		}
-		h := e.hitLocked(s)
-		if s.report { // before evictions for s, and again at each attempt to admit it
-			e.reportLocked(s, h)
+		if s.pull != nil && !s.pull.begun {
+			if !e.beginPullLocked(s) {
+				return
+			}
+			e.waiting = slices.Delete(e.waiting, i, i+1)
+			continue
 		}
-		n := e.chunk(s, h.tokens, min(len(s.tokens)-h.tokens, *budget))
-		if n == 0 || e.neededIn(s, h, len(s.tokens), len(s.tokens), true) > e.pool.free || !e.allocateLocked(s, h, n) {
+		n := e.admitLocked(s, *budget)
+		if n == 0 {
 			return
 		}
-		e.admittedLocked(s, h.tokens)
 		s.scheduled = n
 		*budget -= n
 		if s.lora != nil {
@@ -250,6 +278,35 @@ func (e *engine) scheduleWaitingLocked(budget *int) {
 		e.waiting = slices.Delete(e.waiting, i, i+1)
 		e.running = append(e.running, s)
 	}
+}
+
+// admitLocked gives s its first slots of at most budget tokens, and returns their number,
+// 0 if it must wait for room.
+func (e *engine) admitLocked(s *sequence, budget int) int {
+	if s.pull != nil { // it has slots for the whole prompt, with KV in all but the last
+		if !e.allocateLocked(s, hit{}, 1) {
+			return 0
+		}
+		return 1
+	}
+	h := e.hitLocked(s)
+	if s.report { // before evictions for s, and again at each attempt to admit it
+		e.reportLocked(s, h)
+	}
+	stored := e.storedLocked(s, h)
+	n := e.chunk(s, h.tokens+stored, min(len(s.tokens)-h.tokens-stored, budget))
+	if n == 0 || e.neededIn(s, h, len(s.tokens), len(s.tokens), true) > e.pool.free || !e.allocateLocked(s, h, stored+n) {
+		return 0
+	}
+	e.admittedLocked(s, h.tokens)
+	if e.o.Connector != "" && !s.noRead {
+		e.stats.external.queries += len(s.tokens) - h.tokens
+		e.stats.external.hits += stored
+	}
+	s.computed += stored
+	s.transferred += stored
+	e.loading += stored
+	return n
 }
 
 func (e *engine) admittedLocked(s *sequence, hit int) {
@@ -318,6 +375,7 @@ func (e *engine) finishStep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := e.bookLocked()
+	e.saveLocked()
 	if events := e.pool.events; len(events) > 0 {
 		e.pool.events = nil
 		e.publish(events)
@@ -347,12 +405,18 @@ func (e *engine) bookLocked() (out []outcome) {
 		}
 		n := len(s.tokens) - s.prompt
 		t := token{index: s.index, id: s.next(n), hit: s.hit, last: n+1 == s.maxTokens}
-		t.created = max(0, s.prompt/e.o.BlockSize*e.o.BlockSize-s.hit)
+		t.created = max(0, s.prompt/e.o.BlockSize*e.o.BlockSize-s.hit-s.transferred)
+		if s.pull != nil && s.pull.cached != nil {
+			t.hit = *s.pull.cached
+		}
 		s.tokens = append(s.tokens, t.id)
 		s.hashBlocks(e.hasher, e.unit)
 		e.stats.token(s, now, n == 0, t.last)
 		out = append(out, outcome{s, t})
 		if t.last {
+			if s.leg != nil {
+				out[len(out)-1].t.params = e.handOutLocked(s)
+			}
 			e.freeAll(s)
 		}
 		return t.last

@@ -141,9 +141,9 @@ func TestLoRALimit(t *testing.T) {
 	}
 }
 
-// TestEngineAgainstModel drives random traffic with aborts and resets through a
-// small cache. At every step the pool must be consistent, and a reader of the
-// events must know exactly what is held.
+// TestEngineAgainstModel drives random traffic with aborts and resets through a small
+// cache. At every step the pool must be consistent, and a reader of the events must know
+// the exact contents of the cache.
 func TestEngineAgainstModel(t *testing.T) {
 	full := Group{Kind: FullAttention}
 	for _, o := range []Options{

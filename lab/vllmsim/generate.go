@@ -67,6 +67,13 @@ func (s *Sim) generate(parse parser) http.HandlerFunc {
 			writeError(w, err)
 			return
 		}
+		if g.transfer.RemoteDecode && s.faultyLeg(w, r) {
+			return
+		}
+		if err := s.prepare(r, g, seqs); err != nil {
+			writeError(w, err)
+			return
+		}
 		engines, err := s.submit(r, seqs)
 		if err != nil {
 			writeError(w, err)
@@ -91,6 +98,8 @@ type answering struct {
 	out   chan token
 	texts [][]byte
 	u     usage
+
+	params []byte // with which another replica can pull the prompt; nil: none
 }
 
 // run writes the answer and reports whether it is complete; if not, the caller must abort
@@ -137,14 +146,41 @@ func (a *answering) run(w http.ResponseWriter, r *http.Request) bool {
 	if stream != nil {
 		a.g.dialect.done(stream, a.said(), a.u)
 	} else {
-		writeJSON(w, http.StatusOK, a.g.dialect.whole(a.said(), a.u))
+		writeJSON(w, http.StatusOK, a.whole())
 	}
 	return true
+}
+
+// whole is the body of a plain answer.
+func (a *answering) whole() any {
+	body := a.g.dialect.whole(a.said(), a.u)
+	if b, ok := body.(map[string]any); ok && a.params != nil && !a.s.faults.Load().LegNoParams {
+		b["kv_transfer_params"] = json.RawMessage(a.params)
+	}
+	return body
+}
+
+// faultyLeg answers a leg for another replica as the faults in force say; false: they
+// leave it alone.
+func (s *Sim) faultyLeg(w http.ResponseWriter, r *http.Request) bool {
+	f := s.faults.Load()
+	if f.LegDelay > 0 && !sleep(r.Context(), f.LegDelay) {
+		return true
+	}
+	switch {
+	case f.LegReset:
+		panic(http.ErrAbortHandler)
+	case f.LegStatus != 0:
+		writeError(w, &apiError{f.LegStatus, "InternalServerError", "", "vllmsim: this replica refuses to compute prompts for others, as it was told to"})
+		return true
+	}
+	return false
 }
 
 // book adds one token. The cache's part of the usage is the last prompt's.
 func (a *answering) book(t token) {
 	a.u.completion++
+	a.params = t.params
 	if t.index == (len(a.g.prompts)-1)*a.g.n {
 		a.u.hit, a.u.created = t.hit, t.created
 	}

@@ -57,6 +57,10 @@ func (s *Sim) handler() http.Handler {
 	if s.o.Version == V032 {
 		mux.HandleFunc("GET /kv_event_sources", s.eventSources)
 	}
+	if s.o.Connector == Nixl {
+		mux.HandleFunc("POST "+claimPath, s.claim)
+		mux.HandleFunc("POST "+pulledPath, s.pulled)
+	}
 	if !s.o.NoDevMode {
 		mux.HandleFunc("POST /reset_prefix_cache", s.resetPrefixCache)
 	}

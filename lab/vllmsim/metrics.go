@@ -63,6 +63,7 @@ func (p *page) histogram(name string, h *histogram, engine string) {
 // reading is one rank's state at one moment.
 type reading struct {
 	running, waiting  int
+	pulling           int // of waiting
 	usage             float64
 	runLoRA, waitLoRA []string
 	stats             stats
@@ -86,15 +87,24 @@ func (t *stats) histograms() map[string]*histogram {
 	}
 }
 
+// nixlHistograms returns the histograms of a rank with the connector Nixl.
+func (t *stats) nixlHistograms() map[string]*histogram {
+	return map[string]*histogram{"vllm:nixl_xfer_time_seconds": t.nixl.seconds, "vllm:nixl_bytes_transferred": t.nixl.bytes}
+}
+
 func (e *engine) read() reading {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := reading{
-		running: len(e.running), waiting: len(e.waiting), usage: e.pool.usage(), stats: e.stats,
+		running: len(e.running), waiting: len(e.waiting) + len(e.pulling), pulling: len(e.pulling), usage: e.pool.usage(), stats: e.stats,
 		runLoRA: loraNames(e.running), waitLoRA: loraNames(e.waiting),
 		histograms: map[string]*histogram{}, finished: map[string]int{},
 	}
-	for name, h := range e.stats.histograms() {
+	all := e.stats.histograms()
+	if e.o.Connector == Nixl {
+		maps.Copy(all, e.stats.nixlHistograms())
+	}
+	for name, h := range all {
 		c := *h
 		c.counts = slices.Clone(h.counts)
 		r.histograms[name] = &c
@@ -139,6 +149,28 @@ func (s *Sim) metrics(w http.ResponseWriter, _ *http.Request) {
 	count("vllm:prompt_tokens_total", "Number of prefill tokens processed.", func(t *stats) int { return t.promptTokens })
 	count("vllm:prompt_tokens_cached_total", "Number of cached prompt tokens (local + external).", func(t *stats) int { return t.promptHits })
 	count("vllm:generation_tokens_total", "Number of generation tokens processed.", func(t *stats) int { return t.outputs })
+	count("vllm:external_prefix_cache_queries_total", "Tokens looked up through the KV connector.", func(t *stats) int { return t.external.queries })
+	count("vllm:external_prefix_cache_hits_total", "Of these, tokens found.", func(t *stats) int { return t.external.hits })
+	if s.o.Connector == Nixl {
+		p.family("vllm:num_requests_kv_fetch_by_stage", "gauge", "Number of waiting requests by async KV load stage.")
+		for i, r := range readings {
+			p.sample("vllm:num_requests_kv_fetch_by_stage", float64(r.pulling), "engine", strconv.Itoa(i), "stage", "in_progress")
+		}
+		count("vllm:nixl_num_failed_transfers_total", "Pulls that failed.", func(t *stats) int { return t.nixl.failed })
+		count("vllm:nixl_num_kv_expired_reqs_total", "Prompts that were handed out, and not pulled in time.", func(t *stats) int { return t.nixl.expired })
+		count("vllm:nixl_num_notifications_after_expiry_total", "Pulls that ended when the prompt was no longer kept.", func(t *stats) int { return t.nixl.afterExpiry })
+		s.refusedMetric(p)
+	}
+	p.family("vllm:prompt_tokens_by_source_total", "counter", "Number of prompt tokens by where their KV came from.")
+	for i, r := range readings {
+		t := &r.stats
+		source := func(name string, n int) {
+			p.sample("vllm:prompt_tokens_by_source_total", float64(n), "engine", strconv.Itoa(i), "source", name)
+		}
+		source("local_compute", t.promptTokens-t.promptHits)
+		source("local_cache_hit", t.promptHits-t.transferred)
+		source("external_kv_transfer", t.transferred)
+	}
 	p.family("vllm:request_success_total", "counter", "Count of successfully processed requests.")
 	for i, r := range readings {
 		for _, reason := range []string{"stop", "length", "abort", "error"} {
@@ -154,6 +186,17 @@ func (s *Sim) metrics(w http.ResponseWriter, _ *http.Request) {
 	s.infoMetrics(p, readings)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write(p.b)
+}
+
+// refusedMetric writes the one counter that vLLM does not have.
+func (s *Sim) refusedMetric(p *page) {
+	const name = "vllmsim_transfer_refused_total"
+	p.family(name, "counter", "Requests whose kv_transfer_params another replica refused.")
+	s.refusedMu.Lock()
+	defer s.refusedMu.Unlock()
+	for _, why := range []string{refusedUnknown, refusedChanged, refusedForeign, refusedUsed, refusedLate} {
+		p.sample(name, float64(s.refused[why]), "why", why)
+	}
 }
 
 // infoMetrics writes the gauges whose labels have the information. They have no model name.

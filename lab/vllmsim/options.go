@@ -21,6 +21,12 @@ const (
 	V032 Version = "0.32.0"
 )
 
+// The policies for a request whose KV does not arrive: vLLM's kv_load_failure_policy.
+const (
+	Fail      = "fail"      // it ends with an error
+	Recompute = "recompute" // its prompt is computed here
+)
+
 // Dense is the Retention that keeps every block (vLLM's None).
 const Dense = -1
 
@@ -39,6 +45,14 @@ type Faults struct {
 	ErrorEvery int           // every ErrorEvery-th generation request gets a 500; 0: none
 	Stall      bool          // HTTP requests hang until their client leaves; the replica still accepts connections
 	NoRender   bool          // /render and /tokenize hang until their client leaves
+
+	// Faults of legs, the requests that compute a prompt for another replica.
+	LegDelay    time.Duration // legs begin this much later
+	LegStatus   int           // legs are answered with this status; 0: as they should be
+	LegReset    bool          // the connection breaks instead of an answer
+	LegNoParams bool          // answers have no kv_transfer_params
+
+	TransferFails bool // this replica pulls no KV from others: its transfers fail
 }
 
 // Options describe a replica. A zero field means its default.
@@ -78,6 +92,13 @@ type Options struct {
 	MaxBatchedTokens int     // tokens scheduled in a step (max_num_batched_tokens), default 2048
 	OutputTokens     int     // answer length if the request gives no limit, default 32
 	ImageTokens      int     // placeholder tokens of one image, default 64
+
+	Connector    string        // its KV connector, Nixl or Shared; "": none
+	LoadFailure  string        // Fail (vLLM's default) or Recompute: what becomes of a request whose KV does not arrive
+	Lease        time.Duration // how long the KV of a prompt is kept for another replica, default 30 s (vLLM's)
+	Handover     time.Duration // of a pull beside its tokens, default 5 ms; < 0: none
+	TransferRate float64       // tokens pulled, or loaded from the shared folder, per second, default 200000; < 0: takes no time
+	SharedFolder string        // the folder of Shared
 
 	NoPromptDetails bool // as without --enable-prompt-tokens-details: chat and completions report no cached tokens
 	NoScaleOut      bool // as without --enable-scale-out: 0.32's /render routes answer 403
@@ -127,6 +148,16 @@ func (o Options) withDefaults() Options {
 	}
 	if o.DecodeRate == 0 {
 		o.DecodeRate = 50
+	}
+	setString(&o.LoadFailure, Fail)
+	if o.Lease == 0 {
+		o.Lease = 30 * time.Second
+	}
+	if o.Handover == 0 {
+		o.Handover = 5 * time.Millisecond
+	}
+	if o.TransferRate == 0 {
+		o.TransferRate = 200_000
 	}
 	return o
 }
@@ -185,7 +216,28 @@ func (o Options) validate() error {
 			bad("%s is %q, it must be host:port: %v", a.field, a.addr, err)
 		}
 	}
+	o.validateConnector(bad)
 	return errors.Join(errs...)
+}
+
+func (o Options) validateConnector(bad func(format string, args ...any)) {
+	switch o.Connector {
+	case "", Nixl, Shared:
+	default:
+		bad("Connector is %q, it must be %s or %s", o.Connector, Nixl, Shared)
+	}
+	if (o.Connector == Shared) != (o.SharedFolder != "") {
+		bad("SharedFolder is %q, the connector %s needs one and no other has one", o.SharedFolder, Shared)
+	}
+	if o.Connector != "" && (len(o.Groups) != 1 || !o.Groups[0].full()) {
+		bad("Connector is %q, which is simulated for one group of full attention alone", o.Connector)
+	}
+	if o.LoadFailure != Fail && o.LoadFailure != Recompute {
+		bad("LoadFailure is %q, it must be %s or %s", o.LoadFailure, Fail, Recompute)
+	}
+	if o.Lease < 0 {
+		bad("Lease is %v, it must not be negative", o.Lease)
+	}
 }
 
 // names returns all model names that the replica accepts.

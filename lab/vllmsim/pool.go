@@ -5,6 +5,7 @@ import "slices"
 // block is one physical KV block. It is in the free queue exactly while refs is 0; it
 // keeps its hash there, for later requests, until the pool reuses it.
 type block struct {
+	id         int // from 1: 0 is vLLM's null block
 	refs       int
 	hashed     bool
 	hash       digest
@@ -37,6 +38,7 @@ func newPool(n int, frontUnhashed bool) *pool {
 	p := &pool{all: make([]block, n-1), byHash: map[cachedHash][]*block{}, frontUnhashed: frontUnhashed}
 	p.queue.prev, p.queue.next = &p.queue, &p.queue
 	for i := range p.all {
+		p.all[i].id = i + 1
 		p.insertBefore(&p.queue, &p.all[i])
 	}
 	return p

@@ -181,8 +181,8 @@ func TestReplayBuffer(t *testing.T) {
 	}
 }
 
-// TestClearTravels: the clear goes out with the next request's batch, ahead of
-// what that stored.
+// TestClearTravels: the clear goes out with the next request's batch, ahead of the blocks
+// that the request stored.
 func TestClearTravels(t *testing.T) {
 	s := startSim(t, eventOptions())
 	sub := subscribe(t, s, 0, "")

@@ -19,6 +19,7 @@ type generation struct {
 	noRead    bool
 	report    bool
 	stream    bool
+	transfer  transfer
 	dialect   dialect
 }
 
@@ -33,6 +34,7 @@ type common struct {
 	XArgs  struct {
 		ReportMode string `json:"kv_cache_report_mode"`
 	} `json:"vllm_xargs"`
+	Transfer json.RawMessage `json:"kv_transfer_params"`
 }
 
 // start makes the request's generation from its common fields.
@@ -51,6 +53,9 @@ func (s *Sim) start(c common, idPrefix string) (*generation, error) {
 			return nil, badRequest("cache_salt must be a non-empty string if provided")
 		}
 		g.salt = *c.Salt
+	}
+	if g.transfer, err = readTransfer(c.Transfer); err != nil {
+		return nil, err
 	}
 	g.id = fmt.Sprintf("%s%016x", idPrefix, uint64(s.o.Seed)<<32+s.answered.Add(1))
 	return g, nil

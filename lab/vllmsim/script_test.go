@@ -11,8 +11,8 @@ import (
 	"warmroute/render/testkit/golden"
 )
 
-// scriptLine is one line of a script (test/vllm/scheduler.py --script): what
-// vLLM's own scheduler was made to do, what it published and what it found.
+// scriptLine is one line of a script (test/vllm/scheduler.py --script): an instruction to
+// vLLM's own scheduler, its events and its hits.
 type scriptLine struct {
 	Submit *struct {
 		ID     string   `json:"id"`
@@ -70,8 +70,8 @@ func (h scriptHeader) options() Options {
 	return o
 }
 
-// TestScripts makes an engine do what vLLM's own scheduler was made to do, and
-// wants the same events in every step and the same hits of every request.
+// TestScripts gives an engine the instructions that vLLM's own scheduler got, and wants
+// the same events in every step and the same hits of every request.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "scripts", "*.jsonl.gz"))
 	if err != nil || len(files) < 15 {

@@ -44,6 +44,10 @@ type sequence struct {
 	preempted bool
 	hit       int // tokens read from the cache at first admission
 
+	leg         *leg  // its prompt is handed out to another replica; nil: it is not
+	pull        *pull // its prompt comes from another replica; nil: it does not
+	transferred int   // prompt tokens that came from elsewhere
+
 	arrived, started, firstToken, lastToken time.Time
 }
 
@@ -51,10 +55,11 @@ type sequence struct {
 type token struct {
 	index   int // of its sequence
 	id      uint32
-	hit     int  // prompt tokens read from the cache
-	created int  // prompt tokens put into the cache, full blocks only
-	last    bool // the answer is complete
-	gone    bool // the engine dropped the sequence: no id
+	hit     int    // prompt tokens read from the cache
+	created int    // prompt tokens put into the cache, full blocks only
+	last    bool   // the answer is complete
+	gone    bool   // the engine dropped the sequence: no id
+	params  []byte // with which another replica can pull the prompt; nil: none
 }
 
 // hashBlocks extends hashes to every full unit of tokens.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -25,6 +26,11 @@ type Sim struct {
 	turn     atomic.Uint64 // round robin among equally loaded ranks
 	ran      atomic.Bool
 
+	id        string // of its engines, in the connector's messages
+	side      side
+	refusedMu sync.Mutex
+	refused   map[string]int // requests with kv_transfer_params that another replica refused, by its reason
+
 	loraMu   sync.Mutex
 	loraSeen map[string]time.Time // label sets of vllm:lora_requests_info
 }
@@ -43,7 +49,8 @@ func New(o Options) (*Sim, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Sim{o: o, adapters: map[string]*adapter{}, loraSeen: map[string]time.Time{}}
+	s := &Sim{o: o, adapters: map[string]*adapter{}, loraSeen: map[string]time.Time{}, refused: map[string]int{},
+		id: fmt.Sprintf("%016x", rand.Uint64()), side: newSide()}
 	s.SetFaults(o.Faults)
 	for i, l := range o.LoRAs {
 		s.adapters[l.Name] = &adapter{LoRA: l, id: i + 1}
@@ -80,6 +87,7 @@ func (s *Sim) addRank(r int) error {
 		}
 	}
 	k.engine = newEngine(r, s.o, publish)
+	k.id, k.side, k.faults = s.id, s.side, &s.faults
 	s.ranks = append(s.ranks, k)
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"warmroute/internal/testenv"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,16 +33,8 @@ func startSim(t *testing.T, o Options) *Sim {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		http.DefaultClient.CloseIdleConnections()
-	})
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	testenv.Run(t, s.Run)
 	return s
 }
 
@@ -91,8 +85,8 @@ var long = strings.Repeat(system, 4)
 
 func quoted(s string) string { b, _ := json.Marshal(s); return string(b) }
 
-// routeCases is one conversation in each route's form, with how it reports what
-// came from the cache.
+// routeCases is one conversation in each route's form, with the place of the cached
+// tokens in its answer.
 var routeCases = []struct {
 	path, body string
 	cached     func(usage map[string]any) any
@@ -140,9 +134,9 @@ func dig(m map[string]any, keys ...string) (v any) {
 	return v
 }
 
-// TestRoutes sends each route's request twice and wants the second one's usage
-// to tell what the first one left: whole blocks, and never the last token. What
-// /render returns is what was served, and a stream reports the same usage.
+// TestRoutes sends each route's request twice and wants the second one's usage to count
+// the first one's blocks: whole blocks, and never the last token. /render returns the ids
+// that were served, and a stream reports the same usage.
 func TestRoutes(t *testing.T) {
 	for _, c := range routeCases {
 		t.Run(strings.TrimPrefix(c.path, "/v1/"), func(t *testing.T) {
@@ -350,7 +344,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestVersions: what 0.21 lacks is 404, and flags turn routes off as in vLLM.
+// TestVersions: routes that 0.21 lacks answer 404, and flags turn routes off as in vLLM.
 func TestVersions(t *testing.T) {
 	old := startSim(t, fast(Options{Version: V021}))
 	for path, body := range map[string]string{"/kv_event_sources": "", "/v1/messages/render": "{}", "/v1/responses/render": "{}"} {

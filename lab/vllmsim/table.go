@@ -90,6 +90,16 @@ func (e *engine) neededIn(s *sequence, h hit, total, model int, admission bool) 
 // allocateLocked gives s slots for n more tokens after its computed and hit tokens, and
 // caches the blocks that they fill. It takes nothing if blocks are short.
 func (e *engine) allocateLocked(s *sequence, h hit, n int) bool {
+	reach := min(s.computed+h.tokens+n, len(s.tokens))
+	if !e.takeLocked(s, h, n) {
+		return false
+	}
+	e.keepLocked(s, reach)
+	return true
+}
+
+// takeLocked is allocateLocked for tokens whose KV is not there yet: it caches nothing.
+func (e *engine) takeLocked(s *sequence, h hit, n int) bool {
 	computed := s.computed + h.tokens
 	model := computed + n
 	total := min(model+e.o.Draft, e.o.MaxModelLen)
@@ -109,7 +119,6 @@ func (e *engine) allocateLocked(s *sequence, h hit, n int) bool {
 			t.blocks = e.pool.take(t.blocks, more)
 		}
 	}
-	e.keepLocked(s, min(model, len(s.tokens)))
 	return true
 }
 

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/envoy"
 )
 
 // clientConfig states the requests and the way of sending them.
@@ -349,12 +351,12 @@ func (x *exchange) note(r *extproc.ProcessingResponse, start time.Time) {
 		common = v.RequestBody.GetResponse()
 	}
 	for _, h := range common.GetHeaderMutation().GetSetHeaders() {
-		if strings.EqualFold(h.GetHeader().GetKey(), destinationHeader) {
+		if strings.EqualFold(h.GetHeader().GetKey(), envoy.HeaderDestination) {
 			x.dest = string(h.GetHeader().GetRawValue()) + h.GetHeader().GetValue()
 		}
 	}
-	if lb := r.GetDynamicMetadata().GetFields()["envoy.lb"].GetStructValue(); lb != nil {
-		x.metaDest = lb.Fields[destinationHeader].GetStringValue()
+	if lb := r.GetDynamicMetadata().GetFields()[envoy.MetadataLB].GetStructValue(); lb != nil {
+		x.metaDest = lb.Fields[envoy.HeaderDestination].GetStringValue()
 	}
 	if x.dest == "" {
 		x.dest = x.metaDest

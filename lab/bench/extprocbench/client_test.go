@@ -18,7 +18,7 @@ func TestAgainstNoop(t *testing.T) {
 	l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { _ = serveNoop(ctx, addr, []string{"10.0.0.1:8000", "10.0.0.2:8000"}) }()
+	go func() { _ = serveNoop(ctx, addr, []string{"10.0.0.1:8000", "10.0.0.2:8000"}, noopAnswers{}) }()
 
 	gen := genConfig{size: 40000, count: 10, prefixes: 3, sessions: 5, share: .75, seed: 1, model: "m"}
 	bodies, err := gen.bodies()

@@ -6,8 +6,9 @@
 //	extprocbench load -addr 127.0.0.1:9002 -bodies bodies.jsonl measure one server
 //	extprocbench fleet -n 8                                     serve simulated replicas
 //	extprocbench cost -extproc bin/extproc                      the router and the floor, as a table
-//	extprocbench routers -extproc bin/extproc                   what sharing with other routers costs, as tables
-//	extprocbench several                                        what Envoy pays where a fleet has several models
+//	extprocbench routers -extproc bin/extproc                   the cost of sharing with other routers, as tables
+//	extprocbench several                                        Envoy's cost where a fleet has several models
+//	extprocbench usage                                          Envoy's cost of reading the usage of answers
 package main
 
 import (
@@ -23,7 +24,7 @@ import (
 )
 
 var commands = map[string]func(ctx context.Context, args []string) error{
-	"gen": genCommand, "noop": noopCommand, "load": loadCommand, "fleet": fleetCommand, "cost": costCommand, "several": severalCommand, "routers": routersCommand,
+	"gen": genCommand, "noop": noopCommand, "load": loadCommand, "fleet": fleetCommand, "cost": costCommand, "several": severalCommand, "routers": routersCommand, "usage": usageCommand,
 }
 
 func main() {
@@ -34,7 +35,7 @@ func main() {
 	}
 	run, ok := commands[name]
 	if !ok {
-		fmt.Fprintln(os.Stderr, "usage: extprocbench gen|noop|load|fleet|cost|several|routers [flags]; -h after one explains it")
+		fmt.Fprintln(os.Stderr, "usage: extprocbench gen|noop|load|fleet|cost|several|routers|usage [flags]; -h after one explains it")
 		os.Exit(2)
 	}
 	err := run(ctx, os.Args[2:])
@@ -70,10 +71,12 @@ func noopCommand(ctx context.Context, args []string) error {
 	f := flagSet("noop")
 	listen := f.String("listen", "127.0.0.1:9102", "address to serve")
 	dests := f.String("dests", "127.0.0.1:8000", "comma list of endpoints handed out in turn")
+	usage := f.String("usage", "", "how Envoy is asked to read the answers' usage: detected, completions; empty: not at all")
+	model := f.String("model", "", "model that every answer names for Envoy's routes; empty: none")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	return serveNoop(ctx, *listen, strings.Split(*dests, ","))
+	return serveNoop(ctx, *listen, strings.Split(*dests, ","), noopAnswers{usage: *usage, model: *model})
 }
 
 func loadCommand(ctx context.Context, args []string) error {

@@ -197,8 +197,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// TestSimulate: what the simulation predicts for this traffic, at a load where its
-// order is clear (0.4, 0.14 and 0.1 s).
+// TestSimulate: the simulation's prediction for this traffic, at a load where its order
+// is clear (0.4, 0.14 and 0.1 s).
 func TestSimulate(t *testing.T) {
 	o, err := parse(nil, io.Discard)
 	if err != nil {

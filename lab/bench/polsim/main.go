@@ -1,7 +1,7 @@
-// Command polsim compares routing policies by simulation and prints a table of
-// their times to first token, relative to Envoy's P2C balancing. Every run is
-// one policy, trace, replica count, load and seed; means over cells are
-// geometric. See lab/simulator for what is modelled.
+// Command polsim compares routing policies by simulation and prints a table of their
+// times to first token, relative to Envoy's P2C balancing. Every run is one policy,
+// trace, replica count, load and seed; means over cells are geometric. lab/simulator
+// describes the model.
 package main
 
 import (
@@ -42,6 +42,8 @@ type options struct {
 	engine           string
 	model            *hybrid.Model // of the engine; nil = full attention alone
 	capacity         int
+	requests         int // of each trace; 0 = all
+	tpot, shares     string
 	verbose          bool
 }
 
@@ -49,7 +51,7 @@ func run(args []string, out, log io.Writer) error {
 	var o options
 	fs := flag.NewFlagSet("polsim", flag.ContinueOnError)
 	fs.SetOutput(log)
-	fs.StringVar(&o.traces, "traces", "seeded", "traces in the Mooncake format, by path, or one of seeded, hot, unique; separated by commas")
+	fs.StringVar(&o.traces, "traces", "seeded", "traces in the Mooncake format, by path, or one of seeded, hot, unique, prefill; separated by commas")
 	fs.StringVar(&o.policies, "policies", "p2c,least,localai,sglang,aibrix,gie,llm-d,dynamo,reference,warmroute,oracle,pooled", "policies to run; p2c is always run")
 	fs.StringVar(&o.replicas, "replicas", "8,16", "replica counts")
 	fs.StringVar(&o.loads, "loads", "0.6,0.8,0.95", "offered loads, as shares of what P2C can sustain")
@@ -64,6 +66,9 @@ func run(args []string, out, log io.Writer) error {
 	fs.StringVar(&o.routers, "routers", "", "numbers of routers to compare with one, instead of policies")
 	fs.StringVar(&o.delays, "delays", "0.5,1,5,20,100,1000,none", "with -routers: one-way delays in milliseconds of what routers tell each other; none = nothing is shared")
 	fs.StringVar(&o.engine, "engine", "", "replicas' model, where their caches have several groups: gemma3 or qwen3-next. Policies are then those that look at no more than full attention, and \"full-attention\" is \"warmroute\" that does so too")
+	fs.IntVar(&o.requests, "requests", 0, "requests of each trace, from its beginning; 0 = all")
+	fs.StringVar(&o.tpot, "tpot", "", "limits in seconds on each token after the first: compares rules for computing prompts on other replicas by their goodput, instead of policies")
+	fs.StringVar(&o.shares, "prefill", "0,0.25,0.5", "with -tpot: shares of the replicas that only compute prompts for others; 0 = all replicas do both")
 	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")
 	if err := fs.Parse(args); err != nil {
 		return errors.New("bad command line")
@@ -74,6 +79,9 @@ func run(args []string, out, log io.Writer) error {
 	cells, err := o.cells(log)
 	if err != nil {
 		return err
+	}
+	if o.tpot != "" {
+		return o.compareSplits(cells, out, log)
 	}
 	if o.routers != "" {
 		return o.compareRouters(cells, out, log)
@@ -97,6 +105,7 @@ type cell struct {
 	load     float64
 	seed     int
 	rate     float64 // requests per second
+	prefill  int     // the first replicas only compute prompts for others
 }
 
 func (o *options) names() []string {
@@ -162,11 +171,12 @@ func (o *options) cells(log io.Writer) ([]cell, error) {
 			if err != nil {
 				return nil, err
 			}
+			t.Cut(o.requests)
 			for _, n := range replicas {
 				rate := simulator.Saturation(t, o.config(n))
 				fmt.Fprintf(log, "%s, %d replicas, seed %d: P2C sustains %.2f requests/s\n", t.Name, n, seed, rate)
 				for _, l := range loads {
-					cells = append(cells, cell{t, n, l, seed, l * rate})
+					cells = append(cells, cell{trace: t, replicas: n, load: l, seed: seed, rate: l * rate})
 				}
 			}
 		}
@@ -182,6 +192,8 @@ func load(name string, seed uint64) (*simulator.Trace, error) {
 		return simulator.HotBursts(6000, seed), nil
 	case "unique":
 		return simulator.Unique(6000, seed), nil
+	case "prefill":
+		return simulator.PrefillHeavy(6000, seed), nil
 	}
 	return simulator.LoadTrace(name, seed)
 }

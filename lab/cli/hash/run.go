@@ -2,7 +2,6 @@ package hash
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,41 +16,21 @@ import (
 // program then exits with 1.
 var ErrBadLine = errors.New("some lines could not be hashed")
 
-// MaxLine is the longest line in bytes, with space for a few million token ids.
-const MaxLine = 64 << 20
-
 // Run answers every line of in on out, in order, and flushes whenever it would
 // wait for input. It returns ErrBadLine, or the first error of in or out.
 func Run(in io.Reader, out io.Writer) error {
-	r, w := bufio.NewReaderSize(in, 1<<16), bufio.NewWriter(out)
-	var line, answer []byte
+	w := bufio.NewWriter(out)
+	var answer []byte
 	bad := false
-	for n := 1; ; n++ {
-		var long bool
-		var err error
-		line, long, err = cli.ReadLine(r, line[:0], MaxLine)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return errors.Join(fmt.Errorf("read line %d: %w", n, err), w.Flush())
+	if err := cli.EachLine(in, w, func(n int, line []byte, long bool) {
+		var failed error
+		if answer, failed = respond(answer[:0], line, long); failed != nil {
+			bad = true
+			answer = appendError(answer[:0], n, failed)
 		}
-		if long || len(bytes.TrimSpace(line)) > 0 {
-			var failed error
-			answer, failed = respond(answer[:0], line, long)
-			if failed != nil {
-				bad = true
-				answer = appendError(answer[:0], n, failed)
-			}
-			if _, err := w.Write(answer); err != nil {
-				return fmt.Errorf("write: %w", err)
-			}
-		}
-		if errors.Is(err, io.EOF) || r.Buffered() == 0 {
-			if err := w.Flush(); err != nil {
-				return fmt.Errorf("write: %w", err)
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			break
-		}
+		_, _ = w.Write(answer) // the writer keeps its first error for the flush
+	}); err != nil {
+		return err
 	}
 	if bad {
 		return ErrBadLine
@@ -62,7 +41,7 @@ func Run(in io.Reader, out io.Writer) error {
 // respond appends the answer to one line.
 func respond(dst, line []byte, long bool) ([]byte, error) {
 	if long {
-		return dst, fmt.Errorf("longer than %d bytes", MaxLine)
+		return dst, fmt.Errorf("longer than %d bytes", cli.MaxLine)
 	}
 	q, err := parse(line)
 	if err != nil {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,15 +33,17 @@ const (
 	// conversation traces.
 	typicalOutput = 300
 	maxLine       = 256 << 20
+	maxOutput     = 1 << 20 // tokens of an answer
+	maxTimestamp  = 1e16
 )
 
 // read makes a trace of a log, with times in seconds.
 func read(in io.Reader, o Options, progress func(lines int)) (*simulator.Trace, error) {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(make([]byte, 1<<20), maxLine)
 	b := simulator.NewBuilder("log")
 	var text []byte
 	last, n := 0.0, 0
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 1<<20), maxLine)
 	for lines.Scan() {
 		n++
 		var e entry
@@ -61,10 +64,13 @@ func read(in io.Reader, o Options, progress func(lines int)) (*simulator.Trace, 
 			}
 		}
 		if e.Output == 0 {
-			e.Output = typicalOutput
+			e.Output = cmp.Or(o.Output, typicalOutput)
 		}
 		if len(e.Hashes) == 0 || e.Input < 1 || e.Output < 1 {
 			return nil, fmt.Errorf("line %d: the prompt is empty, or a length is not positive", n)
+		}
+		if e.Output > maxOutput || math.Abs(e.Timestamp) > maxTimestamp {
+			return nil, fmt.Errorf("line %d: output_length %d is more than %d, or timestamp %g is beyond %g", n, e.Output, maxOutput, e.Timestamp, maxTimestamp)
 		}
 		if e.Input > len(e.Hashes)*simulator.Block {
 			return nil, fmt.Errorf("line %d: %d input tokens are more than %d blocks of %d hold", n, e.Input, len(e.Hashes), simulator.Block)

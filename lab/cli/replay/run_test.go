@@ -31,12 +31,12 @@ func conversations(n int) string {
 
 func TestReplayOfBodies(t *testing.T) {
 	var out, plot, progress bytes.Buffer
-	err := Run(context.Background(), strings.NewReader(conversations(2500)), &out, Options{Plot: &plot, Progress: &progress})
+	err := Run(context.Background(), []io.Reader{strings.NewReader(conversations(2500))}, &out, Options{Warm: 0.1, Plot: &plot, Progress: &progress})
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 8 || !strings.HasPrefix(lines[0], "2500 requests in 100 s on 4 replicas") || !strings.Contains(lines[2], "warmroute") {
+	if len(lines) != 11 || !strings.HasPrefix(lines[0], "2500 requests in 100 s") || !strings.Contains(lines[4], "warmroute") {
 		t.Errorf("table:\n%s", out.String())
 	}
 	for _, name := range []string{"warmroute", "p2c", "least", "localai", "llm-d", "dynamo"} {
@@ -101,8 +101,9 @@ func TestBlockIDsAreTakenAtTheirWord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, _ := o.run("llm-d", want)
-	b, _ := o.run("llm-d", got)
+	hw, _ := o.engine(0, pace{})
+	a, _ := o.simulate("llm-d", 4, want, hw)
+	b, _ := o.simulate("llm-d", 4, got, hw)
 	if a.Hit != b.Hit || math.Abs(a.Mean-b.Mean) > 1e-3*a.Mean {
 		t.Errorf("hits %g and %g, mean %g and %g", a.Hit, b.Hit, a.Mean, b.Mean)
 	}
@@ -120,23 +121,23 @@ func TestBadLogsAreRefusedByLine(t *testing.T) {
 		`{"timestamp":6,"hash_ids":[]}`:         "line 1: the prompt is empty",
 		`{"timestamp":6,"input_length":513,"hash_ids":[1]}`: "line 1: 513 input tokens are more than 1 blocks",
 	} {
-		err := Run(context.Background(), strings.NewReader(in), io.Discard, Options{})
+		err := Run(context.Background(), []io.Reader{strings.NewReader(in)}, io.Discard, Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %q", in, err, want)
 		}
 	}
 	for want, o := range map[string]Options{
-		"replicas: 65":             {Replicas: 65},
+		"replicas: 65":             {Replicas: []int{65}},
 		`there is none called "x"`: {Rivals: []string{"x"}},
 		"must be positive":         {Speedup: -1},
 	} {
-		if err := Run(context.Background(), strings.NewReader(good), io.Discard, o); err == nil || !strings.Contains(err.Error(), want) {
+		if err := Run(context.Background(), []io.Reader{strings.NewReader(good)}, io.Discard, o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: error %v, want %q", o, err, want)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := Run(ctx, strings.NewReader(good), io.Discard, Options{}); !errors.Is(err, context.Canceled) {
+	if err := Run(ctx, []io.Reader{strings.NewReader(good)}, io.Discard, Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

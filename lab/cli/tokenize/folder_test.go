@@ -41,8 +41,8 @@ func TestTokenizeLines(t *testing.T) {
 	}
 }
 
-// With a route, bodies that are not computed here and those that vLLM rejects
-// have different errors.
+// With a route, bodies that are not computed here and bodies that vLLM rejects have
+// different errors.
 func TestTokenizeARoute(t *testing.T) {
 	model := qwen(t)
 	for _, c := range []struct{ route, body, want string }{

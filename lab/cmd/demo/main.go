@@ -52,5 +52,5 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) error {
 	} else {
 		defer os.RemoveAll(dir)
 	}
-	return play(ctx, dir, o.fleet, makeTraffic(o.shape), out)
+	return play(ctx, dir, o, makeTraffic(o.shape), out)
 }

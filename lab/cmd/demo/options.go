@@ -9,11 +9,12 @@ import (
 	"warmroute/lab/stage"
 )
 
-// options is the command line: the replicas, the traffic, and whether the folder stays.
+// options is the command line: the replicas, the traffic, and what stays.
 type options struct {
 	fleet stage.Fleet
 	shape shape
 	keep  bool // keeps the folder with logs and configurations
+	trace string
 }
 
 // parse reads the command line; the defaults are the published demo.
@@ -33,6 +34,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.IntVar(&s.answer, "answer", 48, "tokens of each answer")
 	flags.Uint64Var(&s.seed, "seed", 1, "seed of the traffic")
 	flags.BoolVar(&o.keep, "keep", false, "keep the folder with the logs and configurations")
+	flags.StringVar(&o.trace, "trace", "", "`file` that gets the router's trace, for lab replay")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

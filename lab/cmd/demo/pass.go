@@ -38,13 +38,9 @@ func (p *pass) ttft(q float64) time.Duration {
 	return testenv.Quantile(all, q)
 }
 
-// playPass plays the traffic once, on processes of its own.
-func playPass(ctx context.Context, st *stage.Stage, kind passKind, t *traffic, told *progress) (*pass, error) {
+// playPass plays the traffic once, on processes of its own; router is nil for Envoy alone.
+func playPass(ctx context.Context, st *stage.Stage, kind passKind, router *stage.Router, t *traffic, told *progress) (*pass, error) {
 	told.print("%s: starting", kind)
-	var router *stage.Router
-	if kind == warmroute {
-		router = &stage.Router{}
-	}
 	run, err := st.Start(ctx, string(kind), router)
 	if err != nil {
 		return nil, err

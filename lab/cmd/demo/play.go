@@ -10,7 +10,8 @@ import (
 )
 
 // play builds the programs, runs both passes and prints the table.
-func play(ctx context.Context, dir string, f stage.Fleet, t *traffic, out io.Writer) error {
+func play(ctx context.Context, dir string, o options, t *traffic, out io.Writer) error {
+	f := o.fleet
 	total := t.shape.talks * t.shape.turns
 	fmt.Fprintf(out, "%d requests in %d conversations over %d system prompts, %d replicas of %d blocks; twice, about a minute and a half in all\n",
 		total, t.shape.talks, t.shape.systems, f.Replicas, f.Blocks)
@@ -22,7 +23,11 @@ func play(ctx context.Context, dir string, f stage.Fleet, t *traffic, out io.Wri
 	}
 	var passes []*pass
 	for _, kind := range []passKind{leastRequest, warmroute} {
-		p, err := playPass(ctx, st, kind, t, told)
+		var router *stage.Router
+		if kind == warmroute {
+			router = &stage.Router{TraceFile: o.trace}
+		}
+		p, err := playPass(ctx, st, kind, router, t, told)
 		if err != nil {
 			return err
 		}
@@ -31,6 +36,9 @@ func play(ctx context.Context, dir string, f stage.Fleet, t *traffic, out io.Wri
 	fmt.Fprintln(out)
 	if err := table(out, passes); err != nil {
 		return err
+	}
+	if o.trace != "" {
+		fmt.Fprintf(out, "what the second pass saves, by its trace: bin/lab replay -gpu-hour 2.5 %s\n", o.trace)
 	}
 	for _, p := range passes {
 		if p.report.failed > 0 {

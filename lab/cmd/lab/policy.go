@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
-	"os"
-	"strings"
 
 	"warmroute/internal/cli"
 	"warmroute/internal/config"
 	"warmroute/internal/decision/policy"
-	"warmroute/lab/cli/replay"
 	"warmroute/lab/simulator/brain"
 )
 
@@ -43,52 +38,4 @@ func policyOf(path string) (policy.Config, error) {
 		Policy policy.Config `yaml:"policy"`
 	}](path)
 	return c.Policy, err
-}
-
-func replayCommand(ctx context.Context, args []string, std cli.Stdio) error {
-	var file, plot, policies string
-	o := replay.Options{Progress: std.Err}
-	fs := flag.NewFlagSet("lab replay", flag.ContinueOnError)
-	fs.SetOutput(std.Err)
-	configFlag(&file)(fs)
-	fs.IntVar(&o.Replicas, "replicas", 4, "number of replicas")
-	fs.StringVar(&policies, "policies", "p2c,least,localai,llm-d,dynamo", "policies to compare with")
-	fs.Float64Var(&o.Speedup, "speedup", 1, "factor on the rate of the log")
-	fs.Float64Var(&o.Slower, "slower", 1, "factor on the engine's times against an 8B model on an H100")
-	fs.IntVar(&o.Capacity, "capacity", 0, "tokens of KV cache per replica; 0 = those of an H100 with an 8B model")
-	fs.BoolVar(&o.Seconds, "seconds", false, "timestamps are seconds, not milliseconds")
-	fs.StringVar(&plot, "plot", "", "SVG `file` to write")
-	fs.Usage = func() {
-		fmt.Fprintln(std.Err, "usage: lab replay [flags] FILE|-\nEvery line of FILE is a JSON object: timestamp, body (and path) or hash_ids and input_length, output_length.")
-		fs.PrintDefaults()
-	}
-	if err := fs.Parse(args); err != nil || fs.NArg() != 1 {
-		if err == nil {
-			fs.Usage()
-		}
-		return cli.ErrUsage
-	}
-	o.Rivals = strings.Split(policies, ",")
-	var err error
-	if o.Policy, err = policyOf(file); err != nil {
-		return err
-	}
-	in := std.In
-	if name := fs.Arg(0); name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return fmt.Errorf("replay: %w", err)
-		}
-		defer f.Close()
-		in = f
-	}
-	if plot == "" {
-		return replay.Run(ctx, in, std.Out, o)
-	}
-	f, err := os.Create(plot)
-	if err != nil {
-		return fmt.Errorf("replay: %w", err)
-	}
-	o.Plot = f
-	return errors.Join(replay.Run(ctx, in, std.Out, o), f.Close())
 }

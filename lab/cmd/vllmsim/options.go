@@ -6,6 +6,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"warmroute/lab/vllmsim"
 )
@@ -51,6 +52,12 @@ func parse(args []string, stderr io.Writer) (vllmsim.Options, error) {
 	f.IntVar(&o.MaxBatchedTokens, "max-batched-tokens", 2048, "tokens scheduled in a step")
 	f.IntVar(&o.OutputTokens, "output-tokens", 32, "answer length where a request gives no limit")
 	f.IntVar(&o.ImageTokens, "image-tokens", 64, "placeholder tokens of an image")
+	f.StringVar(&o.Connector, "connector", "", "KV connector: NixlConnector, ExampleConnector (needs -shared), or empty for none")
+	f.StringVar(&o.SharedFolder, "shared", "", "`folder` through which ExampleConnector shares blocks; it must exist")
+	f.StringVar(&o.LoadFailure, "load-failure", vllmsim.Fail, "request whose KV does not arrive: fail (an error) or recompute")
+	f.DurationVar(&o.Lease, "lease", 30*time.Second, "how long the KV of a prompt is kept for another replica")
+	f.DurationVar(&o.Handover, "handover", 5*time.Millisecond, "time of a pull beside its tokens; negative: none")
+	f.Float64Var(&o.TransferRate, "transfer-rate", 200_000, "tokens pulled per second; negative: a pull takes no time")
 	f.BoolVar(&o.NoPromptDetails, "no-prompt-details", false, "as without --enable-prompt-tokens-details")
 	f.BoolVar(&o.NoScaleOut, "no-scale-out", false, "as without --enable-scale-out: /render answers 403")
 	f.BoolVar(&o.NoDevMode, "no-dev-mode", false, "as without VLLM_SERVER_DEV_MODE=1: no /reset_prefix_cache")
@@ -60,6 +67,11 @@ func parse(args []string, stderr io.Writer) (vllmsim.Options, error) {
 	f.IntVar(&o.Faults.ErrorEvery, "fail-errors", 0, "answer every N-th generation request with 500; 0: none")
 	f.BoolVar(&o.Faults.Stall, "fail-stall", false, "accept requests and never answer")
 	f.BoolVar(&o.Faults.NoRender, "fail-render", false, "never answer /render and /tokenize")
+	f.DurationVar(&o.Faults.LegDelay, "fail-leg-delay", 0, "begin legs, which compute a prompt for another replica, this much later")
+	f.IntVar(&o.Faults.LegStatus, "fail-leg-status", 0, "answer legs with this `status`; 0: as they should be")
+	f.BoolVar(&o.Faults.LegReset, "fail-leg-reset", false, "break the connection of legs")
+	f.BoolVar(&o.Faults.LegNoParams, "fail-leg-params", false, "answer legs without kv_transfer_params")
+	f.BoolVar(&o.Faults.TransferFails, "fail-transfer", false, "pull no KV from other replicas")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}

@@ -22,6 +22,8 @@ type Options struct {
 	Groups      Groups         // the KV cache groups that the brain follows
 	Seed        uint64         // of ties
 	Peers       decision.Peers // other routers; nil = there are none
+	Split       bool           // prompts may be computed by other replicas than those that answer
+	Prefill     int            // the first replicas only compute prompts
 }
 
 // model is the served model's id.
@@ -77,6 +79,12 @@ func New(o Options) (*Brain, error) {
 			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, BlockSize: o.Block,
 			Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}},
 		}
+		if o.Split {
+			r.Version, r.Transfer = "0", fleet.Transfer{Connector: "simulated"}
+		}
+		if i < o.Prefill {
+			r.Role = fleet.RolePrefill
+		}
 		b.replicas = append(b.replicas, r)
 		b.at[r.Addr] = i
 		if o.Groups == EveryGroup {
@@ -118,7 +126,7 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 	if b.o.Groups != OneGroup {
 		b.prompt.chain(b.o.Block)
 	}
-	b.ask = decision.Ask{Model: model, Prompts: &b.prompt}
+	b.ask = decision.Ask{Model: model, Prompts: &b.prompt, MaySplit: b.o.Split}
 	d := b.decider.Decide(&b.ask, &b.work)
 	if d.Reservation == nil {
 		return -1
@@ -126,6 +134,37 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 	b.open[id] = d
 	first, _, _ := strings.Cut(d.Destination, ",")
 	return b.at[first]
+}
+
+// Prefill returns the replica that computes the prompt of a request that another one
+// answers; -1 = there is none.
+func (b *Brain) Prefill(id int) int {
+	d, ok := b.open[id]
+	if !ok || d.Split == nil {
+		return -1
+	}
+	return b.at[d.Split.Prefill]
+}
+
+// Prefilled records that it has.
+func (b *Brain) Prefilled(id int) {
+	if d, ok := b.open[id]; ok && d.Split != nil {
+		d.Split.Done(0)
+	}
+}
+
+// follow records the blocks of an answer, which come after those of its prompt.
+func (b *Brain) follow(prompt, answer []int32) {
+	parent := int64(-1)
+	if n := len(prompt); n > 0 {
+		parent = int64(prompt[n-1])
+	}
+	for _, block := range answer {
+		if _, ok := b.parents[int64(block)]; !ok {
+			b.parents[int64(block)] = parent
+		}
+		parent = int64(block)
+	}
 }
 
 // Routed records the replica that really got a request.

@@ -7,7 +7,7 @@ import (
 	"warmroute/lab/simulator/hybrid"
 )
 
-// predicting notes what a Brain predicts of every request, and compares.
+// predicting notes a Brain's prediction of every request, and compares.
 type predicting struct {
 	grouped
 	predicted      map[int]int
@@ -31,8 +31,8 @@ func (p *predicting) First(now float64, r *simulator.Request) {
 	p.grouped.First(now, r)
 }
 
-// TestEveryGroupIsPredicted: with all groups followed, what is predicted is what
-// is hit; by full attention alone more is predicted at times.
+// TestEveryGroupIsPredicted: with all groups followed, predictions equal hits; by full
+// attention alone they are higher at times.
 func TestEveryGroupIsPredicted(t *testing.T) {
 	trace := simulator.Synthetic(1500, 1)
 	for name, m := range hybrid.Models {

@@ -34,7 +34,9 @@ func (p *inProcess) ids(blocks []int32) []int64 {
 
 func (p *inProcess) Route(now float64, r *simulator.Request) int {
 	p.b.To(now)
-	return p.b.Route(r.ID, r.Input, p.ids(r.Blocks))
+	to := p.b.Route(r.ID, r.Input, p.ids(r.Blocks))
+	p.b.follow(r.Blocks, r.Answer)
+	return to
 }
 
 func (p *inProcess) Routed(now float64, r *simulator.Request) {
@@ -50,6 +52,15 @@ func (p *inProcess) First(now float64, r *simulator.Request) {
 func (p *inProcess) Done(now float64, r *simulator.Request) {
 	p.b.To(now)
 	p.b.Done(r.ID)
+}
+
+// Prefill implements simulator.SplitPolicy.
+func (p *inProcess) Prefill(_ float64, r *simulator.Request) int { return p.b.Prefill(r.ID) }
+
+// Prefilled implements simulator.SplitPolicy.
+func (p *inProcess) Prefilled(now float64, r *simulator.Request) {
+	p.b.To(now)
+	p.b.Prefilled(r.ID)
 }
 
 // Stored and Removed panic at unknown replicas or blocks: the simulator names none.

@@ -20,6 +20,8 @@ type message struct {
 	Replicas json.RawMessage `json:"replicas"` // init: their number; metrics: a page of each
 	Routers  int             `json:"routers"`
 	Block    int             `json:"block_tokens"`
+	Split    bool            `json:"split"`   // init: prompts may be computed by other replicas than those that answer
+	Prefill  int             `json:"prefill"` // init: the first replicas only compute prompts
 }
 
 // page is a replica's metrics in a "metrics" message.
@@ -37,6 +39,12 @@ type page struct {
 //	{"type":"route","t":s,"id":n,"input_tokens":n,"blocks":[ids]}       answered: {"replica":k}, -1 = no hint
 //	{"type":"routed","t":s,"id":n,"replica":r}                          r really got the request
 //	{"type":"first_token"|"done","t":s,"id":n}
+//
+// With "split":true in init, where "prefill":n replicas, the first ones, may only compute
+// prompts for others, an answer can be {"replica":k,"prefill":p}: p computes the prompt,
+// and then
+//
+//	{"type":"prefilled","t":s,"id":n}                                   p has done so
 //
 // Run ignores unknown fields and types. Errors name the line.
 func Run(ctx context.Context, in io.Reader, out io.Writer, o Options) error {
@@ -81,7 +89,7 @@ func begin(m *message, b *Brain, o Options) (*Brain, error) {
 	if m.Routers > 1 {
 		return nil, fmt.Errorf("routers: %d, this is one router", m.Routers)
 	}
-	o.Block = m.Block
+	o.Block, o.Split, o.Prefill = m.Block, m.Split, m.Prefill
 	return New(o)
 }
 
@@ -99,8 +107,14 @@ func (b *Brain) take(m *message, out *bufio.Writer) error {
 		b.First(m.ID)
 	case "done":
 		b.Done(m.ID)
+	case "prefilled":
+		b.Prefilled(m.ID)
 	case "route":
-		fmt.Fprintf(out, "{\"replica\":%d}\n", b.Route(m.ID, m.Input, m.Blocks))
+		fmt.Fprintf(out, "{\"replica\":%d", b.Route(m.ID, m.Input, m.Blocks))
+		if p := b.Prefill(m.ID); p >= 0 {
+			fmt.Fprintf(out, ",\"prefill\":%d", p)
+		}
+		fmt.Fprintln(out, "}")
 		return out.Flush()
 	case "metrics":
 		var pages []page

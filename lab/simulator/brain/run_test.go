@@ -11,7 +11,7 @@ import (
 	"warmroute/lab/simulator"
 )
 
-// simulate runs t with a policy at a share of what P2C sustains on 4 replicas.
+// simulate runs t with a policy at a share of the load that P2C sustains on 4 replicas.
 func simulate(t *simulator.Trace, load float64, policy func(s *simulator.Sim) simulator.Policy) simulator.Result {
 	rate := load * simulator.Saturation(t, simulator.Config{Replicas: 4, Hardware: simulator.H100()})
 	return simulator.New(simulator.Config{Replicas: 4, Hardware: simulator.H100(), Policy: policy, Seed: 1}, t, rate).Run()

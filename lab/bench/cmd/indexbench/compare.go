@@ -29,7 +29,7 @@ func compare(path string) error {
 		return err
 	}
 	defer f.Close()
-	values := map[string]map[string][]float64{} // what → who → values
+	values := map[string]map[string][]float64{} // measurement → subject → values
 	checks := map[string]string{}
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {

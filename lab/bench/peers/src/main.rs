@@ -1,5 +1,5 @@
 //! Replays an operation file of indexbench through kv-index's ChainIndex and
-//! prints what its operations cost, with checksums of all matches.
+//! prints the costs of its operations, with checksums of all matches.
 //!
 //!     peers ops-64.bin [full]
 
