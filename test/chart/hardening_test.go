@@ -25,7 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rendered is what the checks look at.
+// rendered is the part of the chart's objects that the checks read.
 type rendered struct {
 	t          *testing.T
 	values     map[string]any // that were given
@@ -112,7 +112,12 @@ var checks = map[string]func(r *rendered) error{
 	},
 	"probes": func(r *rendered) error {
 		c := r.container
-		return unless(c.ReadinessProbe.HTTPGet.Port.String() == "health" && c.LivenessProbe.HTTPGet.Port.String() == "health", "a probe does not use the health port")
+		for _, p := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+			if p == nil || p.HTTPGet.Port.String() != "health" {
+				return fmt.Errorf("a probe does not use the health port: %+v", p)
+			}
+		}
+		return nil
 	},
 	"admin-closed": func(r *rendered) error {
 		if at := r.listens("admin"); !strings.HasPrefix(at, "127.0.0.1:") {
@@ -219,16 +224,23 @@ func (r *rendered) token(section string) error {
 	if !mounted || i < 0 {
 		return fmt.Errorf("the token of %s is not mounted", section)
 	}
-	name := r.pod.Volumes[i].Secret.SecretName
-	if given, _ := r.values[section].(map[string]any); given["tokenSecret"] != nil {
-		return unless(given["tokenSecret"] == name, "Secret %s is mounted in place of that of values", name)
+	from := r.pod.Volumes[i].Secret
+	if len(from.Items) != 1 || from.Items[0].Path != "token" {
+		return fmt.Errorf("the token of %s is not in its file: %+v", section, from.Items)
 	}
-	made := find[*corev1.Secret](r.t, r.objects, name)
-	return unless(len(made.Data["token"]) >= 32, "Secret %s has a token of %d bytes", name, len(made.Data["token"]))
+	if given, _ := r.values[section].(map[string]any); given["tokenSecret"] != nil {
+		name, key, keyed := strings.Cut(fmt.Sprint(given["tokenSecret"]), "/")
+		if !keyed {
+			key = "token"
+		}
+		return unless(name == from.SecretName && key == from.Items[0].Key, "Secret %s/%s is mounted in place of that of values", from.SecretName, from.Items[0].Key)
+	}
+	made := find[*corev1.Secret](r.t, r.objects, from.SecretName)
+	return unless(len(made.Data[from.Items[0].Key]) >= 32, "Secret %s has a token of %d bytes", from.SecretName, len(made.Data[from.Items[0].Key]))
 }
 
-// TestHardening walks the checklist of docs/hardening.md on what every use of the
-// chart renders: each row has a check, and each check a row.
+// TestHardening walks the checklist of docs/hardening.md over the objects that every use
+// of the chart renders: each row has a check, and each check a row.
 func TestHardening(t *testing.T) {
 	text, err := os.ReadFile("../../docs/hardening.md")
 	if err != nil {
@@ -244,10 +256,10 @@ func TestHardening(t *testing.T) {
 	}
 	for name, c := range cases {
 		r := &rendered{t: t, objects: render(t, c.values)}
-		r.deployment = find[*appsv1.Deployment](t, r.objects, "warm-warmroute")
+		r.deployment = list[*appsv1.Deployment](r)[0]
 		r.pod = r.deployment.Spec.Template.Spec
 		r.container = r.pod.Containers[0]
-		config := find[*corev1.ConfigMap](t, r.objects, "warm-warmroute").Data["warmroute.yaml"]
+		config := configOf(t, r.objects)
 		for text, into := range map[string]*map[string]any{c.values: &r.values, config: &r.config} {
 			if err := yaml.Unmarshal([]byte(text), into); err != nil {
 				t.Fatal(err)
@@ -280,7 +292,7 @@ func certificates(t *testing.T) string {
 	}
 	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 	dir := t.TempDir()
-	for _, use := range []string{"admin", "peers", "index", "index-tls"} {
+	for _, use := range []string{"admin", "peers", "peers-tls", "index", "index-tls", "extproc-tls", "extproc-clients", "replicas", "replicas-tls", "replicas-ca"} {
 		for name, text := range map[string][]byte{
 			"token": []byte("secret-of-the-test\n"), "tls.crt": public, "ca.crt": public,
 			"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),

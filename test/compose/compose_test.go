@@ -41,8 +41,8 @@ func TestTheAdminPortNeedsAToken(t *testing.T) {
 	}
 }
 
-// TestComposeFiles: both files are valid, everything they name is there, and
-// each replica publishes what warmroute needs under the name that it looks up.
+// TestComposeFiles: both files are valid, everything they name is there, and each replica
+// publishes its events as warmroute needs them, under the name that it looks up.
 func TestComposeFiles(t *testing.T) {
 	for file, gpus := range map[string]bool{"compose.yaml": true, "compose.cpu.yaml": false} {
 		t.Run(file, func(t *testing.T) {

@@ -2,28 +2,21 @@
 package dashboard
 
 import (
-	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"warmroute/lab/stage"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
-
-var screenshots = flag.Bool("screenshots", false, "rewrite the screenshots in docs/images")
 
 // secret stands in every prompt and must not be on the page.
 const secret = "ZEBRA-LANTERN-77"
@@ -37,13 +30,16 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// stack runs two simulated replicas, the router and Envoy, and returns Envoy's
-// URL and the admin port's address.
-func stack(t *testing.T) (front, admin string) {
+// stack runs two simulated replicas, the router with these sections in its configuration
+// behind those of the admin port, and Envoy. It returns Envoy's URL and the admin port's
+// address.
+func stack(t *testing.T, sections string) (front, admin string) {
 	t.Helper()
-	site := stage.StartSite(t, stage.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048}, "")
+	site := stage.StartSite(t, simulated, sections)
 	return site.URL, site.Admin
 }
+
+var simulated = stage.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048}
 
 // lastID is the request id of the last decision, as Envoy gave it.
 func lastID(t *testing.T, admin string) string {
@@ -74,67 +70,11 @@ func chat(t *testing.T, front, text string) {
 	}
 }
 
-// browser is a tab, and everything that it complained about or fetched.
-type browser struct {
-	ctx      context.Context
-	mu       sync.Mutex
-	problems []string
-	fetched  []string
-}
-
-func open(t *testing.T) *browser {
-	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-quic", true))
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
-	t.Cleanup(cancel)
-	ctx, cancel := chromedp.NewContext(allocator)
-	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, time.Minute)
-	t.Cleanup(cancel)
-	b := &browser{ctx: ctx}
-	chromedp.ListenTarget(ctx, func(event any) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		switch e := event.(type) {
-		case *runtime.EventExceptionThrown:
-			b.problems = append(b.problems, e.ExceptionDetails.Error())
-		case *runtime.EventConsoleAPICalled:
-			if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
-				b.problems = append(b.problems, fmt.Sprintf("console: %s", e.Args[0].Value))
-			}
-		case *log.EventEntryAdded:
-			b.problems = append(b.problems, e.Entry.Text+" "+e.Entry.URL)
-		case *network.EventRequestWillBeSent:
-			b.fetched = append(b.fetched, e.Request.URL)
-		}
-	})
-	if err := chromedp.Run(ctx, network.Enable(), log.Enable()); err != nil {
-		t.Fatalf("%v: is chromium installed? (make test-dashboard does)", err)
-	}
-	return b
-}
-
-func (b *browser) do(t *testing.T, actions ...chromedp.Action) {
-	t.Helper()
-	if err := chromedp.Run(b.ctx, actions...); err != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		t.Fatalf("%v; the browser complains %q and has asked %q", err, b.problems, b.fetched)
-	}
-}
-
-func (b *browser) text(t *testing.T, selector string) (text string) {
-	t.Helper()
-	b.do(t, chromedp.Text(selector, &text, chromedp.ByQuery))
-	return text
-}
-
 // TestPage: the page loads, shows the fleet, updates while requests come, finds
 // a decision by its request id, fits a phone, contacts no other host, and logs no
 // error; no prompt's text is on it.
 func TestPage(t *testing.T) {
-	front, admin := stack(t)
+	front, admin := stack(t, "")
 	prompt := strings.Repeat("a long story about "+secret+" and the sea, ", 40)
 	for i := range 8 {
 		chat(t, front, fmt.Sprint(i%3, prompt))
@@ -145,6 +85,12 @@ func TestPage(t *testing.T) {
 		chromedp.WaitVisible("#decisions tbody tr:nth-child(8)", chromedp.ByQuery), chromedp.WaitVisible("#chart-flight canvas", chromedp.ByQuery))
 	if got := b.text(t, "#tile-ready"); got != "2 of 2" {
 		t.Errorf("%q replicas ready", got)
+	}
+	if got := b.text(t, "#fleet tbody tr td:nth-child(2)"); got != "sim" {
+		t.Errorf("the model of a replica is %q", got)
+	}
+	if got := b.text(t, "#fleet tbody tr td:nth-child(4)"); got != "following" {
+		t.Errorf("the KV events of a replica are %q", got)
 	}
 	if got := b.text(t, "#state"); got != "ready" {
 		t.Errorf("state %q", got)
@@ -159,34 +105,39 @@ func TestPage(t *testing.T) {
 	// The charts and tiles have an hour's samples, two of them by now.
 	until(t, "a hit rate", func() bool {
 		chat(t, front, fmt.Sprint(2, prompt))
-		return strings.HasSuffix(b.text(t, "#tile-hit"), "%") && b.text(t, "#tile-ttft") != "–"
+		return strings.HasSuffix(b.text(t, "#tile-hit"), "%") && b.text(t, "#tile-ttft") != "–" && b.text(t, "#tile-hinted") == "100.0 %"
+	})
+	until(t, "where the time goes and what was saved", func() bool {
+		chat(t, front, fmt.Sprint(2, prompt))
+		for _, part := range []string{"router", "queue", "prefill", "decode"} {
+			if b.text(t, "#spent-"+part) == "–" {
+				return false
+			}
+		}
+		return strings.Contains(b.text(t, "#tile-saved-more"), "of prefill, since ")
 	})
 
 	// A decision is found by its request id, with its candidates side by side.
 	id := lastID(t, admin)
-	b.do(t, chromedp.SendKeys("#find-id", id, chromedp.ByQuery), chromedp.WaitNotPresent("#decisions tbody tr:nth-child(2)", chromedp.ByQuery),
-		chromedp.WaitVisible("#decisions tbody tr", chromedp.ByQuery), chromedp.WaitVisible("#candidates tbody tr:nth-child(2)", chromedp.ByQuery))
+	b.do(t, chromedp.SendKeys("#find-id", id, chromedp.ByQuery), chromedp.WaitNotPresent("#decisions > tbody > tr:nth-child(3)", chromedp.ByQuery),
+		chromedp.WaitVisible("#decisions > tbody > tr:nth-child(1) + tr.detail", chromedp.ByQuery), chromedp.WaitVisible(".box tbody tr:nth-child(2)", chromedp.ByQuery))
 	if row := b.text(t, "#decisions tbody"); !strings.Contains(row, id) || !strings.Contains(row, "warm") {
 		t.Errorf("the decision found: %q, want %s, warm", row, id)
 	}
-	if best := b.text(t, "#candidates tbody tr.chosen"); strings.Count(best, "–") > 1 {
+	if best := b.text(t, ".box tbody tr.chosen"); strings.Count(best, "–") > 1 {
 		t.Errorf("the chosen candidate lacks numbers: %q", best)
 	}
-	if *screenshots {
-		b.shoot(t, "dashboard.png")
+	if row, line := b.text(t, ".box tbody tr.chosen"), b.text(t, ".box .why"); !strings.Contains(row, "has the whole prompt") || !strings.Contains(line, "no candidate has more than the chosen one. To do: Nothing.") {
+		t.Errorf("why not more: %q, %q", row, line)
 	}
 
 	// A phone: nothing is wider than the screen, tables scroll inside their frames.
 	var width int
-	b.do(t, emulation.SetDeviceMetricsOverride(390, 844, 1, true), chromedp.Reload(), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery),
+	b.do(t, emulation.SetDeviceMetricsOverride(400, 844, 1, true), chromedp.Reload(), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery),
 		chromedp.Evaluate("document.documentElement.scrollWidth", &width))
-	if width > 390 {
-		t.Errorf("the page is %d px wide, a phone's screen 390", width)
+	if width > 400 {
+		t.Errorf("the page is %d px wide, a phone's screen 400", width)
 	}
-	if *screenshots {
-		b.shoot(t, "dashboard-phone.png")
-	}
-
 	var html string
 	b.do(t, chromedp.OuterHTML("html", &html, chromedp.ByQuery))
 	b.mu.Lock()
@@ -194,7 +145,7 @@ func TestPage(t *testing.T) {
 	if len(b.problems) > 0 {
 		t.Errorf("the browser complains: %q", b.problems)
 	}
-	if len(b.fetched) < 8 {
+	if len(b.fetched) < 12 {
 		t.Errorf("only %d requests seen", len(b.fetched))
 	}
 	for _, url := range b.fetched {
@@ -219,6 +170,34 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestTrial: during a trial the page has both groups side by side, whose requests are all
+// of them; outside of one it has no such table.
+func TestTrial(t *testing.T) {
+	const requests = 24
+	front, admin := stack(t, "filter: {share: 50}\n")
+	b := open(t)
+	b.do(t, chromedp.Navigate("http://"+admin+"/dashboard/"), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery), chromedp.WaitNotVisible("#trial", chromedp.ByQuery))
+	for i := range requests {
+		chat(t, front, fmt.Sprint(i%2, strings.Repeat(" a story", 100)))
+	}
+	var cells [][]string
+	until(t, "all requests are compared", func() bool {
+		b.do(t, chromedp.Evaluate(`[...document.querySelectorAll("#compared tbody tr")].map(tr => [...tr.cells].map(td => td.textContent))`, &cells))
+		sum := 0
+		for _, row := range cells {
+			n, _ := strconv.Atoi(row[2])
+			sum += n
+		}
+		return sum == requests
+	})
+	if len(cells) != 2 || cells[0][0] != "sim" || cells[0][1] != "sent" || cells[1][1] != "withheld" || cells[1][2] == "0" || cells[1][6] == "–" {
+		t.Errorf("the table has %q", cells)
+	}
+	if row := b.text(t, "#decisions tbody"); !strings.Contains(row, "withheld: share") {
+		t.Errorf("decisions: %q", row)
+	}
+}
+
 // TestToken: the page asks for the admin token, says that a wrong one is refused,
 // shows the fleet with the right one, and keeps it for the tab alone.
 func TestToken(t *testing.T) {
@@ -226,10 +205,9 @@ func TestToken(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("admin-token-of-the-test\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	site := stage.StartSite(t, stage.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "sim", PrefillRate: 20000, DecodeRate: 500, StepTokens: 2048},
-		"  token_file: "+secret+"\n")
+	_, admin := stack(t, "  token_file: "+secret+"\n")
 	for _, path := range []string{"/debug/replicas", "/debug/history", "/debug/explain", "/policy"} {
-		answer, err := http.Get("http://" + site.Admin + path)
+		answer, err := http.Get("http://" + admin + path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +217,7 @@ func TestToken(t *testing.T) {
 		}
 	}
 	b := open(t)
-	b.do(t, chromedp.Navigate("http://"+site.Admin+"/dashboard/"), chromedp.WaitVisible("#unlock", chromedp.ByQuery),
+	b.do(t, chromedp.Navigate("http://"+admin+"/dashboard/"), chromedp.WaitVisible("#unlock", chromedp.ByQuery),
 		chromedp.SendKeys("#token", "wrong\n", chromedp.ByQuery), chromedp.WaitVisible("#token-wrong", chromedp.ByQuery),
 		chromedp.SendKeys("#token", "admin-token-of-the-test\n", chromedp.ByQuery), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery),
 		chromedp.WaitNotVisible("#unlock", chromedp.ByQuery),
@@ -248,14 +226,5 @@ func TestToken(t *testing.T) {
 	b.do(t, chromedp.Evaluate("[localStorage.length.toString(), document.cookie]", &kept))
 	if kept[0] != "0" || kept[1] != "" {
 		t.Errorf("the page keeps %q beyond the tab", kept)
-	}
-}
-
-func (b *browser) shoot(t *testing.T, name string) {
-	t.Helper()
-	var png []byte
-	b.do(t, chromedp.Sleep(2*time.Second), chromedp.CaptureScreenshot(&png))
-	if err := os.WriteFile(filepath.Join("../..", "docs/images", name), png, 0o644); err != nil {
-		t.Fatal(err)
 	}
 }

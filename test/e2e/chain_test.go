@@ -23,7 +23,7 @@ type neighbour struct {
 	mode string // of the request body
 }
 
-// neighbourHeader is what it adds: whether it saw a destination.
+// neighbourHeader is the header that it adds: whether it saw a destination.
 const neighbourHeader = "X-Neighbour"
 
 func startNeighbour(t *testing.T, mode string) *neighbour {
@@ -132,14 +132,16 @@ func (n *neighbour) join(t *testing.T, boot, place string) string {
 `, host, port))
 }
 
-// TestAnotherProcessorInTheChain: a filter before us changes bodies and we judge
-// and pass on what it made of them; one behind us sees our header and may change
-// them, too.
+// TestAnotherProcessorInTheChain: a filter before the router changes bodies, and the
+// router judges and passes on the changed body; a filter behind it sees its header and
+// may change bodies, too.
 func TestAnotherProcessorInTheChain(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{string(envoy.Buffered), string(envoy.FullDuplex)} {
 		for _, theirs := range []string{string(envoy.Buffered), streamed, string(envoy.FullDuplex)} {
 			for where, place := range map[string]string{"before": atExtProc, "behind": atRouter} {
 				t.Run(fmt.Sprintf("%s, %s %s", mode, theirs, where), func(t *testing.T) {
+					t.Parallel()
 					n := startNeighbour(t, theirs)
 					tor := startTorture(t, mode, 0, setup{bootstrap: func(boot string) string { return n.join(t, boot, place) }})
 					tor.extra = map[string]bool{neighbourHeader: true}
@@ -154,7 +156,7 @@ func TestAnotherProcessorInTheChain(t *testing.T) {
 	}
 }
 
-// chained sends bodies whose first byte a neighbour changes; saw is what it saw
+// chained sends bodies whose first byte a neighbour changes; saw is the neighbour's view
 // of requests with a hint.
 func (tor *torture) chained(t *testing.T, saw string) {
 	for name, s := range map[string]sent{

@@ -5,13 +5,14 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"warmroute/lab/vllmsim"
 )
 
-// What a client sends: no copy of it may be found anywhere afterwards.
+// No copy of these texts of a client may be found anywhere afterwards.
 const (
 	secretText = "Xylophonmarmelade"
 	secretIDs  = "4711,4712,4713,4714" // as token ids; also looked for with spaces
@@ -19,9 +20,13 @@ const (
 
 // TestNoPromptTextIsKept runs the router at debug level, sends it secrets in
 // every place that a client writes, over requests that succeed, that are broken
-// and whose replicas fail, and finds them in no log, metric or debug page.
+// and whose replicas fail, and finds them in no log, metric, debug page or trace file: only
+// an unknown model's name is in the decisions.
 func TestNoPromptTextIsKept(t *testing.T) {
-	st := start(t, setup{replicas: 2, sim: fast(), config: "log: {level: debug}\nfilter: {" + patient + ", tenant_header: x-tenant, reason_header: true}\n"})
+	t.Parallel()
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	traced := fmt.Sprintf("filter: {%s, trace_file: %q", patient, trace)
+	st := start(t, setup{replicas: 2, sim: fast(), config: "log: {level: debug}\n" + traced + ", tenant_header: x-tenant, reason_header: true}\n"})
 	sent := 0
 	send := func(path, body string) {
 		t.Helper()
@@ -58,16 +63,24 @@ func TestNoPromptTextIsKept(t *testing.T) {
 		resp.Body.Close()
 	}
 	st.sims = st.sims[:1]
-	st.writeConfig("log: {level: debug}\nfilter: {" + patient + "}\n") // a replica leaves
+	st.writeConfig("log: {level: debug}\n" + traced + "}\n") // a replica leaves
 	st.until("the replica left", func() bool { return st.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 1 })
 
-	pages := map[string]string{"log": readLog(t, st.extproc.Log)}
+	st.until("the trace file is written", func() bool { return strings.Contains(readLog(t, trace), `{"end":`) })
+	pages := map[string]string{"log": readLog(t, st.extproc.Log), "trace file": readLog(t, trace)}
 	for _, path := range []string{"/metrics", "/debug/explain?n=1000", "/debug/replicas", "/policy", "/pressure", "/readyz", "/healthz"} {
 		pages[path] = page(t, "http://"+st.admin+path)
 	}
 	if n := strings.Count(pages["/debug/explain?n=1000"], `"reason"`); n < sent/2 {
 		t.Errorf("%d decisions are recorded of %d requests", n, sent)
 	}
+	decisions := "/debug/explain?n=1000"
+	asked := strings.Count(pages[decisions], `"asked_model":"`+secretText+`"`)
+	if asked == 0 {
+		t.Error("the operator is not told which unknown model was asked for")
+	}
+	pages[decisions] = strings.ReplaceAll(pages[decisions], `"asked_model":"`+secretText+`"`, "")
+	pages[decisions] = strings.ReplaceAll(pages[decisions], `no replica serves or served \"`+secretText+`\"`, "")
 	for name, text := range pages {
 		if text == "" {
 			t.Errorf("%s is empty", name)
@@ -131,6 +144,7 @@ func page(t *testing.T, url string) string {
 // TestClientsMakeNoSeries: the models, tenants, ids and paths that requests
 // name add no series to the metrics.
 func TestClientsMakeNoSeries(t *testing.T) {
+	t.Parallel()
 	const requests = 300
 	st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {" + patient + ", tenant_header: x-tenant}\n"})
 	send := func(i int) {

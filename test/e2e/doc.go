@@ -8,4 +8,8 @@
 //
 // Every test states the least share of requests that must get a hint, and that
 // the reason codes sum to the requests.
+//
+// Each test has replicas, router, Envoy, ports and folders of its own, and runs beside
+// others (t.Parallel): most of its time it waits for its programs. Tests about bursts and
+// about short waits run alone.
 package e2e

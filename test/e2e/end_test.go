@@ -22,6 +22,7 @@ import (
 // breaks off before a first token counts as cached while it lasts, and no longer,
 // in every response mode of Envoy.
 func TestABrokenResponseLeavesNothing(t *testing.T) {
+	t.Parallel()
 	for name, o := range map[string]struct {
 		envoy  envoy.Options
 		bodies bool // Envoy sends bodies of responses, too
@@ -34,6 +35,7 @@ func TestABrokenResponseLeavesNothing(t *testing.T) {
 		"partial, and headers": {envoy.Options{Mode: envoy.BufferedPartial, Served: true}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			breakOff := make(chan struct{})
 			st := start(t, setup{
 				replicas: 1, sim: fast(), envoy: o.envoy,

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// explained is what the test reads of a decision.
+// explained has the fields of a decision that the test reads.
 type explained struct {
 	Reason, Chosen, Model string
 	Source                string `json:"token_source"`
@@ -42,6 +42,7 @@ func (st *stack) explain(msgs []message) explained {
 // TestExplainForetells: explain's answer about a request equals the later decision,
 // to the cached token, and calling explain changes nothing.
 func TestExplainForetells(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 3, sim: fast()})
 	for i := range 6 {
 		first := firstTurn(i)

@@ -24,13 +24,14 @@ import (
 	"warmroute/lab/vllmsim"
 )
 
-// follower is a stack whose Envoy takes everything from the router: it is
-// started with what `extproc envoy-config` prints.
+// follower is a stack whose Envoy takes everything from the router: it is started with
+// the output of `extproc envoy-config`.
 type follower struct {
 	*stack
 	xds, url, page string // addresses: the router's xDS port, Envoy's listener, its admin page
 	state          string // xds.state
 	more           string // further configuration
+	mode           envoy.Mode
 	running        sync.WaitGroup
 	ctx            context.Context
 	stops          []context.CancelFunc     // by simulated replica
@@ -49,7 +50,13 @@ func follow(t *testing.T, more string, sims ...vllmsim.Options) *follower {
 // unfollowed is the same without Envoy.
 func unfollowed(t *testing.T, more string, sims ...vllmsim.Options) *follower {
 	t.Helper()
-	f := &follower{stack: &stack{t: t, dir: t.TempDir()}, more: more, holds: map[string]chan struct{}{}}
+	return unfollowedIn(t, envoy.Buffered, more, sims...)
+}
+
+// unfollowedIn is the same in another body mode.
+func unfollowedIn(t *testing.T, mode envoy.Mode, more string, sims ...vllmsim.Options) *follower {
+	t.Helper()
+	f := &follower{stack: &stack{t: t, dir: t.TempDir()}, more: more, mode: mode, holds: map[string]chan struct{}{}}
 	var cancel context.CancelFunc
 	f.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(f.running.Wait)
@@ -95,15 +102,15 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 // write rewrites the configuration with the current replicas.
 func (f *follower) write() {
 	f.t.Helper()
-	own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, served_header: true, access_log: %s}\n",
-		f.xds, f.state, f.url, f.page, filepath.Join(f.dir, "access.log"))
+	own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s, message_timeout: %v, served_header: true, access_log: %s}\n",
+		f.xds, f.state, f.url, f.page, f.mode, patience, filepath.Join(f.dir, "access.log"))
 	if strings.Contains(f.more, "envoy:") {
 		own = fmt.Sprintf("xds: {listen: %s, state: %s}\n", f.xds, f.state)
 	}
 	f.writeConfig(own + f.more)
 }
 
-// startEnvoy starts Envoy with what the command prints.
+// startEnvoy starts Envoy with the command's output.
 func (f *follower) startEnvoy(flags ...string) {
 	f.t.Helper()
 	boot := f.bootstrapOf(flags...)
@@ -114,7 +121,7 @@ func (f *follower) startEnvoy(flags ...string) {
 	f.t.Cleanup(f.envoy.Stop)
 }
 
-// bootstrapOf is what `extproc envoy-config` prints.
+// bootstrapOf returns the output of `extproc envoy-config`.
 func (f *follower) bootstrapOf(flags ...string) []byte {
 	f.t.Helper()
 	path, err := binary()
@@ -155,9 +162,10 @@ func (f *follower) has(cluster string, addrs ...string) {
 	})
 }
 
-// TestAReplicaThatJoinsIsServed by Envoy, which is not restarted, and one that
-// leaves is not; what is named is what Envoy has, so that no hint is wasted.
+// TestAReplicaThatJoinsIsServed by Envoy, which is not restarted, and one that leaves is
+// not; hints name only replicas that Envoy has, so that none is wasted.
 func TestAReplicaThatJoinsIsServed(t *testing.T) {
+	t.Parallel()
 	f := follow(t, "", fast(), fast())
 	f.has("replicas", f.addrs...)
 	f.add(fast())
@@ -261,6 +269,7 @@ func (f *follower) holding(sim string) *httptest.Server {
 // TestXDSOverTLS: where the xDS port requires certificates, an Envoy with one
 // gets updates, and one without gets nothing.
 func TestXDSOverTLS(t *testing.T) {
+	t.Parallel()
 	ca := certstest.New(t)
 	router, client := ca.Issue("router"), ca.Issue("envoy")
 	own := fmt.Sprintf("{cert_file: %s, key_file: %s, client_ca_file: %s}", router.CertFile, router.KeyFile, ca.CAFile)
@@ -268,8 +277,8 @@ func TestXDSOverTLS(t *testing.T) {
 	f.extproc.Stop()
 	f.envoy.Stop()
 	config := func(more string) {
-		f.writeConfig(fmt.Sprintf("tls: %s\nxds: {listen: %s, tls: %s}\nenvoy: {listen: %s, admin: %s, served_header: true, access_log: none, tls: {enabled: true, ca_file: %s, server_name: router.test%s}}\n",
-			own, f.xds, own, f.url, f.page, ca.CAFile, more))
+		f.writeConfig(fmt.Sprintf("tls: %s\nxds: {listen: %s, tls: %s}\nenvoy: {listen: %s, admin: %s, message_timeout: %v, served_header: true, access_log: none, tls: {enabled: true, ca_file: %s, server_name: router.test%s}}\n",
+			own, f.xds, own, f.url, f.page, patience, ca.CAFile, more))
 	}
 	config(fmt.Sprintf(", cert_file: %s, key_file: %s", client.CertFile, client.KeyFile))
 	f.envoy = nil
@@ -323,11 +332,12 @@ func TestXDSOverTLS(t *testing.T) {
 	}
 }
 
-// TestAStaticEnvoyDoesNotFollow: what the two tests around this one hold an Envoy
-// to that follows is not so for one that was given everything on paper. A replica
-// that joins is named and never reached, which is counted; and while the router
-// is dead half of the requests meet a replica of the other model.
+// TestAStaticEnvoyDoesNotFollow: the promises of the two tests around this one do not
+// hold for an Envoy with a complete bootstrap. A replica that joins is named and never
+// reached, which is counted; and while the router is dead half of the requests meet a
+// replica of the other model.
 func TestAStaticEnvoyDoesNotFollow(t *testing.T) {
+	t.Parallel()
 	a, b := fast(), fast()
 	a.Model, b.Model = "a", "b"
 	f := unfollowed(t, "", a, b)
@@ -377,6 +387,7 @@ var modelNames = map[string]int{"org/a": 2, "a": 2, "gpt": 2, "b": 2, "sql": 2, 
 // that serves it, with hints, without, and with the router gone; their bodies
 // arrive byte for byte, whichever filters read them.
 func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
+	t.Parallel()
 	f := follow(t, "", models()...)
 	f.has("replicas", f.addrs...)
 	f.has("model:org/a", f.addrs[:2]...)
@@ -418,7 +429,7 @@ func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
 	f.extproc.Kill()
 	ask("dead")
 	f.envoy.Stop()
-	f.startEnvoy() // from what the router wrote last
+	f.startEnvoy() // from the files that the router wrote last
 	ask("dead, and Envoy restarted")
 	f.startExtproc()
 	ask("alive again")
@@ -431,6 +442,7 @@ func TestEveryModelWhileTheRouterIsDead(t *testing.T) {
 // that were not followed are counted, the access log and the client's headers
 // contain each request's replica and reason.
 func TestWhatBecomesOfHints(t *testing.T) {
+	t.Parallel()
 	f := follow(t, "filter: {reason_header: true, "+patient+"}\n", fast(), fast())
 	f.has("replicas", f.addrs...)
 	first := firstTurn(1)
@@ -456,7 +468,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	if got := resp.Header.Get("X-Warmroute-Reason"); got != "not_ours" {
 		t.Errorf("a request that is not judged: reason %q", got)
 	}
-	f.until("two hints were followed", func() bool { return f.metrics()[`warmroute_hint_outcomes_total{served_by="first"}`] == 2 })
+	f.until("two hints were followed", func() bool { return f.metrics()[`warmroute_hint_outcomes_total{model="sim",served_by="first"}`] == 2 })
 	for i := range f.sims { // the replica that is warm is gone; the router does not know yet
 		if f.addrs[i] == a.replica {
 			f.stops[i]()
@@ -467,7 +479,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	}
 	f.until("a hint was not followed", func() bool {
 		m := f.metrics()
-		return m[`warmroute_hint_outcomes_total{served_by="later"}`] == 1 && m["warmroute_served_elsewhere_total"] == 1
+		return m[`warmroute_hint_outcomes_total{model="sim",served_by="later"}`] == 1 && m["warmroute_served_elsewhere_total"] == 1
 	})
 	f.until("Envoy has written its log", func() bool {
 		return strings.Count(readLog(t, filepath.Join(f.dir, "access.log")), "\n") >= 4

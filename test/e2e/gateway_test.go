@@ -37,8 +37,8 @@ func insert(t *testing.T, boot, place, text string) string {
 // judging are the body modes that can carry a hint.
 var judging = []string{string(envoy.Buffered), string(envoy.BufferedPartial), string(envoy.FullDuplex)}
 
-// headerMetadata is what the metadata holds under the destination's key, as a
-// header the upstream sees.
+// headerMetadata is the metadata under the destination's key, as a header the upstream
+// sees.
 const headerMetadata = "X-Test-Metadata"
 
 // showMetadata makes the route add headerMetadata.
@@ -88,8 +88,10 @@ const picker = "filter: {picker: true, " + patient + "}\n"
 // TestGatewaysSubset: metadata a gateway's filter sets restricts the pick, in
 // every shape it comes in; nothing eligible is a 503.
 func TestGatewaysSubset(t *testing.T) {
+	t.Parallel()
 	for _, mode := range judging {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			tor := startTorture(t, mode, 0, setup{config: picker, bootstrap: func(boot string) string {
 				return showMetadata(t, setSubset(t, boot))
 			}})
@@ -143,8 +145,10 @@ func (tor *torture) subset(t *testing.T, header http.Header, want []string) {
 // TestPickerAnswersThroughEnvoy: 503 where no replica is ready and 429 where
 // all are too far behind, as Envoy passes them on.
 func TestPickerAnswersThroughEnvoy(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{string(envoy.Buffered), string(envoy.FullDuplex)} {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			busy := startTorture(t, mode, 0, setup{config: picker + "policy: {max_ttft_seconds: 0.001}\n"})
 			busy.send(t, sent{body: chatOf(3000), status: http.StatusTooManyRequests, says: "warmroute: saturated"})
 			busy.send(t, sent{method: "GET", path: "/v1/models"}) // not judged, not refused
@@ -166,8 +170,10 @@ var replicasCluster = regexp.MustCompile(`(?s)  - name: replicas\n.*?(  - name: 
 // TestAlwaysPickWithoutABalancer: in front of an ORIGINAL_DST cluster, whose only
 // host is the named one, every request gets through.
 func TestAlwaysPickWithoutABalancer(t *testing.T) {
+	t.Parallel()
 	for _, mode := range judging {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			tor := startTorture(t, mode, 0, setup{
 				config: "filter: {always_pick: true, " + patient + "}\n",
 				bootstrap: func(boot string) string {

@@ -12,9 +12,11 @@ import (
 // TestEveryBodyModeGivesHints: second turns land where the first did, in every
 // mode that can carry a hint, with the served endpoint reported or not.
 func TestEveryBodyModeGivesHints(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial, envoy.FullDuplex} {
 		for _, served := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, served %v", mode, served), func(t *testing.T) {
+				t.Parallel()
 				st := start(t, setup{replicas: 3, sim: fast(), envoy: envoy.Options{Mode: mode, Served: served}})
 				for i := range 4 {
 					first := firstTurn(i)

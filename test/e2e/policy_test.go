@@ -15,8 +15,8 @@ func family(name string, words, own int) []message {
 	return []message{{"user", strings.Repeat(name+" ", words) + fmt.Sprintf("question %d", own)}}
 }
 
-// steady is fast with steps of 10 ms, as an engine has them: what answers sooner
-// than any engine can, and stores nothing, counts as failing.
+// steady is fast with steps of 10 ms, as an engine has them: a replica that answers
+// sooner than any engine can, and stores nothing, counts as failing.
 func steady() vllmsim.Options {
 	o := fast()
 	o.DecodeRate = 100
@@ -51,6 +51,7 @@ func (st *stack) at(addr string) *vllmsim.Sim {
 // TestColdThenObserved: a new prompt is placed by load, and is warm from the
 // replica's own events on.
 func TestColdThenObserved(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 3, sim: fast()})
 	a := st.chat(firstTurn(7), 1)
 	st.settled()
@@ -67,6 +68,7 @@ func TestColdThenObserved(t *testing.T) {
 // TestSharedPrefix: different requests with one system prompt go where it is
 // cached, as long as no request waits there.
 func TestSharedPrefix(t *testing.T) {
+	t.Parallel()
 	const requests = 12
 	st := start(t, setup{replicas: 3, sim: steady()})
 	home := st.chat(family("shared", 400, 0), 2).replica
@@ -89,7 +91,7 @@ func TestHotPrefixSpreads(t *testing.T) {
 	sim := fast()
 	sim.DecodeRate = 20 // answers of 20 tokens take a second: all are in flight together
 	st := start(t, setup{replicas: replicas, sim: sim})
-	send := func(own int) answer { // token ids: 64 renderings at once are not what is tested
+	send := func(own int) answer { // token ids: this does not test 64 renderings at once
 		ids := strings.Repeat("7,", 1200) + fmt.Sprint(100+own)
 		return st.post("/v1/completions", []byte(`{"model":"sim","max_tokens":20,"prompt":[`+ids+`]}`))
 	}
@@ -125,6 +127,7 @@ func TestHotPrefixSpreads(t *testing.T) {
 // TestFailoverAndRehome: the replica that has the prefix is gone; the requests
 // find another, stay there, and also once the first is back.
 func TestFailoverAndRehome(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 3, sim: steady()})
 	prompt := family("home", 400, 0)
 	old := st.chat(prompt, 2).replica
@@ -157,6 +160,7 @@ func TestFailoverAndRehome(t *testing.T) {
 // caches, conversations are routed by their first 16 KiB of text; longer ones
 // still reach their replica.
 func TestCrossTurnPastTheTextChainsDepth(t *testing.T) {
+	t.Parallel()
 	const conversations = 6
 	sim := steady()
 	sim.Version = vllmsim.V021 // does not report where it publishes, and that is not configured
@@ -181,6 +185,7 @@ func TestCrossTurnPastTheTextChainsDepth(t *testing.T) {
 // TestDisabledIsANoOp: no header, nothing charged, no body read, and all of it
 // again once it is switched back on.
 func TestDisabledIsANoOp(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 2, sim: fast(), config: "policy: {route_policy: disabled}\n"})
 	for i := range 10 {
 		if a := st.chat(firstTurn(i), 1); a.status != 200 {

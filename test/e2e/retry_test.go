@@ -19,6 +19,7 @@ import (
 // without a hint, and detects dead replicas only by trying them. None may fail: one
 // at a time, and many at once.
 func TestRequestsWithoutHintsSurviveDeadReplicas(t *testing.T) {
+	t.Parallel()
 	const requests = 400 // least_request prefers the idle dead: without another host per retry about one in four fails
 	refuses, resets := refusing(t), resetting(t)
 	for name, dead := range map[string][]string{
@@ -26,6 +27,7 @@ func TestRequestsWithoutHintsSurviveDeadReplicas(t *testing.T) {
 	} {
 		for _, at := range []int{1, 64} {
 			t.Run(name+", "+strconv.Itoa(at)+" at once", func(t *testing.T) {
+				t.Parallel()
 				st := start(t, setup{replicas: 1, sim: fast(), envoy: envoy.Options{Replicas: dead}})
 				if failed := getModels(t, st.envoy.URL, requests, at); failed > 0 {
 					t.Errorf("%d of %d requests failed", failed, requests)
@@ -38,6 +40,7 @@ func TestRequestsWithoutHintsSurviveDeadReplicas(t *testing.T) {
 // TestEveryReplicaDeadIsAnAnswer: a retry that finds no other host ends in an
 // answer, soon.
 func TestEveryReplicaDeadIsAnAnswer(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 1, sim: fast(), upstreamOnly: true, envoy: envoy.Options{Replicas: []string{refusing(t), refusing(t)}}})
 	if failed := getModels(t, st.envoy.URL, 20, 1); failed != 20 {
 		t.Errorf("%d of 20 requests failed, there was nobody to serve them", failed)
@@ -47,6 +50,7 @@ func TestEveryReplicaDeadIsAnAnswer(t *testing.T) {
 // TestRetriesFollowTheRankedList: the list is walked in its order, independent of
 // earlier attempts, and every other replica follows its end.
 func TestRetriesFollowTheRankedList(t *testing.T) {
+	t.Parallel()
 	var live []string
 	for _, name := range []string{"a", "b"} {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }))
@@ -106,8 +110,8 @@ func openEnvoy(t *testing.T, replicas []string) (url string) {
 	return e.URL
 }
 
-// getModels sends requests that get no hint, at most at of them at once, and
-// counts those that were not answered with 200.
+// getModels sends requests that get no hint, at most at of them at once, and counts the
+// answers other than 200.
 func getModels(t *testing.T, url string, requests, at int) int {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: at}}

@@ -22,10 +22,11 @@ func firstTurn(i int) []message {
 	return []message{{"user", fmt.Sprintf("conversation %d: ", i) + strings.Repeat(fmt.Sprintf("word%d ", i), 120)}}
 }
 
-// TestSecondTurnLandsWhereTheFirstDid: for every conversation, and what was
-// predicted equals what the replica counted; also where the second comes on a path
-// with a configured prefix, or with a slash at its end, which Envoy rewrites.
+// TestSecondTurnLandsWhereTheFirstDid: for every conversation, and the prediction equals
+// the replica's count; also where the second comes on a path with a configured prefix, or
+// with a slash at its end, which Envoy rewrites.
 func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
+	t.Parallel()
 	const conversations = 20
 	const route = "/v1/chat/completions"
 	paths := []string{route, "/openai" + route, route + "/", "/openai" + route + "/"}
@@ -82,6 +83,7 @@ func (st *stack) predicted() float64 {
 // TestUnrelatedPromptsSpread: the negative control. No replica holds any of them,
 // and every decision records that.
 func TestUnrelatedPromptsSpread(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 4, sim: fast()})
 	count := map[string]int{}
 	for i := range 80 {
@@ -105,6 +107,7 @@ func TestUnrelatedPromptsSpread(t *testing.T) {
 
 // TestBadBodiesPassUntouched: warmroute has no opinion, the replica answers.
 func TestBadBodiesPassUntouched(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 1, sim: fast()})
 	for _, body := range []string{
 		``, `{`, `{"model":"sim"}`, `{"model":"nobody","messages":[]}`,
@@ -128,6 +131,7 @@ func TestBadBodiesPassUntouched(t *testing.T) {
 // TestFailoverAndReturn: a dead replica is never hinted, its requests are
 // served, and it is used again once it is back.
 func TestFailoverAndReturn(t *testing.T) {
+	t.Parallel()
 	st := start(t, setup{replicas: 2, sim: fast()})
 	a := st.chat(firstTurn(1), 1)
 	st.settled()
@@ -154,13 +158,17 @@ func TestFailoverAndReturn(t *testing.T) {
 
 // TestKillingTheRouterFailsNoRequest kills it under load, and starts it again.
 func TestKillingTheRouterFailsNoRequest(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
-		t.Run(string(mode), func(t *testing.T) { killUnderLoad(t, mode) })
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			killUnderLoad(t, mode)
+		})
 	}
 }
 
 func killUnderLoad(t *testing.T, mode envoy.Mode) {
-	frozen := 200 * time.Millisecond // what a frozen router costs a request
+	frozen := 200 * time.Millisecond // the cost of a frozen router to a request
 	st := start(t, setup{replicas: 2, sim: fast(), envoy: envoy.Options{Mode: mode, MessageTimeout: frozen}})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 // are followed by sidecars; second turns land where the first did and predictions
 // are exact, as if the router had subscribed itself.
 func TestSidecarsFeedTheRouter(t *testing.T) {
+	t.Parallel()
 	const conversations = 4
 	service := testenv.Addresses(t, 1)[0]
 	st := start(t, setup{replicas: 2, sim: fast(), config: fmt.Sprintf("index_service: {listen: %q} # sidecars\n", service)})

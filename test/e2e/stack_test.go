@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -40,6 +41,8 @@ type stack struct {
 	listen  string // of extproc's gRPC
 	admin   string // of extproc
 	config  string // extproc's configuration file
+	log     string // Envoy's access log, "" = none that is read
+	replica func(i int) string
 }
 
 // setup describes the stack to build.
@@ -52,11 +55,12 @@ type setup struct {
 	upstreamOnly bool
 	front        func(replica string) string // puts something in front of a simulated replica
 	bootstrap    func(string) string         // changes Envoy's bootstrap
+	replica      func(i int) string          // further YAML of a replica in extproc's configuration
 }
 
 const (
-	// patience is a bound that no machine reaches, however busy: it detects what
-	// hangs. A test of a wait of the router or of Envoy sets that wait itself.
+	// patience is a bound that no machine reaches, however busy: it detects hangs. A test
+	// of a wait of the router or of Envoy sets that wait itself.
 	patience = 2 * time.Minute
 	// patient are the router's waits on the path of a request, which would end it
 	// without a hint on a busy machine.
@@ -75,7 +79,7 @@ func (st *stack) until(what string, ok func() bool) {
 
 func start(t *testing.T, s setup) *stack {
 	t.Helper()
-	st := &stack{t: t, dir: t.TempDir()}
+	st := &stack{t: t, dir: t.TempDir(), replica: s.replica}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
@@ -104,8 +108,12 @@ func start(t *testing.T, s setup) *stack {
 	st.startExtproc()
 	o := s.envoy
 	o.ServedHeader = true
-	if o.MessageTimeout == 0 {
+	impatient := o.MessageTimeout != 0
+	if !impatient {
 		o.MessageTimeout = patience
+	}
+	if o.UsageShare == 0 {
+		o.UsageShare = envoy.DefaultUsageShare // the router's, without another configuration
 	}
 	o.Listen, o.Admin, o.ExtProc = local[2], local[3], []string{st.listen}
 	if !s.upstreamOnly {
@@ -116,15 +124,40 @@ func start(t *testing.T, s setup) *stack {
 		t.Fatal(err)
 	}
 	boot := buf.String()
+	if !impatient {
+		boot = patiently(t, boot, o.Mode)
+	}
 	if s.bootstrap != nil {
 		boot = s.bootstrap(boot)
 	}
 	var err error
-	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", []byte(boot), o.Listen, o.Admin); err != nil {
+	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", []byte(boot), o.Listen, o.Admin, "--file-flush-interval-msec", "100"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(st.envoy.Stop)
 	return st
+}
+
+// shortWait is a wait of Envoy for the router.
+var shortWait = regexp.MustCompile(`timeout: [0-9.]+s`)
+
+// patiently changes a bootstrap: Envoy waits as long for the router's connections and for
+// its answers to health checks as for its decisions. That a router is dead, and not only
+// without a core, is detected as soon as ever: it refuses connections.
+func patiently(t *testing.T, boot string, mode envoy.Mode) string {
+	t.Helper()
+	waits := []string{"connect_timeout: 0.25s", "      timeout: 1s\n      unhealthy_interval"}
+	if mode == envoy.FullDuplex {
+		waits = append(waits, "keepalive: {interval: 1s, timeout: 1s}")
+	}
+	for _, wait := range waits {
+		patient := strings.Replace(boot, wait, shortWait.ReplaceAllString(wait, fmt.Sprintf("timeout: %.0fs", patience.Seconds())), 1)
+		if patient == boot {
+			t.Fatalf("the bootstrap has no %q", wait)
+		}
+		boot = patient
+	}
+	return boot
 }
 
 // writeConfig writes extproc's configuration: the replicas' addresses and more.
@@ -141,6 +174,9 @@ func (st *stack) writeConfig(more string) {
 	b.WriteString("fleet:\n  replicas:\n")
 	for i, sim := range st.sims {
 		fmt.Fprintf(&b, "  - address: %s\n", st.addrs[i])
+		if st.replica != nil {
+			b.WriteString(st.replica(i))
+		}
 		if strings.Contains(more, "# sidecars") {
 			b.WriteString("    sidecar: true\n")
 		}
@@ -185,7 +221,7 @@ func (st *stack) startExtproc() {
 	}
 }
 
-// answer is what a client sees of one completion.
+// answer is a client's view of one completion.
 type answer struct {
 	status  int
 	replica string // of the simulated replica that served, "" when unknown
@@ -253,16 +289,10 @@ func (st *stack) metrics() map[string]float64 {
 	return testenv.Metrics(st.t, st.admin)
 }
 
-// reasons returns the count of every reason code that is not zero.
+// reasons returns the number of decisions of each reason.
 func (st *stack) reasons() map[string]int {
 	st.t.Helper()
-	out := map[string]int{}
-	for name, v := range st.metrics() {
-		if label, ok := strings.CutPrefix(name, `warmroute_decisions_total{reason="`); ok && v > 0 {
-			out[strings.TrimSuffix(label, `"}`)] = int(v)
-		}
-	}
-	return out
+	return testenv.Reasons(st.t, st.admin)
 }
 
 // wantReasons holds a run's reason codes to its requests: they sum up, and at

@@ -12,6 +12,7 @@ import (
 // TestTLSBetweenEnvoyAndTheRouter: with certificates that fit, requests get
 // hints; with others they pass without, as if the router were dead.
 func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
+	t.Parallel()
 	ours, others := certstest.New(t), certstest.New(t)
 	router := ours.Issue("router")
 	own := fmt.Sprintf("cert_file: %s, key_file: %s", router.CertFile, router.KeyFile)
@@ -44,6 +45,7 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 		"self-signed, bodies streamed": {"self_signed: true", envoy.TLS{Enabled: true}, envoy.FullDuplex, true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			st := start(t, setup{
 				replicas: 1, sim: fast(), config: "tls: {" + c.router + "}\n", envoy: envoy.Options{TLS: c.envoy, Mode: c.mode},
 			})
@@ -64,6 +66,7 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 // TestCertificatesAreRenewedUnderEnvoy: new files are used for new connections,
 // without a restart and without a request that misses its hint.
 func TestCertificatesAreRenewedUnderEnvoy(t *testing.T) {
+	t.Parallel()
 	ca := certstest.New(t)
 	first := ca.Issue("router")
 	st := start(t, setup{

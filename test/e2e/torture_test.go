@@ -15,7 +15,7 @@ import (
 	"warmroute/internal/decision"
 )
 
-// A torture is one Envoy in one body mode, with replicas that keep what they get.
+// A torture is one Envoy in one body mode, with replicas that keep their requests.
 type torture struct {
 	*stack
 	mode    string
@@ -73,7 +73,7 @@ func startTorture(t *testing.T, mode string, limit int, s setup) *torture {
 	return tor
 }
 
-// sent is one HTTP request and what is wanted of it.
+// sent is one HTTP request and its expected effect.
 type sent struct {
 	method   string // default POST
 	path     string // default that of chat completions
@@ -85,7 +85,7 @@ type sent struct {
 	dropped  bool   // the first replica reads it and closes the connection
 	twice    bool   // the bytes may arrive twice over HTTP/2: Envoy's own defect, see docs/protocol.md
 	status   int    // default 200
-	says     string // what the answer's text begins with
+	says     string // the beginning of the answer's text
 	hint     bool   // a destination must have arrived
 }
 
@@ -97,7 +97,7 @@ const (
 // only hides a reader's other methods, so that the length is not known.
 type only struct{ io.Reader }
 
-// send sends one request by every protocol and compares what arrived.
+// send sends one request by every protocol and compares the arrivals.
 func (tor *torture) send(t *testing.T, s sent) {
 	t.Helper()
 	for _, proto := range protocols {
@@ -146,7 +146,7 @@ func (tor *torture) request(t *testing.T, s *sent) (*http.Request, string) {
 	return req, name
 }
 
-// sendBy sends one request by one protocol and returns what arrived.
+// sendBy sends one request by one protocol and returns the arrivals.
 func (tor *torture) sendBy(t *testing.T, proto string, s sent) []arrival {
 	t.Helper()
 	req, name := tor.request(t, &s)
@@ -230,12 +230,16 @@ func sized(n int) []byte {
 
 // TestTorture takes every case through real Envoy in every body mode.
 func TestTorture(t *testing.T) {
+	t.Parallel()
 	for _, mode := range bodyModes {
-		t.Run(mode, func(t *testing.T) { startTorture(t, mode, 0, setup{}).cases(t) })
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			startTorture(t, mode, 0, setup{}).cases(t)
+		})
 	}
 }
 
-// cases are what every body mode must bear, in one Envoy.
+// cases are requests that every body mode must bear, in one Envoy.
 func (tor *torture) cases(t *testing.T) {
 	hint := tor.mode != streamed
 	t.Run("odd bodies", tor.oddBodies)
@@ -442,8 +446,10 @@ func (tor *torture) routerDies(t *testing.T) {
 
 // TestBodiesBeyondTheLimit: 3 MB where Envoy may hold 1 MiB.
 func TestBodiesBeyondTheLimit(t *testing.T) {
+	t.Parallel()
 	for _, mode := range bodyModes {
 		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
 			tor := startTorture(t, mode, 1<<20, setup{})
 			big := sent{path: completionsPath, body: sized(3_000_000), hint: mode == string(envoy.FullDuplex)}
 			if mode == string(envoy.Buffered) {

@@ -12,9 +12,10 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// TestEveryPrintedVariantLoads: real Envoy takes what is printed, for every kind
-// of address, mode and security.
+// TestEveryPrintedVariantLoads: real Envoy takes the printed configuration, for every
+// kind of address, mode and security.
 func TestEveryPrintedVariantLoads(t *testing.T) {
+	t.Parallel()
 	binary, err := testenv.EnvoyBinary()
 	if err != nil {
 		t.Fatal(err)

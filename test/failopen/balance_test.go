@@ -140,7 +140,7 @@ func (f *routers) restarted(w *balance) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		before := f.decided()
-		time.Sleep(time.Second) // what is measured
+		time.Sleep(time.Second) // the measured time
 		after := f.decided()
 		w.back += after[2] - before[2]
 		w.all += total(after) - total(before)

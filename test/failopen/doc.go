@@ -3,7 +3,7 @@
 // fail: the router killed, frozen, without a log, without an index, without KV
 // events, with a broken configuration, and a replica killed; and of several
 // routers behind two Envoys one killed, frozen or cut off from the others, whose
-// sums of what is in flight must agree again.
+// sums of requests in flight must agree again.
 //
 // Everything is a process of its own: Envoy, extproc, simulated replicas. A
 // failed request is one that got no answer, or another status than 200; an
@@ -12,6 +12,6 @@
 //
 // The short form runs with the other tests. `make test-failopen` is the long
 // one: wrk as the client, every body mode, and the standby instance. The long
-// form of what concerns several routers is a part of `make test-faults`, and
+// form of the tests of several routers is a part of `make test-faults`, and
 // holds them to the clock.
 package failopen

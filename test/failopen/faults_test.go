@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/testenv"
 )
 
 var long = flag.Bool("long", false, "the long form: wrk as the client, every body mode, the standby instance")
@@ -156,11 +157,11 @@ func (s *stack) wantHints(want bool) {
 // hints is how many requests the router has named a replica for.
 func (r *router) hints() int {
 	r.t.Helper()
-	sum := 0.0
+	reasons, sum := testenv.Reasons(r.t, r.admin), 0
 	for _, reason := range []string{"warm", "cold", "moved", "guarded", "learned"} {
-		sum += r.metric(fmt.Sprintf("warmroute_decisions_total{reason=%q}", reason))
+		sum += reasons[reason]
 	}
-	return int(sum)
+	return sum
 }
 
 // TestNothingFails: in the shipped body mode nothing that breaks costs a request.

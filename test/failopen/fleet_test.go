@@ -22,11 +22,11 @@ const (
 	fleetReplicas = 8
 )
 
-// routers are several routers that share what they have in flight, behind two
-// Envoys that share them, before eight replicas.
+// routers are several routers that share their requests in flight, behind two Envoys that
+// share them, before eight replicas.
 type routers struct {
 	stack            // of the first Envoy
-	test  *testing.T // the whole one, at whose end what was started is stopped
+	test  *testing.T // the whole one, at whose end all started programs are stopped
 	all   []*router
 	gates []*gate // before each router's embedded NATS server, or before the one that runs elsewhere
 	lists []string
@@ -102,7 +102,7 @@ func startRouters(t *testing.T, external string) *routers {
 func (f *routers) startEnvoy(name string, list []string, edit func(string) string) *testenv.Envoy {
 	f.t.Helper()
 	a := testenv.Addresses(f.t, 2)
-	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: list, Mode: envoy.Buffered}
+	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: list, Mode: envoy.Buffered, UsageShare: 100}
 	for _, r := range f.replicas {
 		o.Replicas = append(o.Replicas, r.addr)
 	}
@@ -253,7 +253,7 @@ func (f *routers) under(span time.Duration, fault func()) {
 	}
 }
 
-// through is under with these Envoys, and returns what the load saw at each.
+// through is under with these Envoys, and returns the load's result at each.
 func (f *routers) through(sides []*testenv.Envoy, span time.Duration, fault func()) []result {
 	f.t.Helper()
 	var wg sync.WaitGroup
@@ -274,8 +274,8 @@ func (f *routers) through(sides []*testenv.Envoy, span time.Duration, fault func
 	return all
 }
 
-// took waits for what a fault or its end brings about, and holds it to most in
-// the long form, which has a machine to itself.
+// took waits for the effect of a fault or of its end, and holds it to most in the long
+// form, which has a machine to itself.
 func (f *routers) took(what string, since time.Time, most time.Duration, ok func() bool) {
 	f.t.Helper()
 	for !ok() {

@@ -27,7 +27,7 @@ const (
 	patience = 10 * time.Second
 )
 
-// result is what a load saw.
+// result is a load's view of its requests.
 type result struct {
 	requests int
 	failed   int // no answer, or another status than 200

@@ -8,8 +8,8 @@ import (
 	"warmroute/envoy"
 )
 
-// TestModes is the table of docs/fail-open.md: what a killed and a frozen router
-// cost in every body mode, and what a standby instance changes.
+// TestModes is the table of docs/fail-open.md: the cost of a killed and of a frozen
+// router in every body mode, and the effect of a standby instance.
 func TestModes(t *testing.T) {
 	if !*long {
 		t.Skip("the long form's: make test-failopen")

@@ -70,7 +70,8 @@ func beside(t *testing.T) {
 	}
 }
 
-// TestRouters breaks routers and what is between them, with embedded NATS servers.
+// TestRouters breaks routers and the connections between them, with embedded NATS
+// servers.
 func TestRouters(t *testing.T) {
 	beside(t)
 	f := startRouters(t, "")
@@ -165,8 +166,8 @@ func TestRouters(t *testing.T) {
 	})
 }
 
-// explained fails unless r's explain contains how much each other router has on
-// each replica: in total, what that one has in flight.
+// explained fails unless r's explain contains how much each other router has on each
+// replica: in total, that router's requests in flight.
 func (f *routers) explained(r *router) {
 	f.t.Helper()
 	var answer struct {

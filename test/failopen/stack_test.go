@@ -18,7 +18,7 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// binaries builds what the stacks run, once.
+// binaries builds the stacks' programs, once.
 var binaries = sync.OnceValues(func() (map[string]string, error) {
 	dir, err := os.MkdirTemp("", "warmroute-failopen-")
 	if err != nil {
@@ -148,7 +148,7 @@ type stack struct {
 	send     load // for every name of every model
 }
 
-// options states what stack to build.
+// options describe a stack.
 type options struct {
 	mode     envoy.Mode
 	standby  bool
@@ -181,12 +181,12 @@ func start(t *testing.T, o options) *stack {
 	s.router = newRouter(t, s.dir, "extproc", s.replicas)
 	a := testenv.Addresses(t, 3)
 	if o.xds {
-		own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s}\n", a[2], filepath.Join(s.dir, "state"), a[0], a[1], o.mode)
+		own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s, usage_share: 100}\n", a[2], filepath.Join(s.dir, "state"), a[0], a[1], o.mode)
 		s.router.good = strings.Replace(s.router.good, "xds: {listen: \"\"}\n", own, 1)
 		s.router.write(s.router.good)
 	}
 	s.router.start()
-	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode}
+	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode, UsageShare: 100}
 	if o.standby {
 		s.standby = newRouter(t, s.dir, "standby", s.replicas)
 		s.standby.start()
@@ -269,7 +269,7 @@ func get(t *testing.T, url string) string {
 	return string(b)
 }
 
-// until polls for what a fault must have caused.
+// until polls for the effect that a fault must have.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {

@@ -196,7 +196,7 @@ func (h *hybrid) serve(p []uint32) {
 	h.served, h.asked = append(h.served, p), h.asked+1
 }
 
-// agree waits until the index predicts of every prompt what the replica would find.
+// agree waits until the index predicts the replica's hit for every prompt.
 func (h *hybrid) agree(x *index.Index, since time.Time, limit time.Duration) (hits, checked int) {
 	h.t.Helper()
 	prompts := h.served[max(0, len(h.served)-60):]

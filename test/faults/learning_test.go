@@ -24,10 +24,10 @@ var learners = []vllmsim.Options{
 	{Groups: []vllmsim.Group{{Kind: vllmsim.Mamba}, {Kind: vllmsim.FullAttention}}, Eagle: []int{1}, Draft: 2},
 }
 
-// TestLearnsInABusyFleet: replicas that are never idle, each with several clients
-// at once, and counters that are read meanwhile: the index ends with the right
-// assumption about each draft model, predicts what the replica finds, and assumes
-// nothing about the replica's next process.
+// TestLearnsInABusyFleet: replicas that are never idle, each with several clients at
+// once, and counters that are read meanwhile: the index ends with the right assumption
+// about each draft model, predicts the replica's hits, and assumes nothing about the
+// replica's next process.
 func TestLearnsInABusyFleet(t *testing.T) {
 	first := seeded(t)
 	x, err := index.New(index.Options{})
@@ -53,7 +53,8 @@ func TestLearnsInABusyFleet(t *testing.T) {
 // clients are those of one replica at a time.
 const clients = 4
 
-// learn keeps the replica busy until it is learned, and then checks what was.
+// learn keeps the replica busy until it is learned, and then checks the learned
+// assumption.
 func (h *hybrid) learn(x *index.Index) {
 	var busy sync.WaitGroup
 	stop := make(chan struct{})
@@ -125,7 +126,7 @@ func (h *hybrid) expect(x *index.Index, tokens []uint32) {
 	s := scope
 	s.BlockSize, s.Group = hybridBlock, len(h.o.Groups)-1
 	p := tokenPrompt(slices.Clone(tokens))
-	x.Expect(x.ID(h.holder), s, p.AppendChain(nil, index.Keying{Unit: s.BlockSize}), p)
+	x.Expect(new(index.Guess), x.ID(h.holder), s, p.AppendChain(nil, index.Keying{Unit: s.BlockSize}), p)
 }
 
 // scrape reads the replica's counters.

@@ -11,8 +11,8 @@ import (
 	"warmroute/internal/kvevents/kvtest"
 )
 
-// node is one publisher and what its cache truly holds. Its driver is one
-// goroutine; faults are decided under the publisher's own lock.
+// node is one publisher and the true contents of its cache. Its driver is one goroutine;
+// faults are decided under the publisher's own lock.
 type node struct {
 	holder  index.Holder
 	pub     *kvtest.Publisher
@@ -24,7 +24,7 @@ type node struct {
 	tally   tally
 }
 
-// tally is what a publisher did, and what befell it.
+// tally counts a publisher's actions and faults.
 type tally struct {
 	published, dropped, held, lost int // batches; live copies that never came, came late, and are not replayed either
 	cutOff, restarts, resets       int

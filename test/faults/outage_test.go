@@ -13,7 +13,7 @@ import (
 // the reconnection.
 func TestStormOutages(t *testing.T) {
 	s := newStorm(t)
-	s.nodes = s.nodes[:5] // those with whole histories
+	s.nodes = s.nodes[:5] // the nodes with whole histories
 	away := s.limits.round / 4
 	near, far := s.paths[0], s.paths[1]
 	near.nodes, far.nodes = s.nodes, s.nodes

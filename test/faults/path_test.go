@@ -38,7 +38,7 @@ type path struct {
 	// connected has the time of the first connection to the latest service.
 	connected <-chan time.Time
 
-	// What befell its subscribers; the storm's.
+	// The storm's faults of its subscribers.
 	pauses, replaced, lost int
 
 	holes, rests uint64 // by the subscribers that have left: holes not filled, pauses of publishers
@@ -51,13 +51,13 @@ type path struct {
 
 // follower is one publisher's subscription on a path.
 type follower struct {
-	view  *record      // what the subscriber handed on
+	view  *record      // the changes that the subscriber handed on
 	pause sync.RWMutex // held while the subscriber stands still
 	sub   *kvevents.Subscriber
 	stop  func()
 }
 
-// witness records what a subscriber hands to the index.
+// witness records the changes that a subscriber hands to the index.
 type witness struct {
 	to kvevents.Sink
 	f  *follower
@@ -72,13 +72,13 @@ func (w witness) Begin(h index.Holder) uint64 {
 func (w witness) Apply(b *index.Batch) (index.Result, error) {
 	w.f.pause.RLock()
 	defer w.f.pause.RUnlock()
-	for _, e := range b.Events { // what comes may be seen before Apply returns
+	for _, e := range b.Events { // a coming block may be seen before Apply returns
 		if e.Kind == index.Stored {
 			w.f.view.store(e.Hashes...)
 		}
 	}
 	res, err := w.to.Apply(b)
-	if err == nil { // what goes must not be seen afterwards
+	if err == nil { // a removed block must not be seen afterwards
 		w.f.view.apply(time.Now(), b.Events)
 	}
 	return res, err
@@ -155,7 +155,7 @@ func (d *door) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// source is where a replica publishes.
+// source has the endpoints of a replica's events.
 type source struct {
 	holder                  index.Holder
 	endpoint, replay, topic string
@@ -176,7 +176,7 @@ func (p *path) join(from source) {
 	var subscriber, reporter sync.WaitGroup
 	if p.client != nil {
 		r := indexrpc.NewReporter(p.client, from.holder, indexrpc.ReporterOptions{Window: window})
-		reporter.Go(func() { _ = r.Run(reporting) }) // the next one reports what it could not
+		reporter.Go(func() { _ = r.Run(reporting) }) // the next one reports the changes that it could not
 		sink = r
 	}
 	s, err := kvevents.New(kvevents.Options{

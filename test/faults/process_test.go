@@ -67,8 +67,8 @@ func (p *process) launch() {
 	}
 }
 
-// ask sends a prompt and returns how many of its tokens the process had cached;
-// an error is what its death looks like.
+// ask sends a prompt and returns how many of its tokens the process had cached; a dead
+// process gives an error.
 func (p *process) ask(c *chain) (cached int, err error) {
 	body, err := json.Marshal(map[string]any{"model": scope.Model, "prompt": c.tokens, "max_tokens": 1})
 	if err != nil {
@@ -119,9 +119,9 @@ func (p *process) history() map[prefixhash.Key]bool {
 	return contents(x)[p.source.holder]
 }
 
-// TestStormProcesses: replicas of both versions are killed and started again
-// under load; the index ends equal to what they hold, and what it predicts of a
-// prompt is what the replica counts.
+// TestStormProcesses: replicas of both versions are killed and started again under load;
+// the index ends equal to their caches, and its predictions of a prompt equal the
+// replica's counts.
 func TestStormProcesses(t *testing.T) {
 	limits, first := limitsOf(t), seeded(t)
 	binary, err := testenv.Build(t.TempDir(), "warmroute/lab/cmd/vllmsim")
@@ -191,7 +191,7 @@ func killed(processes []*process, all *prompts, rng *rand.Rand, limits limits) {
 	driving.Wait()
 }
 
-// holds is what the process holds once it has published its recent prompt, which
+// holds returns the blocks of the process once it has published its recent prompt, which
 // it does within a step. It gets no request meanwhile.
 func (p *process) holds(recent *chain) map[prefixhash.Key]bool {
 	p.t.Helper()
@@ -205,8 +205,8 @@ func (p *process) holds(recent *chain) map[prefixhash.Key]bool {
 	}
 }
 
-// agree waits until the index holds what the process does. Reading a long
-// history may take longer than the index is given: then it must agree at once.
+// agree waits until the index holds the process's blocks. Reading a long history may take
+// longer than the index is given: then it must agree at once.
 func agree(t *testing.T, p *path, r *process, want map[prefixhash.Key]bool, last time.Time, within time.Duration) {
 	t.Helper()
 	for {
@@ -221,7 +221,8 @@ func agree(t *testing.T, p *path, r *process, want map[prefixhash.Key]bool, last
 	}
 }
 
-// predicted holds both paths to what the process itself counts, and returns that.
+// predicted compares both paths' predictions with the process's own count, and returns
+// that count.
 func predicted(t *testing.T, paths []*path, r *process, c *chain) (cached int) {
 	t.Helper()
 	const usable = chainLen - 1 // the last token is always computed

@@ -30,8 +30,8 @@ type limits struct {
 	late    time.Duration // beyond the window, before a hint counts as stale
 }
 
-// limitsOf allows, in the short form, for a machine that other tests and the
-// race detector keep busy; the long form holds to what is promised.
+// limitsOf allows, in the short form, for a machine that other tests and the race
+// detector keep busy; the long form has the promised limits.
 func limitsOf(t *testing.T) limits {
 	t.Helper()
 	switch *form {
@@ -124,8 +124,8 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// total prints what the publishers have done, and holds those that keep their
-// whole history to having had room for it.
+// total prints the publishers' actions, and checks that publishers with their whole
+// history had room for it.
 func (s *storm) total(took time.Duration) {
 	s.t.Helper()
 	var all tally

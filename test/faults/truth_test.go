@@ -22,7 +22,7 @@ var scope = index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: block
 type chain struct {
 	tokens []uint32
 	keys   []prefixhash.Key
-	hashes []uint64 // what engines call the blocks
+	hashes []uint64 // the engines' names of the blocks
 }
 
 // prompts are all prompts of a test.
@@ -52,7 +52,8 @@ func newPrompts() *prompts {
 	return p
 }
 
-// record is what a cache holds, and since when it does not hold what it held.
+// record has the blocks of a cache, and since when it does not hold the blocks that it
+// has lost.
 type record struct {
 	mu   sync.Mutex
 	held map[uint64]bool
@@ -120,7 +121,7 @@ func (r *record) holds(h uint64) bool {
 	return r.held[h]
 }
 
-// all returns what is held, in no order that means anything.
+// all returns the held blocks, in no order that means anything.
 func (r *record) all() []uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

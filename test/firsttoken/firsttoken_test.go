@@ -25,12 +25,13 @@ import (
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/internal/testenv"
 	"warmroute/internal/tokens"
 	"warmroute/lab/vllmsim"
 	"warmroute/render/openai"
 )
 
-// requests is how many are measured.
+// requests is the number of requests that are measured.
 const requests = 24
 
 // simulated starts a replica that prefills 8,000 tokens per second in steps of
@@ -40,15 +41,7 @@ func simulated(t *testing.T) *fleet.Replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- sim.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil && ctx.Err() == nil {
-			t.Error(err)
-		}
-	})
+	testenv.Run(t, sim.Run)
 	return server(sim.Addr(), sim.EventEndpoint(0), 16, "m")
 }
 

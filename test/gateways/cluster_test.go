@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,13 +30,13 @@ type cluster struct {
 	kinds  map[string]kind
 }
 
-// kind is where the API has objects of one kind.
+// kind is the place of objects of one kind in the API.
 type kind struct {
 	plural     string
 	namespaced bool
 }
 
-// apiServer is where it listens: the gate's other side.
+// apiServer is its address: the gate's other side.
 const (
 	apiServer = "127.0.0.1:6443"
 	etcd      = "http://127.0.0.1:2379"
@@ -120,7 +121,7 @@ func (c *cluster) do(method, path, contentType string, body any) object {
 	return o
 }
 
-// path is where an object is, found in the API server's list of resources.
+// path returns an object's path, which it finds in the API server's list of resources.
 func (c *cluster) path(o object) string {
 	c.Helper()
 	version := fmt.Sprint(o["apiVersion"])
@@ -220,8 +221,8 @@ func established(answer []byte) bool {
 	return false
 }
 
-// TestAdmission: what the examples hold is taken by a real API server with the
-// resource definitions of their gateways, in strict mode.
+// TestAdmission: a real API server with the resource definitions of the examples'
+// gateways takes the examples' objects, in strict mode.
 func TestAdmission(t *testing.T) {
 	c := startCluster(t)
 	c.define("gateway-api", "envoy-gateway", "inference-extension", "istio")
@@ -234,34 +235,76 @@ func TestAdmission(t *testing.T) {
 					objects = append(objects, o)
 				}
 			}
-			for _, o := range objects {
-				if code, answer := c.apply(o, true); code/100 != 2 {
-					t.Errorf("%v %v: %d %s", o["kind"], at(o, "metadata", "name"), code, answer)
-				}
-			}
-			// A misspelt field of any object is refused: nothing is let through unread.
-			for _, o := range objects {
-				spec, ok := o["spec"].(object)
-				if !ok {
-					continue
-				}
-				spec["mispelt"] = true
-				if code, _ := c.apply(o, true); code/100 == 2 {
-					t.Errorf("%v %v may hold any field", o["kind"], at(o, "metadata", "name"))
-				}
-			}
+			c.admits(t, objects)
 		})
+	}
+	c.put(object{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "models"}})
+	for name, objects := range ofChart(t) {
+		t.Run("chart, "+name, func(t *testing.T) { c.admits(t, objects) })
 	}
 }
 
-// beside reads the objects in an example's istio.yaml, which is applied by itself.
-func beside(t *testing.T, name string) []object {
+// admits checks that the API server takes objects, and refuses each with a misspelt field:
+// nothing is let through unread.
+func (c *cluster) admits(t *testing.T, objects []object) {
 	t.Helper()
-	file := filepath.Join(checkout.Root(), "examples", name, "istio.yaml")
-	if _, err := os.Stat(file); err != nil {
-		return nil
+	for _, o := range objects {
+		if code, answer := c.apply(o, true); code/100 != 2 {
+			t.Errorf("%v %v: %d %s", o["kind"], at(o, "metadata", "name"), code, answer)
+		}
 	}
-	return manifest.Objects(t, file)
+	for _, o := range objects {
+		spec, ok := o["spec"].(object)
+		if !ok {
+			continue
+		}
+		spec["mispelt"] = true
+		if code, _ := c.apply(o, true); code/100 == 2 {
+			t.Errorf("%v %v may hold any field", o["kind"], at(o, "metadata", "name"))
+		}
+	}
+}
+
+// ofChart returns the objects that each use of the chart renders, but for those of the
+// Prometheus Operator, whose definitions this API server does not have.
+func ofChart(t *testing.T) map[string][]object {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-run", "^TestChart$", ".", "-objects", dir)
+	cmd.Dir = filepath.Join(checkout.Root(), "test", "chart")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v %v", files, err)
+	}
+	uses := map[string][]object{}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		for _, o := range manifest.Objects(t, file) {
+			if o["apiVersion"] == "monitoring.coreos.com/v1" {
+				continue
+			}
+			if at(o, "metadata", "namespace") == nil {
+				o["metadata"].(object)["namespace"] = "inference" //nolint:forcetypeassert // every object has metadata
+			}
+			uses[name] = append(uses[name], o)
+		}
+	}
+	return uses
+}
+
+// beside reads the objects in an example's files that are applied by themselves.
+func beside(t *testing.T, name string) (out []object) {
+	t.Helper()
+	for _, file := range []string{"istio.yaml", "models.yaml"} {
+		path := filepath.Join(checkout.Root(), "examples", name, file)
+		if _, err := os.Stat(path); err == nil {
+			out = append(out, manifest.Objects(t, path)...)
+		}
+	}
+	return out
 }
 
 // inReadme reads the objects in blocks of YAML in an example's README.

@@ -1,7 +1,8 @@
 // Package gateways runs the examples for clusters against the gateways and the
 // API they are written for, without a cluster: Envoy Gateway with its file
 // provider and the Envoy it starts; the API server of Kubernetes and etcd side by
-// side, without kubelets. They are built from their Go modules by
+// side, without kubelets; Istio's control plane on that API server, and an Envoy
+// that takes its configuration from it. They are built from their Go modules by
 // scripts/install-gateways.sh; `make test-gateways` runs that and the tests (build
 // tag gateways).
 //
@@ -9,10 +10,12 @@
 // Envoy Gateway's ports are fixed, replicas have the addresses of pods, and the
 // names of Services are found. That takes root, on Linux.
 //
-// What stands in for a cluster: Envoy Gateway's file provider reads no Services,
+// Other parts stand in for a cluster: Envoy Gateway's file provider reads no Services,
 // so each becomes a Backend with the same name; pods are written to the API with
-// the status ready, and simulated replicas listen on their addresses.
+// the status ready, and simulated replicas listen on their addresses; for Istio, the
+// endpoints of Services and the Service of the Gateway are written, too. Envoy is the
+// upstream build, so Istio's own filters are switched off.
 //
-// A failed request is one that got no answer, or another status than 200. Times
+// A failed request got no answer, or another status than 200. Times
 // are wall clock: they only decide that nothing hangs.
 package gateways

@@ -45,8 +45,8 @@ func example(t *testing.T, name string) (out []object) {
 	})
 }
 
-// backends turns the example's Services into Backends, which the file provider
-// reads, and leaves out what is for the cluster itself.
+// backends turns the example's Services into Backends, which the file provider reads, and
+// leaves out the objects for the cluster itself.
 func backends(t *testing.T, replicas []string) (out []object) {
 	t.Helper()
 	endpoints := map[string][]string{"vllm": replicas, "warmroute": {podIP(9) + ":9002"}}
@@ -164,7 +164,7 @@ func (g *gateway) patched() {
 	}
 }
 
-// configure writes what Envoy Gateway reads.
+// configure writes the files that Envoy Gateway reads.
 func (g *gateway) configure(replicas []string, patches bool) {
 	g.Helper()
 	binary, err := testenv.EnvoyBinary()

@@ -17,98 +17,121 @@ import (
 // starts, while the router and replicas come and go.
 func TestEnvoyGateway(t *testing.T) {
 	g := startGateway(t, true)
+	g.works(t)
+}
+
+// works is everything that an example for a gateway promises. The router is not
+// started yet.
+func (g *gateway) works(t *testing.T) {
+	t.Helper()
 	var started uint64 // the last request before the router
-
-	t.Run("Envoy starts before the router", func(t *testing.T) {
-		lines := g.under(t, nil, some, false, func() {})
-		if hinted, _, _ := hints(lines); hinted > 0 {
-			t.Errorf("%d hints from nobody", hinted)
-		}
-		// Envoy looks for the router again and again; without the patch it would in a minute.
-		seen := g.stat("health_check.attempt")
-		until(t, "three more health checks", func() bool { return g.stat("health_check.attempt") >= seen+3 })
-		started = lastNumber.Load()
-		g.router.start()
-		g.found()
-	})
-
-	t.Run("hints are followed", func(t *testing.T) {
-		lines := g.under(t, nil, some, false, func() {})
-		if hinted, followed, _ := hints(lines); hinted < len(lines)*9/10 || followed != hinted {
-			t.Errorf("of %d requests %d had a hint, %d followed it", len(lines), hinted, followed)
-		}
-		served := map[string]bool{}
-		for _, l := range lines {
-			served[l.served] = true
-		}
-		if len(served) != len(g.replicas) {
-			t.Errorf("only %v served", served)
-		}
-		if missed := g.counted(t, started); missed > 0 {
-			t.Errorf("%d hints were not followed", missed)
-		}
-	})
-
-	t.Run("hints are not followed, and that is counted", func(t *testing.T) {
-		stranger := newReplica(t, g.dir, podIP(4))
-		resolve(t, stranger.ip) // the only replica that the router has and Envoy does not
-		g.ready(t, 1)
-		g.under(t, nil, some, false, func() {})
-		if missed := g.counted(t, started); missed < some {
-			t.Errorf("only %d hints were not followed", missed)
-		}
-		resolve(t, podIPs...)
-		g.ready(t, len(podIPs))
-	})
-
-	own := map[string]string{envoy.HeaderDestination: g.replicas[0].addr(), envoy.HeaderRank: "7"}
-	t.Run("clients' own hints are removed", func(t *testing.T) {
-		g.router.Kill()
-		elsewhere := 0
-		for _, l := range g.under(t, own, some, false, func() {}) {
-			if l.hint != "-" {
-				t.Fatalf("the hint %s of a client went through", l.hint)
-			}
-			if l.served != g.replicas[0].addr() {
-				elsewhere++
-			}
-		}
-		if elsewhere == 0 {
-			t.Error("every request went where its client said")
-		}
-		g.router.start()
-		g.found()
-		lines := g.under(t, own, some, false, func() {})
-		if hinted, followed, _ := hints(lines); hinted == 0 || followed != hinted {
-			t.Errorf("of %d hints of the router %d were followed", hinted, followed)
-		}
-	})
-
-	t.Run("long bodies", func(t *testing.T) {
-		two := newClient()
-		protocols := new(http.Protocols)
-		protocols.SetUnencryptedHTTP2(true)
-		two.Transport.(*http.Transport).Protocols = protocols
-		defer two.CloseIdleConnections()
-		one := newClient()
-		defer one.CloseIdleConnections()
-		for name, client := range map[string]*http.Client{"HTTP/1.1": one, "HTTP/2": two} {
-			for _, size := range []int{200 << 10, 4 << 20} {
-				n := lastNumber.Add(1)
-				body := prompt(n)
-				body = append(body[:len(body)-1], fmt.Sprintf(`,"user":%q}`, bytes.Repeat([]byte("x"), size))...)
-				before := g.intact()
-				if _, why := post(client, g.url, n, body, nil); why != "" {
-					t.Errorf("%d KiB over %s: %s", size>>10, name, why)
-				} else if g.intact() != before+1 {
-					t.Errorf("%d KiB over %s did not arrive as they were sent", size>>10, name)
-				}
-			}
-		}
-	})
-
+	t.Run("Envoy starts before the router", func(t *testing.T) { started = g.startsFirst(t) })
+	t.Run("hints are followed", func(t *testing.T) { g.follows(t, started) })
+	t.Run("hints are not followed, and that is counted", func(t *testing.T) { g.misses(t, started) })
+	t.Run("clients' own hints are removed", g.removes)
+	t.Run("long bodies", g.longBodies)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { g.survives(t, f) })
+	}
+}
+
+// startsFirst starts the router after Envoy has looked for it several times.
+func (g *gateway) startsFirst(t *testing.T) (started uint64) {
+	lines := g.under(t, nil, some, false, func() {})
+	if hinted, _, _ := hints(lines); hinted > 0 {
+		t.Errorf("%d hints from nobody", hinted)
+	}
+	// Envoy looks for the router again and again, not once in a minute.
+	seen := g.stat("health_check.attempt")
+	until(t, "three more health checks", func() bool { return g.stat("health_check.attempt") >= seen+3 })
+	started = lastNumber.Load()
+	g.router.start()
+	g.found()
+	return started
+}
+
+func (g *gateway) follows(t *testing.T, started uint64) {
+	lines := g.under(t, nil, some, false, func() {})
+	if hinted, followed, _ := hints(lines); hinted < len(lines)*9/10 || followed != hinted {
+		t.Errorf("of %d requests %d had a hint, %d followed it", len(lines), hinted, followed)
+	}
+	served := map[string]bool{}
+	for _, l := range lines {
+		served[l.served] = true
+	}
+	if len(served) != len(g.replicas) {
+		t.Errorf("only %v served", served)
+	}
+	if missed := g.counted(t, started); missed > 0 {
+		t.Errorf("%d hints were not followed", missed)
+	}
+}
+
+// misses has the router know only a replica that Envoy does not.
+func (g *gateway) misses(t *testing.T, started uint64) {
+	stranger := newReplica(t, g.dir, podIP(4))
+	resolve(t, stranger.ip)
+	g.ready(t, 1)
+	g.under(t, nil, some, false, func() {})
+	if missed := g.counted(t, started); missed < some {
+		t.Errorf("only %d hints were not followed", missed)
+	}
+	resolve(t, podIPs...)
+	g.ready(t, len(podIPs))
+}
+
+func (g *gateway) removes(t *testing.T) {
+	own := map[string]string{envoy.HeaderDestination: g.replicas[0].addr(), envoy.HeaderRank: "7"}
+	g.router.Kill()
+	elsewhere := 0
+	for _, l := range g.under(t, own, some, false, func() {}) {
+		if l.hint != "-" {
+			t.Fatalf("the hint %s of a client went through", l.hint)
+		}
+		if l.served != g.replicas[0].addr() {
+			elsewhere++
+		}
+	}
+	if elsewhere == 0 {
+		t.Error("every request went where its client said")
+	}
+	g.router.start()
+	g.found()
+	g.followsAll(t, own)
+}
+
+// followsAll requires that Envoy follows every hint of the router, and returns how
+// many requests had none.
+func (g *gateway) followsAll(t *testing.T, headers map[string]string) (without int) {
+	t.Helper()
+	lines := g.under(t, headers, some, false, func() {})
+	hinted, followed, _ := hints(lines)
+	if hinted == 0 || followed != hinted {
+		t.Errorf("of %d hints of the router %d were followed", hinted, followed)
+	}
+	return len(lines) - hinted
+}
+
+func (g *gateway) longBodies(t *testing.T) {
+	two := newClient()
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	two.Transport.(*http.Transport).Protocols = protocols
+	defer two.CloseIdleConnections()
+	one := newClient()
+	defer one.CloseIdleConnections()
+	for name, client := range map[string]*http.Client{"HTTP/1.1": one, "HTTP/2": two} {
+		for _, size := range []int{200 << 10, 4 << 20} {
+			n := lastNumber.Add(1)
+			body := prompt(n)
+			body = append(body[:len(body)-1], fmt.Sprintf(`,"user":%q}`, bytes.Repeat([]byte("x"), size))...)
+			before := g.intact()
+			if _, why := post(client, g.url, n, body, nil); why != "" {
+				t.Errorf("%d KiB over %s: %s", size>>10, name, why)
+			} else if g.intact() != before+1 {
+				t.Errorf("%d KiB over %s did not arrive as they were sent", size>>10, name)
+			}
+		}
 	}
 }
 
@@ -116,7 +139,7 @@ func TestEnvoyGateway(t *testing.T) {
 type fault struct {
 	name         string
 	breaks, ends func(*gateway)
-	lost         bool   // a replica dies: some of what was hinted is served by the next of the list, and answers are cut
+	lost         bool   // a replica dies: the next of the list serves some of its requests, and answers are cut
 	sent         uint64 // requests while it lasts; 0: some
 }
 

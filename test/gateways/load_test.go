@@ -81,7 +81,7 @@ func post(client *http.Client, url string, n uint64, body []byte, headers map[st
 	return served, ""
 }
 
-// tally is what a load saw.
+// tally is a load's view of its requests.
 type tally struct {
 	from, to uint64 // numbers of its requests: from < n <= to
 	sent     int

@@ -29,7 +29,7 @@ func insecure() *http.Transport {
 	return &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // the API server's certificate is its own
 }
 
-// writeKey writes what service accounts' tokens are signed with.
+// writeKey writes the key that signs service accounts' tokens.
 func writeKey(t *testing.T, file string) {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -204,7 +204,7 @@ func (p *pool) startEnvoy() *testenv.Envoy {
 	p.Helper()
 	o := envoy.Options{Listen: "127.0.0.1:10080", Admin: "127.0.0.1:10081", ExtProc: []string{"127.0.0.1:9002"}, TLS: envoy.TLS{Enabled: true},
 		Mode: envoy.FullDuplex, ServedHeader: true, AccessLog: "none",
-		MessageTimeout: 10 * time.Second} // a busy machine is not what is tested here
+		MessageTimeout: 10 * time.Second} // this does not test a busy machine
 	for _, r := range p.replicas {
 		o.Replicas = append(o.Replicas, r.addr(), r.ip+":28000")
 	}
@@ -319,7 +319,7 @@ func (p *pool) poolChanges() {
 func (p *pool) portChanges() {
 	changed := clone(p.T, p.pool)
 	changed["spec"].(object)["targetPorts"] = []any{object{"number": 28000}}
-	for range 20 { // without an overlap of those that go and those that come every third request would fail
+	for range 20 { // without an overlap of leaving and coming pods every third request would fail
 		p.put(changed)
 		p.follows(p.replicas[0].ip+":28000", true)
 		p.follows(p.replicas[0].addr(), false)

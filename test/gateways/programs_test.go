@@ -38,7 +38,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// installed is the path of what scripts/install-gateways.sh built.
+// installed returns the path of a program that scripts/install-gateways.sh built.
 func installed(t *testing.T, name string) string {
 	t.Helper()
 	root := checkout.Root()
@@ -49,7 +49,7 @@ func installed(t *testing.T, name string) string {
 	return path
 }
 
-// binaries builds what the tests run of the project, once.
+// binaries builds the project's programs that the tests run, once.
 var binaries = sync.OnceValues(func() (map[string]string, error) {
 	dir, err := os.MkdirTemp("", "warmroute-gateways-")
 	if err != nil {
@@ -136,12 +136,13 @@ func (r *router) thaw()   { _ = r.Signal(syscall.SIGCONT) }
 
 // replica is a simulated vLLM behind a tap on the port that pods have.
 type replica struct {
-	t   *testing.T
-	dir string
-	ip  string
-	sim *testenv.Process
-	tap *http.Server
-	wg  sync.WaitGroup
+	t     *testing.T
+	dir   string
+	ip    string
+	model string
+	sim   *testenv.Process
+	tap   *http.Server
+	wg    sync.WaitGroup
 
 	intact, damaged atomic.Int64 // bodies that matched their sums, and others
 }
@@ -151,7 +152,7 @@ const bodySum = "x-body-sha256"
 
 func newReplica(t *testing.T, dir, ip string) *replica {
 	t.Helper()
-	r := &replica{t: t, dir: dir, ip: ip}
+	r := &replica{t: t, dir: dir, ip: ip, model: "sim"}
 	r.start()
 	t.Cleanup(r.kill)
 	return r
@@ -161,7 +162,7 @@ func newReplica(t *testing.T, dir, ip string) *replica {
 func (r *replica) start() {
 	r.t.Helper()
 	behind := r.ip + ":28000"
-	r.sim = start(r.t, r.dir, "vllm-"+r.ip, "vllmsim", "-listen", behind, "-events", r.ip+":5557", "-replay", r.ip+":5558",
+	r.sim = start(r.t, r.dir, "vllm-"+r.ip, "vllmsim", "-model", r.model, "-listen", behind, "-events", r.ip+":5557", "-replay", r.ip+":5558",
 		"-blocks", "8192", "-max-model-len", "65536", "-prefill-rate", "100000", "-max-batched-tokens", "8192", "-decode-rate", "200")
 	answers(r.t, r.sim, "http://"+behind+"/health")
 	l, err := net.Listen("tcp", r.ip+":8000")

@@ -1,8 +1,8 @@
 // Package hostile attacks a real router behind a real Envoy, as a client, a replica,
 // a model's author or a neighbour could, and holds the router to a bound.
 //
-// The invariant: no bound is in seconds. An attack costs at most so many times what
-// an ordinary request or replica of the same size costs in the same run, or so many
+// The invariant: no bound is in seconds. An attack costs at most so many times as
+// much as an ordinary request or replica of the same size in the same run, or so many
 // counted bytes, log lines, connections or steps. A machine that is busy with other
 // work changes neither side of such a bound.
 //

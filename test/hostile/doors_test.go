@@ -68,9 +68,9 @@ func ask(t *testing.T, method, url, body string, headers ...string) (status int,
 // turnedOff is a change of the policy after which no request has a hint.
 const turnedOff = `{"route_policy":"disabled"}`
 
-// TestStrangersAtTheAdminPort: a client without the token can neither change the
-// router nor read what it decided; and the health port has nothing to change or to
-// read, with the token or without.
+// TestStrangersAtTheAdminPort: a client without the token can neither change the router
+// nor read its decisions; and the health port has nothing to change or to read, with the
+// token or without.
 func TestStrangersAtTheAdminPort(t *testing.T) {
 	const token = "admin-token-of-the-operator"
 	at := testenv.Addresses(t, 2)
@@ -215,8 +215,8 @@ const (
 )
 
 // TestTrickledBodies: with few file descriptors, 300 clients that never finish their
-// bodies hold no more connections than the admin port's limit, requests keep their
-// hints, probes and new Envoys are answered, and the router ends what trickles.
+// bodies hold no more connections than the admin port's limit, requests keep their hints,
+// probes and new Envoys are answered, and the router ends trickling connections.
 func TestTrickledBodies(t *testing.T) {
 	health := testenv.Addresses(t, 1)[0]
 	s := open(t, setup{replicas: 1, sim: quick(), config: fmt.Sprintf("health: {listen: %q}\n", health)})
@@ -335,8 +335,8 @@ func TestIdleConnectionsToThePortForEnvoy(t *testing.T) {
 	s.hinted()
 }
 
-// TestCutFiles: a configuration file that was cut off changes nothing: the replicas
-// stay, no port opens, and /readyz says what was refused.
+// TestCutFiles: a configuration file that was cut off changes nothing: the replicas stay,
+// no port opens, and /readyz names the refused part.
 func TestCutFiles(t *testing.T) {
 	s := open(t, setup{replicas: 2, sim: quick()})
 	s.hinted()

@@ -21,7 +21,8 @@ type listing struct {
 	more atomic.Pointer[map[string]string]
 }
 
-// set lists further models from now on: what they were loaded from, by their names.
+// set lists further models from now on: the folders that they were loaded from, by their
+// names.
 func (l *listing) set(models map[string]string) { l.more.Store(&models) }
 
 // front answers /v1/models with the replica's own list and the further models.
@@ -50,16 +51,17 @@ func (l *listing) front(api http.Handler) http.Handler {
 	})
 }
 
-// found is what the router knows of a model's files.
+// found is the router's knowledge of a model's files.
 type found struct {
 	Model, Folder, Error string
 }
 
-// tokenizers are what the router has found, or why not, by model.
+// tokenizers returns the files that the router has found, or the reason why not, by
+// model.
 func (s *site) tokenizers() map[string]found {
 	s.t.Helper()
 	var page struct{ Tokenizers []found }
-	if err := json.Unmarshal([]byte(s.page("/debug/explain?n=1")), &page); err != nil {
+	if err := json.Unmarshal([]byte(s.page("/debug/explain")), &page); err != nil {
 		s.t.Fatal(err)
 	}
 	out := map[string]found{}

@@ -17,7 +17,7 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// rogue is a NATS server that tries to join the routers', and what it says there.
+// rogue is a NATS server that tries to join the routers', and its messages there.
 type rogue struct {
 	t    *testing.T
 	name string

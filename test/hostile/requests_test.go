@@ -60,7 +60,7 @@ func picture(n int) []byte {
 		`{"type":"image_url","image_url":{"url":"data:image/png;base64,%s"}}]}]}`, strings.Repeat("iVBORw0K", n/8))
 }
 
-// usage is what the router used for some requests.
+// usage is the router's use of CPU and memory for some requests.
 type usage struct {
 	cpu  time.Duration
 	peak int64 // bytes of resident memory beyond those before

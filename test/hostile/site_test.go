@@ -37,7 +37,7 @@ type site struct {
 	envoy  *testenv.Envoy
 	admin  string // address of the router's admin port
 	config string // the router's configuration file
-	// gateway is what every Envoy of the site has in common.
+	// gateway is common to every Envoy of the site.
 	gateway envoy.Options
 	copies  atomic.Int64 // of bodies that were sent again and again (site.again)
 }
@@ -65,8 +65,9 @@ func open(t *testing.T, s setup) *site {
 	st.gateway = s.envoy
 	st.gateway.ExtProc = []string{local[0]}
 	st.gateway.Replicas, st.gateway.ReasonHeader = append(st.gateway.Replicas, addrs...), true
+	st.gateway.UsageShare = envoy.DefaultUsageShare // the router's
 	if st.gateway.MessageTimeout == 0 {
-		st.gateway.MessageTimeout = time.Minute // what the router costs is tested, not that Envoy goes on without it
+		st.gateway.MessageTimeout = time.Minute // this tests the router's cost, not that Envoy goes on without it
 	}
 	st.envoy = st.startEnvoy("envoy")
 	return st
@@ -154,7 +155,7 @@ func (s *site) start(env []string) {
 	}
 }
 
-// answer is what a client sees of one request.
+// answer is a client's view of one request.
 type answer struct {
 	status int
 	reason string // of the router's decision; "": Envoy did not get one
@@ -183,16 +184,10 @@ func (s *site) metrics() map[string]float64 {
 	return testenv.Metrics(s.t, s.admin)
 }
 
-// reasons is how many decisions there were of each reason.
+// reasons returns the number of decisions of each reason.
 func (s *site) reasons() map[string]int {
 	s.t.Helper()
-	out := map[string]int{}
-	for name, v := range s.metrics() {
-		if label, ok := strings.CutPrefix(name, `warmroute_decisions_total{reason="`); ok && v > 0 {
-			out[strings.TrimSuffix(label, `"}`)] = int(v)
-		}
-	}
-	return out
+	return testenv.Reasons(s.t, s.admin)
 }
 
 // await waits until ok, and ends the test where that takes longer than any busy machine: a

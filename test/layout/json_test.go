@@ -15,7 +15,7 @@ var jsonTag = regexp.MustCompile("`[^`]*json:\"([^\",]*)")
 // answers.
 var foreign = []string{"lab/bench/", "lab/vllmsim/", "render/internal/tokenizer/", "render/internal/chat/", "render/testkit/", "internal/modelfiles/", "internal/testenv/", "test/"}
 
-// TestJSONKeysAreSnakeCase: what is written has one spelling.
+// TestJSONKeysAreSnakeCase: written keys have one spelling.
 func TestJSONKeysAreSnakeCase(t *testing.T) {
 	snake := regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
 	keys := 0

@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// list is what `go list` prints about the last argument, a package, in its module.
+// list returns the output of `go list` about the last argument, a package, in its module.
 func list(t *testing.T, args ...string) (lines []string) {
 	t.Helper()
 	return listIn(t, filepath.Join("../..", strings.TrimPrefix(moduleOf(args[len(args)-1]), "warmroute")), args...)
 }
 
-// listIn is what `go list` prints on its standard output in a folder. On its
-// standard error it reports what it downloads.
+// listIn returns the standard output of `go list` in a folder. On standard error `go
+// list` reports its downloads.
 func listIn(t *testing.T, folder string, args ...string) (lines []string) {
 	t.Helper()
 	var stderr strings.Builder
@@ -42,7 +42,7 @@ func deps(t *testing.T, pkg string) map[string]bool {
 	return set
 }
 
-// TestImportsPointOneWay: what a package must not link, directly or not. A
+// TestImportsPointOneWay: the packages that a package must not link, directly or not. A
 // trailing slash forbids the whole tree.
 func TestImportsPointOneWay(t *testing.T) {
 	const extProc = "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"

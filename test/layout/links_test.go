@@ -30,7 +30,7 @@ func hasAnchor(document []byte, anchor string) bool {
 func TestDocumentsPointSomewhere(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var files []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "lab/bench/*.md", "render/*.md", "examples/*/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "lab/bench/*.md", "render/*.md", "examples/*/*.md", "charts/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -67,6 +67,29 @@ func TestDocumentsPointSomewhere(t *testing.T) {
 			if !hasAnchor(document, m[2]) {
 				t.Errorf("%s points to %s#%s: there is no such heading", file, m[1], m[2])
 			}
+		}
+	}
+}
+
+// TestAlertsHaveRunbooks: the page that an alert names has a part about it.
+func TestAlertsHaveRunbooks(t *testing.T) {
+	root := filepath.Join("..", "..")
+	rules, err := os.ReadFile(filepath.Join(root, "examples", "monitoring", "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`(?s)- alert: (\w+)\n.*?runbook_url: "([^"#]+)#([^"]+)"`).FindAllSubmatch(rules, -1)
+	if n := strings.Count(string(rules), "- alert: "); n != len(alerts) || n < 10 {
+		t.Errorf("%d of %d alerts have a runbook", len(alerts), n)
+	}
+	for _, a := range alerts {
+		page, err := os.ReadFile(filepath.Join(root, string(a[2])))
+		if err != nil {
+			t.Errorf("%s: %v", a[1], err)
+			continue
+		}
+		if string(a[3]) != strings.ToLower(string(a[1])) || !hasAnchor(page, string(a[3])) {
+			t.Errorf("%s points to %s#%s", a[1], a[2], a[3])
 		}
 	}
 }

@@ -1,3 +1,3 @@
-// Package supply holds no code: its tests keep to what is known of packages that come
-// from elsewhere, their hashes and their vulnerabilities.
+// Package supply holds no code: its tests compare the packages that come from elsewhere
+// with their recorded hashes and vulnerabilities.
 package supply

@@ -58,7 +58,7 @@ var codedModels = []coded{
 // where mistral-common is of version 1.13. Ids do not depend on it.
 const mistralFlags = "--tokenizer-mode mistral --config-format hf"
 
-// sizes are what a configuration must hold besides; no weights are loaded.
+// sizes are further required fields of a configuration; no weights are loaded.
 const sizes = `"hidden_size":64,"intermediate_size":64,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":4,"vocab_size":201088,
 "max_position_embeddings":131072,"torch_dtype":"bfloat16","head_dim":16,"num_local_experts":2,"num_experts_per_tok":1,"sliding_window":128,
 "q_lora_rank":32,"kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":16,"v_head_dim":16,"n_routed_experts":2,"n_shared_experts":1,
@@ -125,10 +125,10 @@ func wanted(t *testing.T) (models []coded, requests int) {
 	return models, requests
 }
 
-// TestCoded holds what is written in process to vLLM's own code, with a render server
-// for each model: the router's start-up check confirms the ids, on generated
-// requests they are equal, what vLLM refuses has no ids here, and at least 95 % of
-// what it answers is computed.
+// TestCoded compares the chats that are written in process with vLLM's own code, with a
+// render server for each model: the router's start-up check confirms the ids, on
+// generated requests they are equal, requests that vLLM refuses have no ids here, and at
+// least 95 % of the requests that it answers are computed.
 func TestCoded(t *testing.T) {
 	t.Parallel()
 	models, requests := wanted(t)
@@ -192,8 +192,8 @@ func (c coded) arguments() []string {
 	return append(strings.Fields(c.flags), "--enable-auto-tool-choice")
 }
 
-// confirmed has the router's start-up check ask the model's render server: it
-// confirms what is written here, and nothing differs.
+// confirmed has the router's start-up check ask the model's render server: it confirms
+// the ids written here, and nothing differs.
 func (c coded) confirmed(t *testing.T, p *oracle.Process, folder, url string) {
 	t.Helper()
 	model, err := tokens.LoadFolder(folder, c.ours)
@@ -264,8 +264,8 @@ func (c coded) compare(t *testing.T, p *oracle.Process, ours *render.Server, cas
 	}
 }
 
-// report states what went wrong; CODED_REPORT names a file that gets it as JSON
-// lines, with ids.
+// report describes a difference; CODED_REPORT names a file that gets it as JSON lines,
+// with ids.
 func (c coded) report(t *testing.T, what string, q chattest.Case, ours, theirs [][]uint32) {
 	t.Helper()
 	body := q.Body

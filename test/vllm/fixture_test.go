@@ -76,11 +76,12 @@ type fixture struct {
 	service  string // extproc's index service
 	config   string
 	requests int
+	counted  map[string]int // cached tokens in the usage of answers to single prompts, by request id
 }
 
 func boot(t *testing.T, v version) *fixture {
 	t.Helper()
-	f := &fixture{version: v, t: t, dir: t.TempDir()}
+	f := &fixture{version: v, t: t, dir: t.TempDir(), counted: map[string]int{}}
 	var err error
 	if f.folder, err = testenv.TinyModel(f.dir, v.model); err != nil {
 		t.Fatal(err)
@@ -110,7 +111,7 @@ func boot(t *testing.T, v version) *fixture {
 	f.writeConfig()
 	f.startExtproc()
 	var b bytes.Buffer
-	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{f.listen}, ServedHeader: true,
+	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{f.listen}, ServedHeader: true, UsageShare: 100,
 		MessageTimeout: 3 * time.Second, // above the router's own budget, see writeConfig
 		Replicas:       []string{f.replicas[0].Addr, f.replicas[1].Addr}}
 	if err := envoy.WriteBootstrap(&b, o); err != nil {
@@ -152,7 +153,7 @@ func (f *fixture) awaitHealth(i int) {
 func (f *fixture) writeConfig() {
 	f.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: %s}\nxds: {listen: \"\"}\n", f.listen, f.admin, f.service)
+	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: %s}\nxds: {listen: \"\"}\nenvoy: {usage_share: 100}\n", f.listen, f.admin, f.service)
 	// Budgets are for machines that are not booting Python: here exactness is tested, not speed.
 	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
 	for _, r := range f.replicas {
@@ -201,7 +202,7 @@ func (f *fixture) startExtproc() {
 	}
 }
 
-// outcome is a request, what the router predicted and what vLLM counted.
+// outcome is a request, the router's prediction and vLLM's count.
 type outcome struct {
 	status   int
 	replica  string // the replica that served, as Envoy reports it
@@ -231,6 +232,9 @@ func (f *fixture) sendRaw(t *testing.T, path string, raw []byte) outcome {
 	o.decision = f.decision(t, o.decision.ID)
 	f.quiet(t)
 	o.hits = f.hits(t) - before
+	if o.reported >= 0 && o.decision.Prompts == 1 {
+		f.counted[o.decision.ID] = o.reported
+	}
 	return o
 }
 
@@ -318,7 +322,7 @@ func endsInError(answer []byte) bool {
 	return false
 }
 
-// decision reads what the router recorded of a request.
+// decision reads the router's record of a request.
 func (f *fixture) decision(t *testing.T, id string) decision.Record {
 	t.Helper()
 	resp, err := http.Get("http://" + f.admin + "/debug/explain?id=" + url.QueryEscape(id))

@@ -27,10 +27,10 @@ func (f *fixture) generatedRequests() int {
 	return 220
 }
 
-// generated sends requests of all routes: ids computed in process equal
-// /render's on all of them, predictions equal vLLM's counts for all that it
-// computes, and nearly all text requests are served in process. What it refuses
-// (a tool choice whose schema it cannot compile) has no count to compare with.
+// generated sends requests of all routes: ids computed in process equal /render's on all
+// of them, predictions equal vLLM's counts for all requests that it computes, and nearly
+// all text requests are served in process. A request that vLLM refuses (a tool choice
+// whose schema it cannot compile) has no count to compare with.
 func (f *fixture) generated(t *testing.T) {
 	f.awaitTrust(t)
 	model, err := render.Open(t.Context(), f.folder, render.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})

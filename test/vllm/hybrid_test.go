@@ -16,6 +16,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 
 	"warmroute/internal/cli/predict"
+	"warmroute/internal/testenv"
 )
 
 // talk is a conversation so far.
@@ -62,12 +63,13 @@ func (f *fixture) conversations(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d predictions equal vLLM's counts (%d found something cached); predict, from the events alone: %d; full attention alone: %d", exact, n, hit, offline, alone)
+	t.Run("usage", f.usage)
 	if hit < n/4 {
 		t.Errorf("only %d of %d requests found something cached", hit, n)
 	}
 }
 
-// turn is the next request: what it is to earlier ones, and its messages.
+// turn returns the next request: its relation to earlier ones, and its messages.
 func (f *fixture) turn(r *rand.Rand, talks []talk, answers map[int]string) (string, talk) {
 	ask := func() object { return user(fmt.Sprintf("Question %d: %s", r.IntN(1_000_000), words(r, 3+r.IntN(60)))) }
 	if len(talks) > 0 {
@@ -101,9 +103,10 @@ func words(r *rand.Rand, n int) string {
 }
 
 // resetAll empties both caches, and sends a request too short to be cached, so that
-// the reset's events are published.
+// the reset's events are published. It waits until the router has applied them.
 func (f *fixture) resetAll(t *testing.T) {
 	t.Helper()
+	before := f.clears(t)
 	for _, rep := range f.replicas {
 		for _, call := range []struct{ path, body string }{
 			{"/reset_prefix_cache", ""},
@@ -116,7 +119,18 @@ func (f *fixture) resetAll(t *testing.T) {
 			_ = resp.Body.Close()
 		}
 	}
+	for end := time.Now().Add(time.Minute); f.clears(t) < before+len(f.replicas); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the router got no event of a reset")
+		}
+	}
 	f.quiet(t)
+}
+
+// clears is how many resets the router has applied, over all replicas.
+func (f *fixture) clears(t *testing.T) int {
+	t.Helper()
+	return int(sum(testenv.Metrics(t, f.admin), "warmroute_kv_clears_total"))
 }
 
 // watch follows the events of both replicas as they are on the wire.
@@ -183,7 +197,7 @@ func (w *watch) follow(sub zmq4.Socket, addr string) {
 	}
 }
 
-// ask predicts what each replica would find cached of a prompt.
+// ask predicts each replica's hit of a prompt.
 func (w *watch) ask(t *testing.T, tokens []uint32) map[string]predict.Answer {
 	t.Helper()
 	query, err := json.Marshal(object{"query": object{"tokens": tokens}})

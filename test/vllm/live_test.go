@@ -52,7 +52,7 @@ func TestLive(t *testing.T) {
 	lanes.Wait()
 }
 
-// everything is what a dense model can show.
+// everything tests all that a dense model can show.
 func (f *fixture) everything(t *testing.T) {
 	f.awaitTrust(t)
 	before := f.tokenSources(t)
@@ -60,6 +60,7 @@ func (f *fixture) everything(t *testing.T) {
 	t.Run("every route is exact", f.everyRoute)
 	t.Run("official clients", f.clients)
 	t.Run("adapters", f.adapterRequests)
+	t.Run("usage", f.usage)
 	f.mostlyInProcess(t, before)
 	t.Run("generated requests", f.generated)
 	t.Run("sidecar", f.sidecar)
@@ -73,6 +74,7 @@ func (f *fixture) dense(t *testing.T) {
 	f.awaitTrust(t)
 	before := f.tokenSources(t)
 	t.Run("second turns", f.secondTurns)
+	t.Run("usage", f.usage)
 	f.mostlyInProcess(t, before)
 }
 
@@ -149,7 +151,8 @@ func (f *fixture) everyRoute(t *testing.T) {
 		{"streamed", "/v1/chat/completions", with(completion(user(story(107))), object{"stream": true})},
 		{"responses", "/v1/responses", object{"model": served, "input": story(108), "max_output_tokens": 16, "temperature": 0}},
 		{"messages", "/v1/messages", object{"model": served, "max_tokens": 1, "messages": []object{user(story(109))}}},
-		// 0.21 does not read the salt of this route: the second salt hits what the first stored.
+		// 0.21 does not read the salt of this route: the second salt hits the first one's
+		// blocks.
 		{"messages with salt", "/v1/messages", object{"model": served, "max_tokens": 1, "messages": []object{user(story(111))}, "cache_salt": "blue"}},
 		{"messages with another salt", "/v1/messages", object{"model": served, "max_tokens": 1, "messages": []object{user(story(111))}, "cache_salt": "red"}},
 	}
@@ -269,7 +272,7 @@ func (f *fixture) killRouter(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.quiet(t)
-	// What was cached while the router was dead is learned by replay.
+	// The blocks that were cached while the router was dead are learned by replay.
 	f.send(t, "/v1/chat/completions", completion(user(story(1000)))).exact(t, "after the router's restart")
 }
 

@@ -56,7 +56,7 @@ TINY = {
 
 # ---------------------------------------------------------------- configurations
 #
-# layers: what a model registers, in order. Each is a kind with its arguments;
+# layers: a model's layers, in order. Each is a kind with its arguments;
 # "heads" scales the page, so that vLLM has page sizes to unify.
 
 

@@ -83,7 +83,7 @@ func TestScheduler(t *testing.T) {
 	t.Logf("%d lookups", total)
 }
 
-// drive is one run of the driver and what came of it.
+// drive is one run of the driver and its results.
 type drive struct {
 	t                                         *testing.T
 	python, path                              string
@@ -118,7 +118,7 @@ func (d *drive) output(args ...string) string {
 	return string(out)
 }
 
-// run compares what the driver writes while it writes it.
+// run compares the driver's lines while it writes them.
 func (d *drive) run(captures []string) {
 	d.t.Helper()
 	cmd := d.command(append([]string{"--requests", fmt.Sprint(driveRequests)}, captures...)...)

@@ -120,8 +120,8 @@ func dial(t *testing.T, addr string) indexpb.CacheIndexClient {
 	return indexpb.NewCacheIndexClient(conn)
 }
 
-// cache is what a replica holds by its events, folded with nothing but a set.
-// vLLM has no other count of its cached blocks.
+// cache has a replica's blocks by its events, folded with nothing but a set. vLLM has no
+// other count of its cached blocks.
 type cache struct {
 	mu   sync.Mutex
 	held map[uint64]bool

@@ -1,0 +1,74 @@
+package chart
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestRefused: a mistake in the values is one sentence, in the terms of the values.
+func TestRefused(t *testing.T) {
+	const pool = `pool: {name: p}`
+	for values, want := range map[string]string{
+		`{replicas: 2}`:             `at '/replicas': got number, want object`,
+		`{routers: 0}`:              `at '/routers': minimum: got 0, want 1`,
+		`{` + pool + `, router: 2}`: `at '': additional properties 'router' not allowed`,
+		`{` + pool + `, networkPolicy: {gateways: []}}`:              `at '/networkPolicy/gateways': minItems: got 0, want 1`,
+		`{` + pool + `, admin: {tokenSecret: a b}}`:                  `at '/admin/tokenSecret': 'a b' does not match pattern`,
+		`{pool: {version: v2}}`:                                      `at '/pool/version': value must be one of 'v1', 'v1alpha2'`,
+		`{` + pool + `, sidecar: {enabled: true}}`:                   `name sidecar.tlsSecret or sidecar.tokenSecret`,
+		`{config: {flet: {replicas: [{address: "10.0.0.1:8000"}]}}}`: `at '/config': additional properties 'flet' not allowed`,
+		`{config: {fleet: {replicas: [{adress: "10.0.0.1:8000"}]}}}`: `at '/config/fleet/replicas/0': additional properties 'adress' not allowed`,
+		`{` + pool + `, config: {filter: {ranked: many}}}`:           `at '/config/filter/ranked': 'many' does not match pattern`,
+		`{` + pool + `, config: {filter: {token_budget: 50}}}`:       `at '/config/filter/token_budget': maximum: got 50, want 0`,
+		`{` + pool + `, config: {policy: {models: {m: {tft: {}}}}}}`: `at '/config/policy/models/m': additional properties 'tft' not allowed`,
+		`{}`:                                `there is no source of replicas: name an InferencePool in pool.name, or list config.fleet.replicas or config.fleet.dns`,
+		`{config: {fleet: {replicas: []}}}`: `there is no source of replicas`,
+	} {
+		_, err := try(values)
+		switch {
+		case err == nil:
+			t.Errorf("values %s were taken", values)
+		case strings.Count(err.Error(), want) != 1 || strings.Count(err.Error(), "\n- ") > 1 || strings.Contains(err.Error(), "\n  "):
+			t.Errorf("%s: %v; want one sentence with %q", values, err, want)
+		}
+	}
+}
+
+// TestSchemaTakesExamples: the schema of the router's configuration takes that of every
+// example, and what `extproc check` takes beside the plain form.
+func TestSchemaTakesExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/warmroute.yaml")
+	if err != nil || len(files) < 5 {
+		t.Fatalf("%v %v", files, err)
+	}
+	configs := map[string]string{
+		"variables": `{fleet: {replicas: [{address: "${ADDRESS}"}], scrape_timeout: "${WAIT:-1s}"}, filter: {ranked: "${RANKED}", picker: "${PICKER}", share: "${SHARE}"}}`,
+		"other forms": `{fleet: {dns: [{name: "a:1", every: 1m30s, replica: {name: 7, hash_seed: 0}}]}, envoy: {idle_timeout: 0},
+			policy: {ttft: {lambda: 2}, models: {m: {ttft: {lambda: 2.5}}}}, filter: {max_body: 67108864}}`,
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		configs[file] = string(text)
+	}
+	for name, text := range configs {
+		var config map[string]any
+		if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+			t.Fatal(err)
+		}
+		values, err := yaml.Marshal(map[string]any{"config": config})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := try(string(values)); err != nil {
+			t.Error(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+)
+
+// reads returns how many bodies Envoy itself has read for their model.
+func (f *follower) reads() int {
+	f.t.Helper()
+	return testenv.EnvoyStat(f.t, f.page, "json_to_metadata.rq.success")
+}
+
+// unrouted returns how many requests Envoy has sent to the cluster of all replicas, where a
+// hint alone finds a replica of the right model.
+func (f *follower) unrouted() int {
+	f.t.Helper()
+	return testenv.EnvoyStat(f.t, f.page, "cluster."+envoy.AllReplicas+".upstream_rq_total")
+}
+
+// several is a fleet of several models behind Envoy in a body mode.
+func several(t *testing.T, mode envoy.Mode, more string) *follower {
+	t.Helper()
+	f := unfollowedIn(t, mode, more, models()...)
+	f.startEnvoy()
+	f.has("replicas", f.addrs...)
+	f.has("model:org/a", f.addrs[:2]...)
+	return f
+}
+
+// asks sends a completion for every model name to path, and fails unless a replica that
+// serves the name gets it, by the cluster of its model. It returns the number of requests.
+func (f *follower) asks(when, path, padding string) (sent int) {
+	f.t.Helper()
+	serves := map[string][]string{"org/a": f.addrs[:2], "a": f.addrs[:2], "gpt": f.addrs[:2], "b": f.addrs[2:4], "sql": f.addrs[2:4], "c": f.addrs[4:], "only": f.addrs[4:5]}
+	before := f.unrouted()
+	for name, replicas := range serves {
+		for i := range 4 {
+			body := fmt.Sprintf(`{"max_tokens":1,"prompt":[%d,2,3,4],"user":%q,"model":%q}`, i, padding, name)
+			sent++
+			if a := f.post(path, []byte(body)); a.status >= 500 || !slices.Contains(replicas, a.replica) {
+				f.t.Errorf("%s: %s for %s: status %d by %s, want one of %v", when, path, name, a.status, a.replica, replicas)
+			}
+		}
+	}
+	if n := f.unrouted() - before; n != 0 {
+		f.t.Errorf("%s: %s: %d of %d requests went to the cluster of all replicas", when, path, n, sent)
+	}
+	return sent
+}
+
+// TestEnvoyReadsTheModelItself only of requests that the router has named no model for:
+// of those that it does not read, and of all while it is dead. In BUFFERED_PARTIAL mode Envoy
+// may send the headers on before it chooses the route again, so it reads every body there.
+func TestEnvoyReadsTheModelItself(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial, envoy.FullDuplex} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			f := several(t, mode, "filter: {max_body: 1000000, "+patient+"}\n")
+			read := f.reads()
+			expect := func(when string, sent, want int) {
+				t.Helper()
+				if mode == envoy.BufferedPartial {
+					want = sent
+				}
+				now := f.reads()
+				if now-read != want {
+					t.Errorf("%s: Envoy has read %d of %d bodies, want %d", when, now-read, sent, want)
+				}
+				read = now
+			}
+			expect("alive", f.asks("alive", "/v1/completions", ""), 0)
+			expect("alive, in many frames", f.asks("alive, in many frames", "/v1/completions", strings.Repeat("x", 900_000)), 0)
+			n := f.asks("not ours", "/v1/embeddings", "")
+			expect("not ours", n, n)
+			n = f.asks("too large", "/v1/completions", strings.Repeat("x", 2_000_000))
+			expect("too large", n, n)
+			if a := f.post("/v1/completions", []byte(`{"prompt":"x","model":"nobody's"}`)); a.status != http.StatusNotFound {
+				t.Errorf("a model nobody serves: status %d", a.status)
+			}
+			expect("unknown", 1, 1)
+			if mode == envoy.FullDuplex {
+				return // fails closed
+			}
+			f.extproc.Kill()
+			n = f.asks("dead", "/v1/completions", "")
+			expect("dead", n, n)
+		})
+	}
+}
+
+// TestNoHintStillNamesTheModel: in shadow mode the router's answer has no hint, and
+// Envoy reads no body either.
+func TestNoHintStillNamesTheModel(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.FullDuplex} {
+		f := several(t, mode, "filter: {mode: shadow, "+patient+"}\n")
+		read := f.reads()
+		if n := f.asks("shadow", "/v1/completions", ""); f.reads() != read {
+			t.Errorf("%s: Envoy has read %d of %d bodies", mode, f.reads()-read, n)
+		}
+	}
+}
+
+// TestTrailersAndTheModel: a body that trailers end goes to a replica of its model, and
+// Envoy does not read it.
+func TestTrailersAndTheModel(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.FullDuplex} {
+		f := several(t, mode, "")
+		read, unrouted := f.reads(), f.unrouted()
+		for i := range 4 {
+			body := fmt.Appendf(nil, `{"max_tokens":1,"prompt":[%d,2,3,4],"model":"b"}`, i)
+			req, err := http.NewRequest(http.MethodPost, f.envoy.URL+"/v1/completions", struct{ *bytes.Reader }{bytes.NewReader(body)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/json")
+			req.Trailer = http.Header{"X-End": {"yes"}}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if served := resp.Header.Get(envoy.HeaderServed); resp.StatusCode != http.StatusOK || !slices.Contains(f.addrs[2:4], served) {
+				t.Errorf("%s: status %d by %s", mode, resp.StatusCode, served)
+			}
+		}
+		if n, out := f.reads()-read, f.unrouted()-unrouted; n != 0 || out != 0 {
+			t.Errorf("%s: Envoy has read %d bodies, and sent %d to the cluster of all replicas", mode, n, out)
+		}
+	}
+}

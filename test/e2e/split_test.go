@@ -1,0 +1,252 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+	"warmroute/lab/vllmsim"
+)
+
+// apart is a stack of one replica that computes prompts for others, and two that answer.
+type apart struct {
+	*stack
+	prompts uint64
+
+	mu      sync.Mutex
+	headers []http.Header // of completions, as the replicas got them
+}
+
+// startApart starts it. how is the router's prefill_decode.
+func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *apart {
+	t.Helper()
+	a := new(apart)
+	sim := fast()
+	sim.Connector, sim.TransferRate, sim.Handover = vllmsim.Nixl, -1, -1
+	sim.Front = func(api http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == completionsPath {
+				a.mu.Lock()
+				a.headers = append(a.headers, r.Header.Clone())
+				a.mu.Unlock()
+			}
+			api.ServeHTTP(w, r)
+		})
+	}
+	o := envoy.Options{Mode: mode, Split: split}
+	if split.Wait > 0 {
+		o.MessageTimeout = 2 * time.Second // so that only Envoy's longer wait explains a late answer
+	}
+	a.stack = start(t, setup{
+		replicas: 3, sim: sim, envoy: o,
+		replica: func(i int) string { return fmt.Sprintf("    role: %s\n", []string{"prefill", "decode", "decode"}[i]) },
+		config:  "prefill_decode: " + how + "\npolicy: {prefill_decode: {handover: 0.001}}\n",
+	})
+	if split.Wait > 0 || strings.Contains(how, "header") {
+		a.until("a request is split", func() bool { // once the replicas' KV connectors are known
+			before := a.split("split")
+			a.send(t, a.warm(t), http.StatusOK)
+			return a.split("split") > before
+		})
+	}
+	return a
+}
+
+// split returns how many requests were split, or not, for a reason.
+func (a *apart) split(reason string) int {
+	a.t.Helper()
+	return int(a.metrics()[fmt.Sprintf("warmroute_split_decisions_total{reason=%q}", reason)])
+}
+
+func (a *apart) legs(outcome string) int {
+	a.t.Helper()
+	return int(a.metrics()[fmt.Sprintf("warmroute_prefill_legs_total{outcome=%q}", outcome)])
+}
+
+// warm returns a request whose prompt the first replica alone has in its cache: the others
+// would compute all of it.
+func (a *apart) warm(t *testing.T) []byte {
+	t.Helper()
+	a.prompts++
+	body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"prompt":[%s]}`, testenv.Tokens(a.prompts, 4000))
+	resp, err := http.Post("http://"+a.addrs[0]+completionsPath, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	a.settled()
+	return []byte(body)
+}
+
+// send sends a request through Envoy and expects a status.
+func (a *apart) send(t *testing.T, body []byte, status int) answer {
+	t.Helper()
+	got := a.post(completionsPath, body)
+	if got.status != status {
+		t.Errorf("status %d, want %d", got.status, status)
+	}
+	if got.replica == a.addrs[0] {
+		t.Error("the replica with the role prefill answered")
+	}
+	return got
+}
+
+// refused returns how often a replica was refused blocks: parameters that were used twice,
+// or for another prompt.
+func (a *apart) refused() (n int) {
+	for _, s := range a.sims {
+		n += s.Refused()
+	}
+	return n
+}
+
+var waits = envoy.Split{On: true, Pull: true, Wait: time.Minute}
+
+// TestPrefillOnAnotherReplica: the replica that answers pulls the blocks; whatever fails on
+// the way, the client gets the answer of a plain request.
+func TestPrefillOnAnotherReplica(t *testing.T) {
+	t.Parallel()
+	a := startApart(t, envoy.Buffered, "{mode: pull, max_wait: 60s}", waits)
+	t.Run("pulled", func(t *testing.T) {
+		for range 10 {
+			before := a.legs("done")
+			a.send(t, a.warm(t), http.StatusOK)
+			if a.legs("done") != before+1 {
+				t.Errorf("no leg was done: %v", a.metrics())
+			}
+		}
+		if moved := a.metrics()["warmroute_split_moved_tokens_total"]; moved < 10*3900 {
+			t.Errorf("%v tokens moved", moved)
+		}
+	})
+	for name, c := range map[string]struct {
+		at     int // the replica with the fault
+		faults vllmsim.Faults
+		leg    string // outcome
+	}{
+		"prefill refused":        {faults: vllmsim.Faults{LegStatus: 400}, leg: "refused"},
+		"prefill fails":          {faults: vllmsim.Faults{LegStatus: 500}, leg: "failed"},
+		"prefill breaks off":     {faults: vllmsim.Faults{LegReset: true}, leg: "failed"},
+		"prefill without params": {faults: vllmsim.Faults{LegNoParams: true}, leg: "no_params"},
+		"prefill is slow":        {faults: vllmsim.Faults{LegDelay: patience}, leg: "slow"},
+		"transfer fails":         {at: 1, faults: vllmsim.Faults{TransferFails: true}, leg: "done"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, s := range a.sims {
+				if i == c.at || i > 0 && c.at > 0 {
+					s.SetFaults(c.faults)
+					defer s.SetFaults(vllmsim.Faults{})
+				}
+			}
+			a.until(name+" is seen", func() bool { // a replica that failed is not asked again for a while
+				before := a.legs(c.leg)
+				a.send(t, a.warm(t), http.StatusOK)
+				return a.legs(c.leg) > before
+			})
+		})
+	}
+	t.Run("client leaves", func(t *testing.T) {
+		a.sims[0].SetFaults(vllmsim.Faults{LegDelay: patience})
+		defer a.sims[0].SetFaults(vllmsim.Faults{})
+		a.until("a leg is cancelled", func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.envoy.URL+completionsPath, bytes.NewReader(a.warm(t)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+			}
+			return a.legs("cancelled") > 0
+		})
+	})
+	for name, end := range map[string]syscall.Signal{"router is frozen": syscall.SIGSTOP, "router is killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			a.sims[0].SetFaults(vllmsim.Faults{LegDelay: patience})
+			defer a.sims[0].SetFaults(vllmsim.Faults{})
+			body := a.warm(t)
+			done := make(chan int)
+			go func() {
+				resp, err := http.Post(a.envoy.URL+completionsPath, "application/json", bytes.NewReader(body))
+				if err != nil {
+					done <- 0
+					return
+				}
+				resp.Body.Close()
+				done <- resp.StatusCode
+			}()
+			time.Sleep(500 * time.Millisecond) // if the leg has not begun by then, the fault comes before it
+			if err := a.extproc.Signal(end); err != nil {
+				t.Fatal(err)
+			}
+			if status := <-done; status != http.StatusOK {
+				t.Errorf("status %d", status)
+			}
+			if end == syscall.SIGSTOP {
+				if err := a.extproc.Signal(syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			a.extproc.Stop()
+			a.startExtproc()
+		})
+	}
+	if n := a.refused(); n > 0 {
+		t.Errorf("replicas were refused blocks %d times", n)
+	}
+}
+
+// TestBodyModesOfSplits: only BUFFERED waits for a prefill; a header goes with every mode,
+// and a client's own never does.
+func TestBodyModesOfSplits(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial, envoy.FullDuplex} {
+		for how, split := range map[string]envoy.Split{"pull": {On: true}, "header": {On: true}} {
+			t.Run(string(mode)+" "+how, func(t *testing.T) {
+				t.Parallel()
+				a := startApart(t, mode, "{mode: "+how+"}", split)
+				a.mu.Lock()
+				a.headers = nil
+				a.mu.Unlock()
+				body := a.warm(t)
+				req, err := http.NewRequest(http.MethodPost, a.envoy.URL+completionsPath, bytes.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, h := range envoy.OwnedLegs {
+					req.Header.Set(h, "10.0.0.1:1")
+				}
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				got := a.headers[len(a.headers)-1]
+				want := ""
+				if how == "header" {
+					want = a.addrs[0]
+				}
+				if resp.StatusCode != http.StatusOK || got.Get(envoy.HeaderPrefiller) != want {
+					t.Errorf("status %d, header %q, want %q", resp.StatusCode, got.Get(envoy.HeaderPrefiller), want)
+				}
+				for _, h := range envoy.OwnedLegs[1:] {
+					if got.Get(h) != "" {
+						t.Errorf("a client's %s arrived", h)
+					}
+				}
+			})
+		}
+	}
+}
