@@ -34,15 +34,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ default .Release.Namespace .Values.pool.namespace }}
 {{- end -}}
 
-{{/* The Secrets with a token, by their use: the Secrets that values name, or the chart's own. */}}
+{{/* The Secrets with a token, as NAME/KEY, by their use: those that values name, or the chart's own. */}}
 {{- define "warmroute.tokens" -}}
-admin: {{ default (printf "%s-admin-token" (include "warmroute.fullname" .)) .Values.admin.tokenSecret }}
-{{- if gt (int .Values.routers) 1 }}
-peers: {{ default (printf "%s-peers-token" (include "warmroute.fullname" .)) .Values.peers.tokenSecret }}
-{{- end }}
-{{- if and .Values.sidecar.enabled .Values.sidecar.tokenSecret }}
-index: {{ .Values.sidecar.tokenSecret }}
-{{- end }}
+{{- $name := include "warmroute.fullname" . -}}
+{{- $tokens := dict "admin" (default (printf "%s-admin-token" $name) .Values.admin.tokenSecret) -}}
+{{- if gt (int .Values.routers) 1 -}}{{- $_ := set $tokens "peers" (default (printf "%s-peers-token" $name) .Values.peers.tokenSecret) -}}{{- end -}}
+{{- if and .Values.sidecar.enabled .Values.sidecar.tokenSecret -}}{{- $_ := set $tokens "index" .Values.sidecar.tokenSecret -}}{{- end -}}
+{{- with .Values.replicas.tokenSecret -}}{{- $_ := set $tokens "replicas" . -}}{{- end -}}
+{{- range $use, $secret := $tokens -}}
+{{- if not (contains "/" $secret) -}}{{- $_ := set $tokens $use (printf "%s/token" $secret) -}}{{- end -}}
+{{- end -}}
+{{- toYaml $tokens -}}
+{{- end -}}
+
+{{/* The Secrets with certificates that values name, by the folder that they are mounted in: /etc/warmroute-NAME. */}}
+{{- define "warmroute.certificates" -}}
+{{- $certificates := dict "extproc-tls" .Values.extproc.tlsSecret "extproc-clients" .Values.extproc.clientCASecret "replicas-tls" .Values.replicas.tlsSecret "replicas-ca" .Values.replicas.caSecret -}}
+{{- if gt (int .Values.routers) 1 -}}{{- $_ := set $certificates "peers-tls" .Values.peers.tlsSecret -}}{{- end -}}
+{{- if .Values.sidecar.enabled -}}{{- $_ := set $certificates "index-tls" .Values.sidecar.tlsSecret -}}{{- end -}}
+{{- range $folder, $secret := $certificates -}}
+{{- if not $secret -}}{{- $_ := unset $certificates $folder -}}{{- end -}}
+{{- end -}}
+{{- toYaml $certificates -}}
+{{- end -}}
+
+{{/* The settings of a certificate that is mounted in a folder. */}}
+{{- define "warmroute.certificate" -}}
+{{- toYaml (dict "cert_file" (printf "/etc/warmroute-%s/tls.crt" .) "key_file" (printf "/etc/warmroute-%s/tls.key" .)) -}}
 {{- end -}}
 
 {{/* The router's configuration file: the chart's settings, and values.config, which overrides them. */}}
@@ -55,23 +73,50 @@ index: {{ .Values.sidecar.tokenSecret }}
   "index_service" (dict "listen" "") -}}
 {{- if .Values.pool.name -}}
 {{- $_ := set $own "kubernetes" (dict "pool" .Values.pool.name "namespace" (include "warmroute.pool.namespace" .) "version" .Values.pool.version) -}}
-{{- $_ := set $own "tls" (dict "self_signed" true) -}}
 {{- $_ := set $own "filter" (dict "picker" true "always_pick" true) -}}
 {{- end -}}
+{{- $tls := dict -}}
+{{- if .Values.extproc.tlsSecret -}}{{- $tls = include "warmroute.certificate" "extproc-tls" | fromYaml -}}
+{{- else if .Values.pool.name -}}{{- $tls = dict "self_signed" true -}}
+{{- end -}}
+{{- if .Values.extproc.clientCASecret -}}{{- $_ := set $tls "client_ca_file" "/etc/warmroute-extproc-clients/ca.crt" -}}{{- end -}}
+{{- if $tls -}}{{- $_ := set $own "tls" $tls -}}{{- end -}}
+{{- $http := dict -}}
+{{- with .Values.replicas -}}
+{{- if .tlsSecret -}}{{- $http = include "warmroute.certificate" "replicas-tls" | fromYaml -}}{{- end -}}
+{{- if .caSecret -}}{{- $_ := set $http "ca_file" "/etc/warmroute-replicas-ca/ca.crt" -}}{{- end -}}
+{{- if $http -}}{{- $_ := set $http "tls" true -}}{{- end -}}
+{{- if .tokenSecret -}}{{- $_ := set $http "token_file" "/etc/warmroute-replicas/token" -}}{{- end -}}
+{{- end -}}
+{{- if $http -}}{{- $_ := set $own "fleet" (dict "http" $http) -}}{{- end -}}
 {{- if gt (int .Values.routers) 1 -}}
 {{- $peers := dict "listen" (printf "0.0.0.0:%d" (int .Values.peers.port)) "dns" (printf "%s-peers:%d" (include "warmroute.fullname" .) (int .Values.peers.port)) "token_file" "/etc/warmroute-peers/token" -}}
+{{- if .Values.peers.tlsSecret -}}{{- $_ := set $peers "tls" (merge (include "warmroute.certificate" "peers-tls" | fromYaml) (dict "ca_file" "/etc/warmroute-peers-tls/ca.crt")) -}}{{- end -}}
 {{- $_ := set $own "peers" $peers -}}
 {{- end -}}
 {{- if .Values.sidecar.enabled -}}
 {{- $service := dict "listen" "0.0.0.0:9003" -}}
 {{- if .Values.sidecar.tokenSecret -}}{{- $_ := set $service "token_file" "/etc/warmroute-index/token" -}}{{- end -}}
-{{- if .Values.sidecar.tlsSecret -}}{{- $_ := set $service "tls" (dict "cert_file" "/etc/warmroute-index-tls/tls.crt" "key_file" "/etc/warmroute-index-tls/tls.key" "client_ca_file" "/etc/warmroute-index-tls/ca.crt") -}}{{- end -}}
-{{- if not (or .Values.sidecar.tokenSecret .Values.sidecar.tlsSecret (dig "index_service" "insecure" false .Values.config)) -}}
+{{- if .Values.sidecar.tlsSecret -}}{{- $_ := set $service "tls" (merge (include "warmroute.certificate" "index-tls" | fromYaml) (dict "client_ca_file" "/etc/warmroute-index-tls/ca.crt")) -}}{{- end -}}
+{{- if not (or .Values.sidecar.tokenSecret .Values.sidecar.tlsSecret (dig "index_service" "insecure" false (default dict .Values.config))) -}}
 {{- fail "sidecar.enabled opens the index to the network: name sidecar.tlsSecret or sidecar.tokenSecret, or set config.index_service.insecure: true" -}}
 {{- end -}}
 {{- $_ := set $own "index_service" $service -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $own (deepCopy .Values.config)) -}}
+{{- $config := mustMergeOverwrite $own (deepCopy (default dict .Values.config)) -}}
+{{- if not (or (dig "kubernetes" "pool" "" $config) (dig "fleet" "replicas" list $config) (dig "fleet" "dns" list $config)) -}}
+{{- fail "there is no source of replicas: name an InferencePool in pool.name, or list config.fleet.replicas or config.fleet.dns" -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* A hash of the settings that a router takes at its start alone: another one is another pod. The router reads all others from the file. */}}
+{{- define "warmroute.restart" -}}
+{{- $config := include "warmroute.config" . | fromYaml -}}
+{{- $sections := pick $config "listen" "tls" "health" "admin" "kubernetes" "index" "index_service" "warm_up" "peers" "tracing" -}}
+{{- $filter := pick (default dict $config.filter) "trace_file" "trace_file_bytes" "trace_files" -}}
+{{- $tokens := pick (default dict $config.tokens) "keep_texts" -}}
+{{- list $sections $filter $tokens | toYaml | sha256sum -}}
 {{- end -}}
 
 {{/*
