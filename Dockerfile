@@ -12,10 +12,14 @@ COPY . .
 ARG TAGS=kube
 RUN CGO_ENABLED=0 go build -tags "$TAGS" -trimpath -ldflags="-s -w" -o /out/ ./cmd/... \
  && CGO_ENABLED=0 go -C lab build -trimpath -ldflags="-s -w" -o /out/ ./cmd/lab ./cmd/vllmsim
+RUN mkdir -p /cache/warmroute
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/ /usr/local/bin/
+# Tokenizer files: a new volume that is mounted on this folder takes over its owner.
+COPY --from=build --chown=65532:65532 /cache/ /var/cache/
+ENV HF_HOME=/var/cache/warmroute
 USER 65532:65532
 EXPOSE 9002 9006
 ENTRYPOINT ["/usr/local/bin/extproc"]

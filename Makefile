@@ -7,7 +7,7 @@ VLLM := 0.32.0 0.27.0 0.21.0 0.33.0-python
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-reference test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-live-pd test-reference test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,8 +28,8 @@ test-fresh: ## vet, build and the tests that call go, with every cache and the h
 test-long: setup ## the suite's packages once more, with the race detector where make test goes without, and without it elsewhere
 	@scripts/test.sh long
 
-test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy (about 150 s)
-	cd test && go test -race -count=1 -timeout 20m ./e2e
+test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy, four at a time
+	cd test && go test -race -count=1 -timeout 20m -parallel 4 ./e2e
 
 test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API server, the whole router
 	go vet -tags kube ./internal/kube ./cmd/extproc
@@ -45,7 +45,11 @@ test-vllm: test-live test-reference ## both of the following: everything on real
 
 test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense and hybrid, 0.27, 0.21 (about 10 minutes)
 	scripts/install-vllm.sh $(VLLM)
-	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./vllm
+	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded|PrefillDecode' -v ./vllm
+
+test-live-pd: setup ## three real vLLM 0.32 that hand KV to each other over NIXL: prefill and decode apart (about 5 minutes)
+	scripts/install-vllm.sh 0.32.0 0.32.0-nixl
+	cd test && go test -tags vllm -count=1 -timeout 30m -run PrefillDecode -v ./vllm
 
 test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 3 minutes)
 	scripts/install-vllm.sh $(VLLM)
@@ -56,8 +60,9 @@ test-faults: setup ## the long form of the index's fault storms, and routers kil
 	cd test && go test -count=1 -timeout 30m -run Storm -v ./faults -storm=long
 	cd test && go test -count=1 -timeout 10m -run Routers -v ./failopen -long
 
-test-gateways: setup ## the examples for clusters: real Envoy Gateway, a real Kubernetes API (as root; about 6 minutes, the first time 20 CPU minutes more to build them)
+test-gateways: setup ## the examples for clusters: real Istio, Envoy Gateway, Kubernetes API (as root; about 9 minutes, the first time 30 CPU minutes more to build them)
 	scripts/install-gateways.sh
+	go -C test/chart mod download # the test has no network
 	cd test && go test -tags gateways -count=1 -timeout 30m -v ./gateways
 
 test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (6 minutes)
@@ -67,7 +72,7 @@ test-failopen: setup ## everything around Envoy breaks under wrk's load, in ever
 test-hostile: setup ## attacks of clients, replicas, models and neighbours on the router behind real Envoy: each costs at most so many times an ordinary request (about 5 minutes)
 	cd test && go test -count=1 -timeout 20m -v ./hostile
 
-test-dashboard: ## the operator's page in real Chromium; -screenshots rewrites those of the docs
+test-dashboard: ## the operator's page in real Chromium (docs/dashboard.md has the command for its pictures)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || { echo "chromium is missing; install it and run again" >&2; exit 1; }
 	cd test/dashboard && go test -count=1 -timeout 10m .
 
@@ -99,8 +104,8 @@ bench: ## the cost of the filter beside a no-op filter
 bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake trace, else a synthetic stream; QUICK=1: ten seconds)
 	@QUICK="$(QUICK)" scripts/bench-index.sh "$(TRACE)"
 
-bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace; ROUTERS=2,4,8: several routers beside one; ENGINE=gemma3 or qwen3-next: replicas with hybrid caches)
-	@ROUTERS=$(ROUTERS) ENGINE=$(ENGINE) scripts/bench-policy.sh $(TRACES)
+bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace; ROUTERS=2,4,8: several routers beside one; ENGINE=gemma3 or qwen3-next: replicas with hybrid caches; GOODPUT=1: prompts computed on other replicas)
+	@ROUTERS=$(ROUTERS) ENGINE=$(ENGINE) GOODPUT=$(GOODPUT) scripts/bench-policy.sh $(TRACES)
 
 bench-live: setup ## routing policies in time, through real Envoy to four simulated replicas (5 minutes on a machine with nothing else to do)
 	@scripts/bench-live.sh
@@ -109,11 +114,13 @@ bench-tokens: setup ## tokenizing and rendering beside the Rust-backed Python li
 	@scripts/bench-tokens.sh
 
 demo: ## plain balancing against warmroute on four simulated replicas behind real Envoy
-	@go -C lab run ./cmd/demo
+	@mkdir -p bin && rm -f bin/demo-trace.jsonl
+	@go -C lab run ./cmd/demo -trace $(CURDIR)/bin/demo-trace.jsonl
 
 docs: ## rewrite the generated documentation
 	go generate ./...
 	go -C lab generate ./...
+	go -C test/chart generate ./...
 
 proto: ## regenerate the contracts of the index and between routers
 	@scripts/proto.sh

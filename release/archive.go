@@ -62,6 +62,9 @@ func writeTar(w io.Writer, entries []entry, at time.Time) error {
 
 func writeEntry(t *tar.Writer, e entry, at time.Time) error {
 	h := &tar.Header{Name: e.name, Mode: e.mode, ModTime: at, Format: tar.FormatPAX}
+	if e.name == cache {
+		h.Uid, h.Gid = userID, userID
+	}
 	if e.from == "" {
 		h.Typeflag, h.Name = tar.TypeDir, e.name+"/"
 		return t.WriteHeader(h)

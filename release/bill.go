@@ -25,7 +25,7 @@ func (s source) bill(file, binaries string) error {
 		add(modules, "std", info.GoVersion)
 		for _, m := range info.Deps {
 			if m.Path == "warmroute" || strings.HasPrefix(m.Path, "warmroute/") {
-				continue // part of what the bill is of
+				continue // the bill's own subject
 			}
 			if m.Replace != nil {
 				m = m.Replace

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -40,6 +41,17 @@ func testImage(t *testing.T, s source, out string) {
 	files := untar(t, mutate.Extract(i), filepath.Join(bundle, "rootfs"))
 	if want := []string{certificates, "usr/local/bin/extproc", "usr/local/bin/kvsub", "usr/local/bin/vllmsim", "usr/local/bin/lab"}; !slices.Equal(files, want) {
 		t.Errorf("files %v, want %v", files, want)
+	}
+	folders := map[string]bool{}
+	for tr := tar.NewReader(mutate.Extract(i)); ; {
+		h, err := tr.Next()
+		if err != nil {
+			break
+		}
+		folders[h.Name] = h.Typeflag == tar.TypeDir // its owner is checked with all others
+	}
+	if !slices.Contains(c.Config.Env, "HF_HOME=/"+cache) || !folders[cache] {
+		t.Errorf("no folder for tokenizers: environment %q, folders %v", c.Config.Env, folders)
 	}
 	if n := bytes.Count(read(t, filepath.Join(bundle, "rootfs", certificates)), []byte("BEGIN CERTIFICATE")); n < 100 {
 		t.Errorf("%d root certificates", n)
@@ -155,8 +167,8 @@ func pidOf(t *testing.T, name string) int {
 	return state.Pid
 }
 
-// writeSpec writes the bundle's config.json: runc's own default, with what the
-// image sets, and the host's network.
+// writeSpec writes the bundle's config.json: runc's own default, with the image's
+// settings, and the host's network.
 func writeSpec(t *testing.T, bundle string, image v1.Config, conf string) {
 	t.Helper()
 	sh(t, nil, "runc", "spec", "--bundle", bundle)

@@ -1,4 +1,4 @@
-// Command release builds what is published: for each platform an archive with
+// Command release builds the published files: for each platform an archive with
 // the static binaries, one container image for all platforms as an OCI archive
 // (no daemon, no registry), a bill of materials in CycloneDX, and checksums.
 //

@@ -21,17 +21,20 @@ import (
 
 const (
 	user         = "65532:65532" // neither root nor a user of the host
+	userID       = 65532
 	certificates = "etc/ssl/certs/ca-certificates.crt"
+	cache        = "var/cache/warmroute" // of tokenizer files; a new volume that is mounted there takes over its owner
 )
 
 // image is the container image of one platform: the programs, Mozilla's root
-// certificates, nothing else. It needs no writable file system.
+// certificates and the empty folder cache, which belongs to its user. It needs no writable
+// file system.
 func (s source) image(p platform, binaries, scratch string) (v1.Image, error) {
 	roots := filepath.Join(scratch, "roots.pem")
 	if err := os.WriteFile(roots, rootCertificates(), 0o644); err != nil {
 		return nil, err
 	}
-	entries := []entry{{"etc", "", 0o755}, {"etc/ssl", "", 0o755}, {"etc/ssl/certs", "", 0o755}, {certificates, roots, 0o644}, {"usr", "", 0o755}, {"usr/local", "", 0o755}, {"usr/local/bin", "", 0o755}}
+	entries := []entry{{"etc", "", 0o755}, {"etc/ssl", "", 0o755}, {"etc/ssl/certs", "", 0o755}, {certificates, roots, 0o644}, {"var", "", 0o755}, {"var/cache", "", 0o755}, {cache, "", 0o755}, {"usr", "", 0o755}, {"usr/local", "", 0o755}, {"usr/local/bin", "", 0o755}}
 	for _, each := range programs {
 		entries = append(entries, entry{path.Join("usr/local/bin", each.name), filepath.Join(binaries, each.name), 0o755})
 	}
@@ -62,7 +65,7 @@ func (s source) configure(c *v1.ConfigFile, p platform) *v1.ConfigFile {
 		User:         user,
 		Entrypoint:   []string{"/usr/local/bin/extproc"},
 		Cmd:          []string{"serve", "-config", "/etc/warmroute/warmroute.yaml"},
-		Env:          []string{"PATH=/usr/local/bin"},
+		Env:          []string{"PATH=/usr/local/bin", "HF_HOME=/" + cache},
 		ExposedPorts: map[string]struct{}{"9002/tcp": {}, "9006/tcp": {}},
 		Labels: map[string]string{
 			"org.opencontainers.image.title":    "warmroute",
@@ -74,7 +77,7 @@ func (s source) configure(c *v1.ConfigFile, p platform) *v1.ConfigFile {
 	return c
 }
 
-// rootCertificates are Mozilla's as one PEM file, without those that are only
+// rootCertificates are Mozilla's as one PEM file, without certificates that are only
 // trusted under a condition.
 func rootCertificates() []byte {
 	var b bytes.Buffer
@@ -125,7 +128,7 @@ func sorted(images map[platform]v1.Image) []platform {
 	return all
 }
 
-// tree lists what is under dir in the order of names.
+// tree lists the files under dir in the order of names.
 func tree(dir string) ([]entry, error) {
 	var entries []entry
 	err := filepath.WalkDir(dir, func(file string, d os.DirEntry, err error) error {

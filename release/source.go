@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// source is a checkout, with what its files and its last commit determine.
+// source is a checkout, with the values that its files and its last commit determine.
 type source struct {
 	root    string
 	version string    // 0.1.0

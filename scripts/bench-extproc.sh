@@ -20,4 +20,5 @@ echo "$(nproc) CPUs ($(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)), 
 echo
 "$work/extprocbench" cost "${args[@]}" "$@"
 "$work/extprocbench" several
+"$work/extprocbench" usage
 "$work/extprocbench" routers -extproc "$work/extproc" -model .cache/models/qwen3

@@ -3,7 +3,8 @@
 # published policies. Arguments name traces (paths, Mooncake format); without one it uses
 # a seeded synthetic trace. ROUTERS=2,4,8 compares several routers with one. ENGINE=gemma3
 # or qwen3-next gives replicas several KV cache groups, and compares this router with one
-# that follows full attention alone. It prints Markdown.
+# that follows full attention alone. GOODPUT=1 compares rules for computing prompts on other
+# replicas than those that answer. It prints Markdown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 traces=$(IFS=,; echo "${*:-seeded}")
@@ -13,5 +14,8 @@ if [[ -n ${ROUTERS:-} ]]; then # compares several routers of one fleet with one,
 fi
 if [[ -n ${ENGINE:-} ]]; then
 	exec nice bin/polsim -traces "$traces" -replicas 16 -loads 0.8,0.95 -engine "$ENGINE" -policies p2c,full-attention,warmroute -jobs "$(nproc)"
+fi
+if [[ -n ${GOODPUT:-} ]]; then
+	exec nice bin/polsim -traces "$traces,prefill" -replicas 8,32 -loads 0.5,0.8,0.95 -requests 3000 -seeds 1 -tpot 0.025,0.05,0.1 -jobs "$(nproc)"
 fi
 exec nice bin/polsim -router "bin/lab policy" -traces "$traces" -jobs "$(nproc)"

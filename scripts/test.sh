@@ -15,7 +15,7 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # several goroutines may call have tests of their own for that (shared). The end-to-end
 # suites run here as well: they build their router with the race detector, and only the
 # test's own client has none. Every other package, also a new one, gets the race detector.
-plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|simulator)(/.*)?|test/(e2e|failopen|layout)'
+plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|cmd/lab|simulator)(/.*)?|test/(e2e|failopen|layout)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 
@@ -73,7 +73,7 @@ long)
   step "real Envoy end to end, golden vectors, Python references: $(wc -w <<<"$quick") packages"
   for module in test . render lab; do # the longest first
     # shellcheck disable=SC2046
-    tests "$module" "$(of "$module" "$quick" || true)" $(profile quick "$module")
+    tests "$module" "$(of "$module" "$quick" || true)" -parallel 4 $(profile quick "$module") # end-to-end tests wait more than they compute
   done
   step "the compose example, in a module of its own"
   tests test/compose ./... -count=1
