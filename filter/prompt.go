@@ -17,6 +17,7 @@ const maxLookup = 1 << 20
 type tokenPrompts struct {
 	prompts []tokens.Prompt
 	root    prefixhash.Key
+	base    string // the model's name in root
 	mix     prefixhash.Request
 	most    int          // tokens of a prompt that are looked up
 	budget  *work.Budget // of hashing; nil: no limits
@@ -29,8 +30,9 @@ type tokenPrompts struct {
 
 func (p *tokenPrompts) set(mv *decision.View, req *openai.Request, prompts []tokens.Prompt, most int) {
 	p.prompts, p.most = prompts, most
+	p.base = mv.Model().Base
 	p.root = prefixhash.TokenRoot(mv.Model().Base, mv.Model().LoRA)
-	p.mix = prefixhash.Request{LoRA: mv.Model().LoRA, LoRAPath: mv.Model().LoRAPath, CacheSalt: mv.Salt(req)}
+	p.mix = prefixhash.Request{LoRA: mv.Model().LoRA, LoRAPath: mv.Model().LoRAPath, CacheSalt: mv.Salt(req), Namespace: req.ExtraKey}
 }
 
 func (p *tokenPrompts) Len() int { return len(p.prompts) }
@@ -103,9 +105,7 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Keying, i int) 
 		return dst
 	}
 	if c.Hash == nil {
-		blocks := n / c.Unit
-		p.fold(prompt, blocks, c.Unit, c.Ahead)
-		return p.appendTokens(dst, prompt.Tokens[:n], c.Unit, c.Ahead)
+		return p.appendSeen(dst, prompt, c, n)
 	}
 	root, ok := c.Hash.Root()
 	if !ok || p.mix.LoRA.Set && p.mix.LoRAPath == "" && c.Hash.Generation() == prefixhash.Tagged {
@@ -123,6 +123,38 @@ func (p *tokenPrompts) AppendChain(dst []prefixhash.Key, c index.Keying, i int) 
 		root = p.digests[len(p.digests)-1]
 	}
 	return dst
+}
+
+// appendSeen appends the keys of a prompt's first n tokens on a chain of this project, as far
+// as the request's values show in it.
+func (p *tokenPrompts) appendSeen(dst []prefixhash.Key, prompt *tokens.Prompt, c index.Keying, n int) []prefixhash.Key {
+	ids, b := prompt.Tokens[:n], prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}
+	if c.Sight == index.SightUsual {
+		p.fold(prompt, n/c.Unit, c.Unit, c.Ahead)
+		return p.appendTokens(dst, ids, c.Unit, c.Ahead)
+	}
+	mix, root, known := c.Sight.Seen(p.mix), p.root, p.extras
+	mix.MM = prompt.MM
+	if !mix.LoRA.Set && p.mix.LoRA.Set {
+		root = prefixhash.TokenRoot(p.base, mix.LoRA)
+	}
+	if c.Sight == index.SightPages {
+		if !p.pay(2 * n) {
+			return dst
+		}
+		return prefixhash.AppendPages(dst, root, ids, b)
+	}
+	p.extras = mix.InNamespace(mix.AppendExtrasAhead(nil, n/c.Unit, c.Unit, c.Ahead), ids, b)
+	usual := p.root
+	p.root = root
+	dst = p.appendTokens(dst, ids, c.Unit, c.Ahead)
+	p.extras, p.root = known, usual
+	return dst
+}
+
+// Mixes returns the values that the request mixes into its blocks.
+func (p *tokenPrompts) Mixes() index.Mix {
+	return index.Mix{Salt: p.mix.CacheSalt != nil && *p.mix.CacheSalt != "", LoRA: p.mix.LoRA.Set, Namespace: p.mix.Namespace != ""}
 }
 
 func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks int) {

@@ -11,6 +11,14 @@ import (
 // holders with several cache groups with their hits (Match.Grouped). keys are the prompt's
 // in the scope, as for Find.
 func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
+	m := x.modelAt(s.modelKey())
+	x.findPrompt(f, s, keys, p)
+	if m != nil && m.Sights() != 0 {
+		x.findOtherwise(f, s, p, m)
+	}
+}
+
+func (x *Index) findPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	reader, r := x.enter()
 	defer reader.Leave()
 	m := x.modelAt(s.modelKey())

@@ -26,11 +26,29 @@ const (
 	GroupRule021 = hybrid.Rule021
 	GroupRule027 = hybrid.Rule027
 	GroupRule032 = hybrid.Rule032
+
+	GroupRuleSGLang = hybrid.RuleSGLang
 )
 
 // RetainAll is the retention of a cache that keeps every block that a window needs, for
 // GroupSettings.
 const RetainAll = hybrid.RetainAll
+
+// Sight says which values of requests a holder's events show, for GroupSettings.
+type Sight = hybrid.Sight
+
+// The sights of engines' events.
+const (
+	SightUsual  = hybrid.SightUsual
+	SightAll    = hybrid.SightAll
+	SightSalts  = hybrid.SightSalts
+	SightTokens = hybrid.SightTokens
+	SightPages  = hybrid.SightPages
+)
+
+// Mix is the set of values that a request mixes into its blocks besides their tokens, for
+// prompts with the method Mixes.
+type Mix = hybrid.Mix
 
 // Keying says how the keys of a prompt's blocks are computed.
 type Keying = hybrid.Keying
@@ -117,6 +135,9 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 	m := x.memberOf(id, s.modelKey())
 	if m == nil {
 		return g, false
+	}
+	if mixed, ok := p.(hybrid.Mixed); ok {
+		x.modelAt(s.modelKey()).Note(mixed.Mixes())
 	}
 	if g, ok = m.Describe(); !ok || p == nil {
 		return g, ok

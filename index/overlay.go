@@ -100,7 +100,27 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 		m.Blocks = ks.extend(r, c, m.Reported, inReported, inSpeculative)
 		m.Lower = ks.extend(r, c, m.Blocks, inReported, inSpeculative, inCPU)
 		m.Storage = ks.extend(r, c, m.Lower, inReported, inSpeculative, inCPU, inStorage)
+		ks.loaded(m)
 	}
+}
+
+// loaded works out what a holder loads from CPU memory if its settings tell by which rule: too
+// few tokens are not worth it.
+func (ks *keyspace) loaded(m *Match) {
+	member := ks.sh.x.memberOf(m.ID, ks.sh.key.modelKey())
+	if member == nil {
+		return
+	}
+	least, ok := member.Loads()
+	if !ok {
+		return
+	}
+	m.Storage = m.Lower
+	if rest := (m.Lower - m.Blocks) * int32(ks.scope.BlockSize); rest > 0 && rest >= least {
+		m.Loaded = rest
+		return
+	}
+	m.Lower, m.Storage = m.Blocks, m.Blocks
 }
 
 // goesOn reports whether some holder has the block at end in another table.

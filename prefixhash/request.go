@@ -20,6 +20,7 @@ type Request struct {
 	LoRA      LoRA
 	LoRAPath  string  // the adapter's path on the replica; only vLLM's Tagged generation hashes it
 	CacheSalt *string // nil and "" are the same: vLLM hashes no empty salt
+	Namespace string  // SGLang's extra_key; InNamespace alone reads it
 	MM        []MM    // by rising Offset, as vLLM orders them; other orders are sorted, at the price of a copy
 }
 

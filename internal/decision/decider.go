@@ -251,6 +251,14 @@ func (p *onePrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixha
 	return p.of.AppendChain(dst, c, p.i)
 }
 
+// Mixes implements index.Prompt's addition for values besides tokens.
+func (p *onePrompt) Mixes() index.Mix {
+	if m, ok := p.of.(interface{ Mixes() index.Mix }); ok {
+		return m.Mixes()
+	}
+	return index.Mix{}
+}
+
 // match fills w.matched with the tokens of the prompts that each holder of mv has.
 // Several prompts of one request count together.
 func (d *Decider) match(a *Ask, mv *View, w *Work) {

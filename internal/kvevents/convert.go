@@ -2,24 +2,10 @@ package kvevents
 
 import (
 	"regexp"
-	"strings"
 
 	"warmroute/index"
 	"warmroute/prefixhash"
 )
-
-// tierOf maps a medium to a tier. vLLM writes "GPU", "CPU" and "STORAGE"; its
-// connectors also write "cpu" and names of their own, all of them slower than
-// main memory. An empty medium is the GPU.
-func tierOf(medium string) index.Tier {
-	switch {
-	case medium == "" || strings.EqualFold(medium, "GPU"):
-		return index.TierGPU
-	case strings.EqualFold(medium, "CPU"):
-		return index.TierCPU
-	}
-	return index.TierStorage
-}
 
 // SchemeEngine is the scheme of keys that are vLLM's own hashes. Blocks without a
 // key of this project are kept under it too: their removals and children then
@@ -43,19 +29,20 @@ type counted struct {
 // a batch is valid until the next call. Token ids and extra keys end here.
 type converter struct {
 	tenant, model, scheme string
-	lora                  map[string][]prefixhash.ExtraKey // one key per adapter, for extrasOf
+	adapter               Adapter
 	contents              []prefixhash.Content
 	last                  []prefixhash.Content
 	tokens                []uint32
 	removed               []uint64
-	rows                  [][]prefixhash.ExtraKey
 	chains                chainFinder
-	tells                 bool // the publisher lists extra keys in its events of blocks on GPU
 	batch                 index.Batch
 }
 
 // convert fills the converter's batch with b's events.
 func (c *converter) convert(b *Batch) (*index.Batch, counted) {
+	if c.adapter == nil {
+		c.adapter = VLLM()
+	}
 	c.contents, c.removed = c.contents[:0], c.removed[:0]
 	out := &c.batch
 	out.Events = out.Events[:0]
@@ -64,6 +51,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	for i := range b.Events {
 		e := &b.Events[i]
 		n.events++
+		c.adapter.rename(e)
 		switch e.Kind {
 		case index.Cleared:
 			n.clears++
@@ -72,10 +60,9 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 			n.removed += uint64(len(e.Hashes))
 			c.remove(out, e)
 		case index.Stored:
-			tier := tierOf(e.Medium)
+			tier := c.adapter.tier(e.Medium)
 			n.stored += uint64(len(e.Hashes))
-			c.tells = c.tells || e.Told && tier == index.TierGPU
-			if connector := connectorOf(e, tier); connector != index.NoConnector || c.withheld(e, tier) {
+			if connector, byHash := c.adapter.byHash(e, c.scheme); byHash {
 				if e.Placeholder() {
 					n.placeholders++
 				}
@@ -104,33 +91,11 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	return out, n
 }
 
-// connectorOf returns the connector that has announced a block in CPU memory, as far as its
-// form shows that. Only SimpleCPUOffloadConnector says that its blocks are local, and besides
-// it only OffloadingConnector names the kind of the cache group, or describes nothing.
-func connectorOf(e *Event, tier index.Tier) index.Connector {
-	switch {
-	case tier != index.TierCPU:
-		return index.NoConnector
-	case e.Local:
-		return index.OffloadSingles
-	case e.Placeholder(), e.Spec != "":
-		return index.OffloadChunks
-	}
-	return index.NoConnector
-}
-
-// withheld reports whether an event leaves out what the keys of its blocks need: a
-// placeholder everything, other connectors the extra keys, which the publisher lists for
-// blocks on GPU. By its tokens alone, a block with a salt would be another block.
-func (c *converter) withheld(e *Event, tier index.Tier) bool {
-	return e.Placeholder() || tier != index.TierGPU && c.scheme == index.SchemeTokens && !e.Told && c.tells
-}
-
-// remove appends a removal. vLLM publishes one event per evicted block, dozens in
+// remove appends a removal. Engines publish one event per evicted block, dozens in
 // a row: remove joins neighbours of the same tier and group.
 func (c *converter) remove(out *index.Batch, e *Event) {
 	from := len(c.removed)
-	tier := tierOf(e.Medium)
+	tier := c.adapter.tier(e.Medium)
 	if k := len(out.Events); k > 0 {
 		last := &out.Events[k-1]
 		if last.Kind == index.Removed && last.Tier == tier && last.Scope.Group == e.Group {
@@ -161,7 +126,7 @@ func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last pr
 		return nil, 0
 	}
 	from := len(c.contents)
-	extras := c.extrasOf(e)
+	extras := c.adapter.extras(e)
 	if e.Ahead == 0 {
 		c.contents = prefixhash.AppendContents(c.contents, e.Tokens, e.BlockSize, extras)
 		return c.contents[from:], 0
@@ -176,25 +141,4 @@ func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last pr
 	}
 	c.last = prefixhash.AppendContents(c.last[:0], e.Tokens[(blocks-1)*e.BlockSize:], e.BlockSize, extras)
 	return c.contents[from:], c.last[0]
-}
-
-// extrasOf returns the event's extra keys. Publishers that do not describe them (older
-// than the field) still hash the adapter's name into every block, so extrasOf adds it.
-func (c *converter) extrasOf(e *Event) [][]prefixhash.ExtraKey {
-	if e.Extras != nil || !e.LoRA.Set {
-		return e.Extras
-	}
-	key, ok := c.lora[e.LoRA.Name]
-	if !ok {
-		if c.lora == nil || len(c.lora) >= internLimit {
-			c.lora = make(map[string][]prefixhash.ExtraKey)
-		}
-		key = []prefixhash.ExtraKey{{ID: e.LoRA.Name}}
-		c.lora[e.LoRA.Name] = key
-	}
-	c.rows = c.rows[:0]
-	for range e.Hashes {
-		c.rows = append(c.rows, key)
-	}
-	return c.rows
 }

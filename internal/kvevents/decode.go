@@ -11,7 +11,8 @@ import (
 
 // Decoder decodes payloads into buffers that it reuses. It is not safe for concurrent use.
 type Decoder struct {
-	SkipTokens bool // skip token ids and extra keys: for users of vLLM's hashes only
+	SkipTokens bool    // skip token ids and extra keys: for users of vLLM's hashes only
+	Adapter    Adapter // of the publisher's engine; nil is vLLM's
 
 	batch  Batch
 	hashes []uint64
@@ -21,9 +22,6 @@ type Decoder struct {
 	names  interned // adapters, media: the same few in every batch
 	ids    interned // salts, image identifiers: dropped with the batch
 }
-
-// interned holds strings made from bytes, so that a repeated one is not allocated again.
-type interned map[string]string
 
 const (
 	// maxEvents bounds the events of a batch: a step publishes one for each request
@@ -38,21 +36,6 @@ const (
 	// retainedPayload is the largest payload whose buffers are kept for the next one.
 	retainedPayload = 1 << 20
 )
-
-// internLimit bounds a set of interned strings: far above the adapters of one engine,
-// small enough to drop and start again.
-const internLimit = 1024
-
-func (s interned) of(b []byte) string {
-	if v, ok := s[string(b)]; ok {
-		return v
-	}
-	v := string(b)
-	if len(s) < internLimit {
-		s[v] = v
-	}
-	return v
-}
 
 // Decode decodes one payload of either generation. Any malformed part rejects the complete
 // payload: the error wraps one of the package's Err values and names the place. Decode
@@ -71,6 +54,9 @@ func Decode(payload []byte) (Batch, error) {
 func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	if d.names == nil {
 		d.names, d.ids = make(interned), make(interned)
+	}
+	if d.Adapter == nil {
+		d.Adapter = VLLM()
 	}
 	if len(d.names) >= internLimit {
 		clear(d.names)
@@ -118,77 +104,6 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 		return nil, ErrTrailing
 	}
 	return b, nil
-}
-
-// field is one field of an event, by its name in vLLM.
-type field uint8
-
-const (
-	other field = iota
-	blockHashes
-	parentHash
-	tokenIDs
-	blockSize
-	loraID
-	medium
-	loraName
-	extraKeys
-	groupIdx
-	specKind
-	specWindow
-	lookahead
-	locality
-)
-
-var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parentHash: "parent_block_hash",
-	tokenIDs: "token_ids", blockSize: "block_size", loraID: "lora_id", medium: "medium", loraName: "lora_name",
-	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window",
-	lookahead: "lookahead_token_ids", locality: "locality"}
-
-// The order of fields behind the tag in the array-tagged generation. Decode skips the
-// fields behind the last of them.
-var (
-	storedFields  = [...]field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow}
-	removedFields = [...]field{blockHashes, medium, groupIdx}
-)
-
-// Fields that an event must have. lora_id, medium and lora_name have no default in vLLM
-// either, but publishers older than them leave them out.
-const (
-	storedRequired  = 1<<blockHashes | 1<<parentHash | 1<<tokenIDs | 1<<blockSize
-	removedRequired = 1 << blockHashes
-)
-
-func fieldOf(name []byte) field {
-	switch string(name) {
-	case "block_hashes":
-		return blockHashes
-	case "parent_block_hash":
-		return parentHash
-	case "token_ids":
-		return tokenIDs
-	case "block_size":
-		return blockSize
-	case "lora_id":
-		return loraID
-	case "medium":
-		return medium
-	case "lora_name":
-		return loraName
-	case "extra_keys":
-		return extraKeys
-	case "group_idx":
-		return groupIdx
-	case "kv_cache_spec_kind":
-		return specKind
-	case "kv_cache_spec_sliding_window":
-		return specWindow
-	case "lookahead_token_ids":
-		return lookahead
-	case "locality":
-		return locality
-	}
-	return other
 }
 
 func typeOf(tag []byte) (event index.EventType, required uint16) {
@@ -251,15 +166,6 @@ func (d *Decoder) event(c *cursor) (where string) {
 	return ""
 }
 
-func firstField(set uint16) string {
-	for f, name := range fieldNames {
-		if set&(1<<f) != 0 {
-			return name
-		}
-	}
-	return "other"
-}
-
 // tag returns the event's tag. An array has it first; a map usually, too: the cursor is
 // then behind it, otherwise at the map's first pair.
 func (d *Decoder) tag(c *cursor, keyed bool, n int) []byte {
@@ -305,13 +211,7 @@ func (d *Decoder) named(c *cursor, e *Event, pairs int) (seen uint16, where stri
 }
 
 func (d *Decoder) positional(c *cursor, e *Event, n int) (seen uint16, where string) {
-	var order []field
-	switch e.Kind {
-	case index.Stored:
-		order = storedFields[:]
-	case index.Removed:
-		order = removedFields[:]
-	}
+	order := d.Adapter.fields(e.Kind)
 	for i := 0; i < n && c.err == nil; i++ {
 		f := other
 		if i < len(order) {
@@ -352,6 +252,10 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 		}
 	case lookahead:
 		d.lookahead(c, e)
+	case cacheSalt:
+		if !c.null() {
+			e.Salt = d.ids.of(c.bytes())
+		}
 	case medium:
 		e.Medium = d.optional(c)
 	case loraName:
@@ -401,12 +305,43 @@ func (d *Decoder) tokenIDs(c *cursor, e *Event) {
 		c.skip(1)
 		return
 	}
+	if start := *c; start.array() > 0 && isArray(start.peek()) {
+		d.tokenPairs(c, e)
+		return
+	}
 	from := len(d.tokens)
 	var ok bool
 	d.tokens, ok = c.tokens(d.tokens)
 	e.Tokens = slices.Clip(d.tokens[from:])
 	e.TokenCount = len(e.Tokens)
 	e.Unkeyed = e.Unkeyed || !ok
+}
+
+// tokenPairs reads tokens that are listed with the token behind each, as SGLang does when
+// it drafts with EAGLE.
+func (d *Decoder) tokenPairs(c *cursor, e *Event) {
+	from, n := len(d.tokens), c.array()
+	d.tokens = slices.Grow(d.tokens, n+1)
+	for i := range n {
+		at := len(d.tokens)
+		var ok bool
+		if d.tokens, ok = c.tokens(d.tokens); c.err != nil {
+			return
+		}
+		if len(d.tokens) != at+2 {
+			c.fail(ErrType)
+			return
+		}
+		chained := i == 0 || d.tokens[at] == d.tokens[at-1]
+		e.Unkeyed = e.Unkeyed || !ok || !chained
+		if i > 0 { // the pair before has its first token already
+			d.tokens[at] = d.tokens[at+1]
+			d.tokens = d.tokens[:at+1]
+		}
+	}
+	last := len(d.tokens) - 1
+	e.Tokens, e.Behind, e.Ahead = slices.Clip(d.tokens[from:last]), slices.Clip(d.tokens[last:]), 1
+	e.TokenCount = n
 }
 
 // lookahead reads the tokens behind each block, the same number for all.
@@ -488,7 +423,7 @@ func (d *Decoder) extraKey(c *cursor) (key prefixhash.ExtraKey, ok bool) {
 // placeholder of a lower tier.
 func (d *Decoder) sane(e *Event) bool {
 	return e.Kind != index.Stored || e.BlockSize > 0 && e.BlockSize <= maxBlockSize ||
-		e.BlockSize == 0 && e.TokenCount == 0 && tierOf(e.Medium) != index.TierGPU
+		e.BlockSize == 0 && e.TokenCount == 0 && d.Adapter.tier(e.Medium) != index.TierGPU
 }
 
 func (d *Decoder) optional(c *cursor) string {

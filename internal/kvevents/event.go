@@ -30,6 +30,7 @@ type Event struct {
 	LoRA    prefixhash.LoRA
 	HasID   bool // lora_id given
 	Medium  string
+	Salt    string                  // cache_salt, "" if the publisher does not give it
 	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
 	Told    bool                    // the event has a list of extra keys, maybe of none
 	Local   bool                    // the publisher says that the blocks are in its own memory

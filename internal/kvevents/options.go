@@ -34,6 +34,8 @@ type Options struct {
 	Tenant string // "" is the shared tenant
 	Model  string // the base model's canonical name
 	Scheme string // index.SchemeTokens (the default), or an engine's own: see IsEngineScheme
+	// Adapter reads the events of the publisher's engine. Default VLLM().
+	Adapter Adapter
 	// Full means that the replica announces blocks again that it already holds (vLLM's
 	// kv_cache_report_mode full): they do not count as second copies.
 	Full bool
@@ -116,6 +118,9 @@ func (o *Options) validate() error {
 }
 
 func (o *Options) defaults() {
+	if o.Adapter == nil {
+		o.Adapter = VLLM()
+	}
 	positive := func(d *time.Duration, otherwise time.Duration) {
 		if *d <= 0 {
 			*d = otherwise

@@ -8,6 +8,7 @@ import (
 // ReaderOptions say how to read payloads outside of a subscription.
 type ReaderOptions struct {
 	Tenant, Model string
+	Adapter       Adapter            // of the publisher's engine; nil is vLLM's
 	Hashes        []*prefixhash.VLLM // the chains that the publisher may compute
 	Unit          int                // tokens per hash, when given
 	Presume       bool               // assume the first of Hashes until a block disproves it
@@ -22,7 +23,10 @@ type Reader struct {
 
 // NewReader returns a reader of one publisher's payloads.
 func NewReader(o ReaderOptions) *Reader {
-	return &Reader{converter: converter{tenant: o.Tenant, model: o.Model, scheme: index.SchemeTokens,
+	if o.Adapter == nil {
+		o.Adapter = VLLM()
+	}
+	return &Reader{decoder: Decoder{Adapter: o.Adapter}, converter: converter{tenant: o.Tenant, model: o.Model, scheme: index.SchemeTokens, adapter: o.Adapter,
 		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}}
 }
 

@@ -47,8 +47,8 @@ func New(o Options, to Sink) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}, live: make(chan *listenerEvent, 1024)}
-	s.decoder.SkipTokens = IsEngineScheme(o.Scheme) && o.Observe == nil
-	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme,
+	s.decoder = Decoder{SkipTokens: IsEngineScheme(o.Scheme) && o.Observe == nil, Adapter: o.Adapter}
+	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme, adapter: o.Adapter,
 		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
@@ -378,9 +378,9 @@ func (s *Subscriber) apply(f frame) error {
 
 // shrink drops the buffers that a large batch has grown.
 func (s *Subscriber) shrink() {
-	s.decoder = Decoder{SkipTokens: s.decoder.SkipTokens}
+	s.decoder = Decoder{SkipTokens: s.decoder.SkipTokens, Adapter: s.o.Adapter}
 	c := &s.converter
-	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, chains: c.chains}
+	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, adapter: c.adapter, chains: c.chains}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, s.o.Full
 }
 

@@ -54,10 +54,11 @@ const (
 	FieldBackground
 	numFields
 
-	// The fields that Parse reads into Model, CacheSalt and Stream.
+	// The fields that Parse reads into Model, CacheSalt, Stream and ExtraKey.
 	fieldModel
 	fieldCacheSalt
 	fieldStream
+	fieldExtraKey
 )
 
 // fields is a set of fields.
@@ -85,7 +86,7 @@ var fieldNames = [numFields]string{
 func (f Field) String() string { return fieldNames[f] }
 
 var fieldOf = func() map[string]Field {
-	m := map[string]Field{"model": fieldModel, "cache_salt": fieldCacheSalt, "stream": fieldStream}
+	m := map[string]Field{"model": fieldModel, "cache_salt": fieldCacheSalt, "stream": fieldStream, "extra_key": fieldExtraKey}
 	for i, name := range fieldNames {
 		m[name] = Field(i)
 	}
@@ -99,6 +100,9 @@ type Request struct {
 	Stream bool
 	// CacheSalt is nil if the body has none (or null).
 	CacheSalt *string
+	// ExtraKey is SGLang's extra_key, the name of a namespace of its cache; "" if the body
+	// has none, or no single one.
+	ExtraKey string
 	// MaxTokens is the client's limit of generated tokens; 0 if the body has none.
 	MaxTokens int
 	// TokenPrompts and TextPrompts hold /v1/completions' prompts; one of them
@@ -202,7 +206,7 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 		}
 		return NotObject
 	}
-	var model, salt []byte
+	var model, salt, extra []byte
 	var seen fields
 	why := s.object(func(key []byte) Reason {
 		f, ok := fieldOf[string(key)]
@@ -217,6 +221,8 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 			return s.span(&model)
 		case fieldCacheSalt:
 			return s.span(&salt)
+		case fieldExtraKey:
+			return s.span(&extra)
 		case fieldStream:
 			r.Stream = s.peek() == 't'
 			return s.value()
@@ -243,6 +249,9 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 	}
 	if s.space(); s.i < len(s.b) {
 		return UnreadableJSON
+	}
+	if len(extra) > 0 && extra[0] == '"' {
+		r.ExtraKey = stringOf(extra)
 	}
 	r.Multimodal = s.media || r.raw[FieldPromptEmbeds] != nil
 	return r.finish(s, model, salt)

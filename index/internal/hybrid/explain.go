@@ -27,12 +27,13 @@ type GroupHeld struct {
 // Describe returns the layout of a member and its trust; false: its events have not shown
 // a group yet.
 func (m *Member) Describe() (g Groups, ok bool) {
-	p, trust := m.current(), m.trust.Load()
-	if p == nil || trust == nil {
+	p := m.current()
+	trust, known := m.Trust()
+	if p == nil || !known {
 		return g, false
 	}
 	s := &p.layout.Specs[p.mainSpec()]
-	return Groups{Geometry: p.String(), Trust: *trust, Assumed: p.assumed.String(), Group: s.Index, Block: s.Block}, true
+	return Groups{Geometry: p.String(), Trust: trust, Assumed: p.assumed.String(), Group: s.Index, Block: s.Block}, true
 }
 
 // current returns the plan by which lookups find the member, or would find it.
@@ -67,6 +68,11 @@ func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 			g.Trust = Trust{Exact: true}
 		}
 		m.host.Unlock()
+	}
+	if mixed, ok := q.Prompt.(Mixed); ok && g.Trust.Exact {
+		if why := m.unseenWhy(mixed.Mixes()); why != "" {
+			g.Trust = Trust{Why: why}
+		}
 	}
 	g.Hit = p.layout.Hit(n, p.assumed, b)
 	g.FullOnly = b.Depth(spec, max(0, n-1)/g.Block) * g.Block

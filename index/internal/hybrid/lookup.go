@@ -165,7 +165,7 @@ func (l *Lookup) aimAt(m *Member, p *Plan, q *Query, index Index) *prober {
 // keys returns the prompt's keys on a chain.
 func (l *Lookup) keys(c Keying) []prefixhash.Key {
 	q := l.query
-	if c.Hash == nil && c.Ahead == 0 && c.Unit == q.Asked.Block && q.Tokens/c.Unit == len(q.Keys) {
+	if c.Hash == nil && c.Ahead == 0 && c.Sight == SightUsual && c.Unit == q.Asked.Block && q.Tokens/c.Unit == len(q.Keys) {
 		return q.Keys
 	}
 	k, known := l.chains.at(c)

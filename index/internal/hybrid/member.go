@@ -68,12 +68,16 @@ type published struct {
 	guessed atomic.Pointer[guessList]
 	trust   atomic.Pointer[Trust]
 	tiered  atomic.Pointer[tierFacts]
-	settled atomic.Bool // no assumption is open, or counts have confirmed one
+	sight   atomic.Uint32 // the Sight of the settings, + 1 if lookups are SGLang's
+	loads   atomic.Int32  // LoadLeast + 1 if the settings have Loads
+	settled atomic.Bool   // no assumption is open, or counts have confirmed one
 }
 
 // NewMember returns the cache of a holder. settings may be nil.
 func (g *Model) NewMember(id int32, host Host, settings *Settings) *Member {
-	return &Member{ID: id, model: g, host: host, settings: settings, plain: true}
+	m := &Member{ID: id, model: g, host: host, plain: true}
+	m.set(settings)
+	return m
 }
 
 // Seat returns the member's number in its model, or -1 if lookups do not find it.
@@ -83,7 +87,8 @@ func (m *Member) seatNow() int { return int(m.seat.Load()) - 1 }
 
 // Configure replaces the settings, and drops the facts that counts have shown.
 func (m *Member) Configure(s *Settings) {
-	m.settings, m.guesses = s, nil
+	m.guesses = nil
+	m.set(s)
 	m.Reshape()
 }
 
@@ -129,7 +134,7 @@ func (m *Member) Reshape() {
 		m.host.NameFull(layout.Specs[i].Index)
 	}
 	was := m.plain
-	m.plain = layout.Plain()
+	m.plain = layout.Plain() && told.Sight != SightPages
 	if was && !m.plain {
 		m.empty()
 	}
@@ -139,6 +144,9 @@ func (m *Member) Reshape() {
 // join plans how lookups find the member, and makes them find it so.
 func (m *Member) join(l *Layout) {
 	p := newPlan(l, m.guesses.Assumed(), m.observed.keying, m.observed.ahead)
+	if m.Sight() == SightPages {
+		p.byPages()
+	}
 	p.retention = m.retention(l)
 	m.updateTrust(p)
 	m.guessed.Store(&guessList{m.guesses.List(nil)})
@@ -239,7 +247,7 @@ func (m *Member) Stored(e *Event) {
 // InNodes reports whether the index's nodes take the blocks of an event.
 func (m *Member) InNodes(e *Event) bool {
 	p := m.joined.Load()
-	return m.plain || p == nil || e.Block >= m.observed.groups[e.Group].block && p.takes(e.Group)
+	return m.plain || p == nil || p.keying.Sight != SightPages && e.Block >= m.observed.groups[e.Group].block && p.takes(e.Group)
 }
 
 // Removed applies a Removed event of a group.
@@ -265,6 +273,10 @@ func (m *Member) settle() {
 
 // link records the own keys of an event's blocks, of which the event leaves none out.
 func (m *Member) link(e *Event) {
+	if m.Sight() == SightPages {
+		m.linkPages(e)
+		return
+	}
 	key, known := m.root(e.LoRA), true
 	if e.HasParent {
 		key, known = m.held.keys[e.Parent]

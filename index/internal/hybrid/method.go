@@ -10,6 +10,7 @@ type method struct {
 	lastToken bool  // full attention is looked up to the prompt's last token, not the one before
 	fullDrops int32 // blocks that full attention drops for a draft model
 	endDrops  int32 // blocks between a hit and its end in the table, which all specs drop
+	tail      int32 // tokens before a prompt's last one that are computed, too
 	replay    int32 // a hit of at most so many blocks is computed again, so it counts as none
 }
 
@@ -46,11 +47,14 @@ func (p *Plan) chooseMethod() (method, *ends.Shape) {
 		return method{by: byEnds, bound: true, endDrops: 1, replay: int32(p.assumed.Replay / unit)},
 			&ends.Shape{Step: 1, Specs: []ends.Spec{{Stride: 1, All: true}}}
 	}
-	if l.FullSpec() != 0 || !l.ByTokens() {
+	if l.FullSpec() != 0 || !l.ByTokens() || p.keying.Sight == SightPages {
 		return method{}, nil
 	}
 	drops := l.reallyDrop(p.assumed.Eagle)
 	w := method{by: byDepth, fullDrops: int32(drops & 1), replay: int32(p.assumed.Replay / unit)}
+	if l.Rule == RuleSGLang { // a page's last token must not need the one that is computed
+		w.tail = int32(p.home.Ahead)
+	}
 	if len(l.Specs) == 1 {
 		return w, nil
 	}
@@ -117,7 +121,7 @@ func (p *Plan) specsOf(groups uint32) (specs uint32) {
 // limit returns how many blocks of a prompt a lookup reads of full attention.
 func (w *method) limit(tokens int, block int32) int32 {
 	if !w.lastToken {
-		tokens = max(0, tokens-1)
+		tokens = max(0, tokens-1-int(w.tail))
 	}
 	return int32(tokens) / block
 }

@@ -39,6 +39,9 @@ type Model struct {
 	free   []int // seats, the longest free first
 	plans  []*Plan
 
+	sights atomic.Uint32 // Sights
+	mixed  atomic.Uint32 // what prompts have mixed into their blocks
+
 	arrivals arrivals
 }
 

@@ -17,6 +17,7 @@ type Keying struct {
 	// Ahead is the number of tokens behind each block that its key covers too. A block
 	// with fewer tokens behind it has no key.
 	Ahead int
+	Sight Sight // which of the request's values the keys depend on
 }
 
 // Home is a group in the index's nodes: its number, the tokens of its blocks, and the

@@ -11,6 +11,13 @@ type Prompt interface {
 	AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.Key
 }
 
+// Mixed is a Prompt of a request that may mix values into its blocks besides their tokens.
+type Mixed interface {
+	Prompt
+	// Mixes returns which.
+	Mixes() Mix
+}
+
 // Query asks how much of a prompt the members of a model hit. A lookup may change Asked.
 type Query struct {
 	Prompt Prompt

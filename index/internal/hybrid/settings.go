@@ -17,11 +17,17 @@ type Settings struct {
 	ReplayKnown bool // Replay is given, and may be 0
 	Reports     bool // requests have their hits announced again
 
+	Sight Sight // what the events show of the values that requests mix into their blocks
+	// Loads says that blocks in CPU memory are loaded behind those on GPU, and LoadLeast is
+	// the least number of tokens for which that is done.
+	Loads     bool
+	LoadLeast int
+
 	// Doubt is the reason, in one sentence, why predictions may be wrong until the
 	// replica's own counts agree with them.
 	Doubt string
 	// Limit is the reason why predictions may be wrong although counts agree with them.
-	// A cache of one group of full attention has none.
+	// Of vLLM's, a cache of one group of full attention has none.
 	Limit string
 }
 

@@ -88,9 +88,9 @@ func (g *Model) hasTiers() {
 }
 
 // UntrackedBelow records that a lower tier has blocks of which no event tells when they are gone,
-// or how they are looked up.
+// or how they are looked up. It does not do so if settings say that they are loaded.
 func (m *Member) UntrackedBelow() {
-	if m.untracked {
+	if m.untracked || m.settings != nil && m.settings.Loads {
 		return
 	}
 	m.untracked = true

@@ -23,6 +23,9 @@ func (t Trust) String() string {
 // Trust returns how reliable the member's answers are; false: nothing is known yet.
 func (m *Member) Trust() (t Trust, ok bool) {
 	if p := m.trust.Load(); p != nil {
+		if why := m.unseenWhy(Mix{}); why != "" && p.Exact {
+			return Trust{Why: why}, true
+		}
 		return *p, true
 	}
 	return Trust{}, false
@@ -59,8 +62,10 @@ func (m *Member) judge(p *Plan) Trust {
 		return inexact("its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed")
 	case p.layout.lacksChunk() && p.assumed.Chunk == 0:
 		return inexact("the chunk size of its attention is not known yet: configure it, or let the replica's reports show it")
-	case told.Limit != "" && !p.layout.Plain():
+	case told.Limit != "" && (!p.layout.Plain() || told.Rule == RuleSGLang):
 		return inexact(told.Limit)
+	case told.Loads && m.observed.ahead > 0:
+		return inexact("it drafts, so what it loads from the host's memory is not predicted, and less may be credited than is hit")
 	case told.Doubt != "" && eagle && !believed:
 		return inexact(told.Doubt)
 	case !eagle && !believed:

@@ -34,6 +34,7 @@ type query struct {
 	Salt   *string  `json:"cache_salt"`
 	LoRA   *string  `json:"lora_name"`
 	Path   string   `json:"lora_path"`
+	Space  string   `json:"extra_key"`
 }
 
 // header is the first line.
@@ -46,6 +47,9 @@ type header struct {
 	// Model is the model's config.json. It decides the groups' kinds if neither Assume
 	// nor the events name them.
 	Model json.RawMessage `json:"model_config"`
+
+	Engine string `json:"engine"`
+	sglangHeader
 }
 
 // layout returns the cache groups of the model, nil without a config.json.

@@ -69,14 +69,6 @@ func New(l *cachelayout.Layout) (*Predictor, error) {
 
 // start applies a header.
 func (p *Predictor) start(h header) error {
-	told, err := h.groupSettings()
-	if err != nil {
-		return err
-	}
-	hashes, err := h.hashes()
-	if err != nil {
-		return err
-	}
 	layout, err := h.layout()
 	if err != nil {
 		return err
@@ -84,10 +76,19 @@ func (p *Predictor) start(h header) error {
 	if layout == nil {
 		layout = p.layout
 	}
-	layout.AddTo(told)
+	told, adapter, err := h.engine(layout)
+	if err != nil {
+		return err
+	}
+	var hashes []*prefixhash.VLLM
+	if told.Rule != index.GroupRuleSGLang {
+		if hashes, err = h.hashes(); err != nil {
+			return err
+		}
+	}
 	p.seen = h
 	p.index.SetGroups(p.holder.Replica, told)
-	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
+	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Adapter: adapter, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
 	p.any, p.hole, p.asked, p.topic = false, false, false, ""
 	p.life = p.sink.Begin(p.holder)
 	return nil
@@ -106,7 +107,7 @@ func (p *Predictor) Take(text []byte) (*Answer, error) {
 		return p.query(l.Query)
 	case l.Usage != nil:
 		return nil, p.usage(*l.Usage)
-	case l.Version != "" || l.Algo != "" || l.NoneHash != "" || l.Assume != nil || l.Labels != nil || l.Model != nil:
+	case l.Engine != "" || l.Version != "" || l.Algo != "" || l.NoneHash != "" || l.Assume != nil || l.Labels != nil || l.Model != nil:
 		if p.any {
 			return nil, errors.New("a header after the first frame is not taken")
 		}
@@ -174,7 +175,7 @@ func (p *Predictor) frame(f *frame) error {
 
 func (p *Predictor) query(q *query) (*Answer, error) {
 	t := prompt{tokens: q.Tokens}
-	t.mix.CacheSalt = q.Salt
+	t.mix.CacheSalt, t.mix.Namespace = q.Salt, q.Space
 	if q.LoRA != nil {
 		t.mix.LoRA, t.mix.LoRAPath = prefixhash.LoRA{Name: *q.LoRA, Set: true}, q.Path
 	}
@@ -234,15 +235,23 @@ type prompt struct {
 // Tokens implements index.Prompt.
 func (t *prompt) Tokens() int { return len(t.tokens) }
 
+// Mixes implements index.Prompt's addition for values besides tokens.
+func (t *prompt) Mixes() index.Mix {
+	return index.Mix{Salt: t.mix.CacheSalt != nil && *t.mix.CacheSalt != "", LoRA: t.mix.LoRA.Set, Namespace: t.mix.Namespace != ""}
+}
+
 // AppendChain implements index.Prompt.
 func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
 	if c.Unit <= 0 {
 		return dst
 	}
 	if c.Hash == nil {
-		blocks := len(t.tokens) / c.Unit
-		extras := t.mix.AppendExtrasAhead(nil, blocks, c.Unit, c.Ahead)
-		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, t.mix.LoRA), t.tokens, prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}, extras)
+		mix, b := c.Sight.Seen(t.mix), prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}
+		if c.Sight == index.SightPages {
+			return prefixhash.AppendPages(dst, prefixhash.TokenRoot(model, mix.LoRA), t.tokens, b)
+		}
+		extras := mix.AppendExtrasAhead(nil, len(t.tokens)/c.Unit, c.Unit, c.Ahead)
+		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, mix.LoRA), t.tokens, b, mix.InNamespace(extras, t.tokens, b))
 	}
 	root, ok := c.Hash.Root()
 	if !ok {

@@ -1,0 +1,105 @@
+package predict
+
+import (
+	"encoding/json"
+	"flag"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"warmroute/render/testkit/golden"
+)
+
+var sglangFrom = flag.String("sglang", "testdata/sglang/*.jsonl.gz", "the captures of SGLang to play")
+
+// sglangScore counts the predictions of a capture of SGLang.
+type sglangScore struct {
+	queries, right, over, under int
+	tiers                       int // queries whose device and host parts are wrong
+	exact, exactWrong           int
+	why                         map[string]int
+}
+
+// playSGLang feeds a capture of SGLang's own caches as it is, header included.
+func playSGLang(t *testing.T, name string) (s sglangScore) {
+	t.Helper()
+	p := newPredictor(t)
+	s.why = map[string]int{}
+	for text := range golden.Lines(t, name) {
+		var l struct {
+			Query  json.RawMessage
+			Cached int
+			Device *int
+		}
+		if err := json.Unmarshal(text, &l); err != nil {
+			t.Fatal(err)
+		}
+		a, err := p.Take(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Query == nil {
+			continue
+		}
+		s.queries++
+		switch {
+		case a.Cached == l.Cached:
+			s.right++
+		case a.Cached > l.Cached:
+			s.over++
+		default:
+			s.under++
+		}
+		if l.Device != nil && (a.Device != *l.Device || a.Host != l.Cached-*l.Device) {
+			s.tiers++
+		}
+		if a.Exact {
+			s.exact++
+			if a.Cached != l.Cached {
+				s.exactWrong++
+			}
+		} else {
+			s.why[a.Why]++
+		}
+	}
+	return s
+}
+
+// bounded has the captures whose events do not show everything: the prediction is an upper
+// bound there, and says so.
+var bounded = []string{"swa-", "mamba-", "p16-extrakey-s", "0.5.12-", "0.5.5."}
+
+// TestSGLang: what SGLang's events show is predicted right in every lookup, with the parts on
+// GPU and in the host's memory. For the rest the prediction is never too low, and not called
+// exact.
+func TestSGLang(t *testing.T) {
+	files, err := filepath.Glob(*sglangFrom)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no captures: %v", err)
+	}
+	for _, name := range files {
+		short := strings.TrimSuffix(filepath.Base(name), ".jsonl.gz")
+		t.Run(short, func(t *testing.T) {
+			s := playSGLang(t, name)
+			t.Logf("%+v", s)
+			for _, part := range bounded {
+				if strings.Contains(short, part) {
+					if s.under > 0 || s.exactWrong > 0 || s.exact > 0 {
+						t.Errorf("%+v: want an upper bound that is not called exact", s)
+					}
+					return
+				}
+			}
+			if s.right != s.queries || s.tiers > 0 || s.exactWrong > 0 {
+				t.Errorf("%+v", s)
+			}
+			least := 97
+			if strings.Contains(short, "dynamo") { // prompts with an adapter are not told apart from those with an extra_key, too
+				least = 90
+			}
+			if s.exact*100 < s.queries*least {
+				t.Errorf("%d of %d called exact: %v", s.exact, s.queries, s.why)
+			}
+		})
+	}
+}
