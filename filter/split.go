@@ -14,6 +14,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/extprocwire"
 	"warmroute/internal/prefill"
 )
 
@@ -109,6 +110,7 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 	}()
 	if ss.Context().Err() != nil {
 		st.d.Split.Abandoned()
+		st.returned()
 		return ss.Context().Err()
 	}
 	if err != nil {
@@ -118,9 +120,15 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 		st.d.Split.Done(a.Tokens)
 		st.give(a.Params)
 	}
+	st.returned()
+	return ss.Send(st.answer(st.hint.ofBody))
+}
+
+// returned gives the memory of the leg's body to a later request.
+func (st *stream) returned() {
+	extprocwire.Recycle(st.leg.Body)
 	st.leg = nil
 	st.free()
-	return ss.Send(st.answer(st.hint.ofBody))
 }
 
 // give puts the leg's kv_transfer_params into the answer about the body.

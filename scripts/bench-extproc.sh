@@ -21,4 +21,5 @@ echo
 "$work/extprocbench" cost "${args[@]}" "$@"
 "$work/extprocbench" several
 "$work/extprocbench" usage
+"$work/extprocbench" split -extproc "$work/extproc" -model .cache/models/qwen3
 "$work/extprocbench" routers -extproc "$work/extproc" -model .cache/models/qwen3

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"warmroute/envoy"
 	"warmroute/render/openai"
@@ -136,7 +135,7 @@ func send(ctx context.Context, o *Options, l *Leg) (Answer, error) {
 	case resp.StatusCode != http.StatusOK:
 		return Answer{}, fmt.Errorf("prefill: the replica answered with status %d", resp.StatusCode)
 	}
-	return read(resp.Body, l.Pull)
+	return read(resp, l.Pull)
 }
 
 func (l *Leg) header(h http.Header) {
@@ -158,53 +157,82 @@ func causeOf(err error) error {
 }
 
 // read reads an answer of one token.
-func read(from io.Reader, pull bool) (Answer, error) {
-	text, err := io.ReadAll(io.LimitReader(from, maxAnswer+1))
+func read(resp *http.Response, pull bool) (Answer, error) {
+	text := bytes.NewBuffer(make([]byte, 0, min(max(resp.ContentLength, 0), maxAnswer)+bytes.MinRead))
+	_, err := text.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
 		return Answer{}, fmt.Errorf("prefill: read the answer: %w", err)
-	case len(text) > maxAnswer:
+	case text.Len() > maxAnswer:
 		return Answer{}, fmt.Errorf("prefill: the answer has more than %d bytes", maxAnswer)
 	}
-	var answer struct {
-		Params json.RawMessage `json:"kv_transfer_params"`
-		Usage  struct {
-			Prompt int `json:"prompt_tokens"`
-			Input  int `json:"input_tokens"`
-		} `json:"usage"`
-	}
-	if json.Unmarshal(text, &answer) != nil {
-		return Answer{}, errors.New("prefill: the answer is no JSON object of a completion")
-	}
-	a := Answer{Tokens: max(answer.Usage.Prompt, answer.Usage.Input)}
-	if !pull {
-		return a, nil
-	}
-	params := bytes.TrimSpace(answer.Params)
-	if len(params) == 0 || params[0] != '{' || len(params) > MaxParams || !utf8.Valid(params) {
+	a, err := parse(text.Bytes())
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case !pull:
+		a.Params = nil
+	case len(a.Params) == 0 || a.Params[0] != '{' || len(a.Params) > MaxParams:
 		return Answer{}, ErrNoParams
 	}
-	a.Params = params
 	return a, nil
 }
 
+// parse finds the parts of an answer that are of use. It steps over the others, and over what
+// is in kv_transfer_params, which are most of the answer.
+func parse(text []byte) (a Answer, err error) {
+	var usage struct {
+		Prompt int `json:"prompt_tokens"`
+		Input  int `json:"input_tokens"`
+	}
+	var broken error
+	err = openai.Members(nil, text, func(key []byte, from, to int) {
+		_, value, _ := bytes.Cut(text[from:to], colon) // neither of the keys has one
+		switch string(key) {
+		case "kv_transfer_params":
+			a.Params = bytes.TrimSpace(value)
+		case "usage":
+			broken = json.Unmarshal(value, &usage)
+		}
+	})
+	if err != nil || broken != nil {
+		return Answer{}, errors.New("prefill: the answer is no JSON object of a completion")
+	}
+	a.Tokens = max(usage.Prompt, usage.Input)
+	return a, nil
+}
+
+var colon = []byte(":")
+
 // legBody is a leg's body. Its parts are lent: wait returns when nobody reads them any more.
 type legBody struct {
-	io.Reader
-	left   int64
+	parts  [][]byte // what is left of them
+	left   int64    // bytes in them
 	closed chan struct{}
 	once   sync.Once
 }
 
 func newBody(parts [][]byte) *legBody {
-	b := &legBody{closed: make(chan struct{})}
-	readers := make([]io.Reader, len(parts))
-	for i, p := range parts {
-		readers[i] = bytes.NewReader(p)
+	b := &legBody{parts: parts, closed: make(chan struct{})}
+	for _, p := range parts {
 		b.left += int64(len(p))
 	}
-	b.Reader = io.MultiReader(readers...)
 	return b
+}
+
+// Read implements io.Reader. It fills p, because each Read becomes a packet.
+func (b *legBody) Read(p []byte) (n int, err error) {
+	for n < len(p) && len(b.parts) > 0 {
+		k := copy(p[n:], b.parts[0])
+		n += k
+		if b.parts[0] = b.parts[0][k:]; len(b.parts[0]) == 0 {
+			b.parts = b.parts[1:]
+		}
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // Close implements io.Closer. The transport calls it once it has read the body or given up.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
@@ -34,6 +36,7 @@ type clientConfig struct {
 	chunk, respChunks, pid               int
 	duration, timeout, hold              time.Duration
 	rate                                 float64
+	split                                bool // every request must get kv_transfer_params
 	subset                               []string
 }
 
@@ -147,6 +150,9 @@ func (c *client) do(ctx context.Context) (x exchange) {
 	defer cancel()
 
 	start := time.Now()
+	if c.cfg.split {
+		ctx = metadata.AppendToOutgoingContext(ctx, envoy.KeyWait, "30000", envoy.KeySplitBody, strconv.Itoa(16<<20))
+	}
 	st, err := c.stubs[n%uint64(len(c.stubs))].Process(ctx)
 	if err != nil {
 		x.err = err
@@ -250,12 +256,18 @@ func (c *client) awaitBuffered(st extproc.ExternalProcessor_ProcessClient, send 
 	if err := send(requestBody(body, true)); err != nil {
 		return nil, err
 	}
-	if r, err = st.Recv(); err != nil {
+	if r, err = st.Recv(); err == nil && r.GetOverrideMessageTimeout() != nil {
+		r, err = st.Recv() // the answer comes after a prefill elsewhere
+	}
+	if err != nil {
 		return nil, err
 	}
 	x.note(r, start)
 	if x.status != 0 {
 		return nil, nil
+	}
+	if given := r.GetDynamicMetadata().GetFields()[envoy.MetadataSplit] != nil; given != c.cfg.split {
+		return nil, fmt.Errorf("kv_transfer_params came: %v", given)
 	}
 	rb := r.GetRequestBody()
 	if rb == nil {

@@ -336,21 +336,27 @@ func (b *bench) post(ctx context.Context, i int, prompt []byte) error {
 
 // post sends a body and reads the answer, which must be 200.
 func post(ctx context.Context, url string, body []byte) error {
+	_, err := exchanged(ctx, http.DefaultClient, url, body)
+	return err
+}
+
+// exchanged sends a body and returns the answer, whose status must be 200.
+func exchanged(ctx context.Context, client *http.Client, url string, body []byte) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s: %.200s", url, resp.Status, answer)
 	}
-	return err
+	return answer, err
 }
 
 // flow sends requests that cause KV events, and scrapes the router's metrics, until ctx

@@ -27,6 +27,7 @@ func fleetCommand(ctx context.Context, args []string) error {
 	n := f.Int("n", 8, "replicas")
 	dir := f.String("model", "", "folder of a model whose token ids /render and /tokenize give; empty: the simulator's own")
 	blocks := f.Int("blocks", 65536, "KV blocks of a replica")
+	connector := f.Bool("connector", false, "hand KV caches to each other over NIXL, and answer prefill legs at once")
 	page := f.Int("page", realPage, "bytes of a /metrics page, at least")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -39,6 +40,12 @@ func fleetCommand(ctx context.Context, args []string) error {
 		}
 		front = func(api http.Handler) http.Handler { return m.answer(padded(api, *page)) }
 	}
+	o := vllmsim.Options{Model: "sim", Blocks: *blocks, MaxModelLen: min(131072, (*blocks-1)*16), Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1}
+	if *connector {
+		o.Connector, o.Front = vllmsim.Nixl, func(api http.Handler) http.Handler { return withLegs(front(api)) }
+	} else {
+		o.Front = front
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	go func() {
@@ -48,10 +55,8 @@ func fleetCommand(ctx context.Context, args []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var addrs []string
 	for i := range *n {
-		sim, err := vllmsim.New(vllmsim.Options{
-			Model: "sim", Blocks: *blocks, MaxModelLen: min(131072, (*blocks-1)*16), Seed: int64(i),
-			Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1, Front: front,
-		})
+		o.Seed = int64(i)
+		sim, err := vllmsim.New(o)
 		if err != nil {
 			return err
 		}

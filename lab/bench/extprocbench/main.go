@@ -9,6 +9,7 @@
 //	extprocbench routers -extproc bin/extproc                   the cost of sharing with other routers, as tables
 //	extprocbench several                                        Envoy's cost where a fleet has several models
 //	extprocbench usage                                          Envoy's cost of reading the usage of answers
+//	extprocbench split -extproc bin/extproc                     the cost of a prefill on another replica, to the router and to Envoy
 package main
 
 import (
@@ -24,7 +25,7 @@ import (
 )
 
 var commands = map[string]func(ctx context.Context, args []string) error{
-	"gen": genCommand, "noop": noopCommand, "load": loadCommand, "fleet": fleetCommand, "cost": costCommand, "several": severalCommand, "routers": routersCommand, "usage": usageCommand,
+	"gen": genCommand, "noop": noopCommand, "load": loadCommand, "fleet": fleetCommand, "cost": costCommand, "several": severalCommand, "routers": routersCommand, "usage": usageCommand, "split": splitCommand, "legs": legsCommand,
 }
 
 func main() {
@@ -35,7 +36,7 @@ func main() {
 	}
 	run, ok := commands[name]
 	if !ok {
-		fmt.Fprintln(os.Stderr, "usage: extprocbench gen|noop|load|fleet|cost|several|routers|usage [flags]; -h after one explains it")
+		fmt.Fprintln(os.Stderr, "usage: extprocbench gen|noop|load|fleet|cost|several|routers|usage|split|legs [flags]; -h after one explains it")
 		os.Exit(2)
 	}
 	err := run(ctx, os.Args[2:])
@@ -73,10 +74,11 @@ func noopCommand(ctx context.Context, args []string) error {
 	dests := f.String("dests", "127.0.0.1:8000", "comma list of endpoints handed out in turn")
 	usage := f.String("usage", "", "how Envoy is asked to read the answers' usage: detected, completions; empty: not at all")
 	model := f.String("model", "", "model that every answer names for Envoy's routes; empty: none")
+	split := f.Bool("split", false, "answer as if another replica had computed the prompt")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	return serveNoop(ctx, *listen, strings.Split(*dests, ","), noopAnswers{usage: *usage, model: *model})
+	return serveNoop(ctx, *listen, strings.Split(*dests, ","), noopAnswers{usage: *usage, model: *model, split: *split})
 }
 
 func loadCommand(ctx context.Context, args []string) error {

@@ -47,8 +47,8 @@ func (p *process) stop() {
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // startFleet starts n simulated replicas and returns their addresses.
-func (b *bench) startFleet(n int) (*process, []string, error) {
-	p, err := start(b.self, "fleet", "-n", fmt.Sprint(n), "-model", b.o.modelDir)
+func (b *bench) startFleet(n int, flags ...string) (*process, []string, error) {
+	p, err := start(b.self, append([]string{"fleet", "-n", fmt.Sprint(n), "-model", b.o.modelDir}, flags...)...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,8 +81,8 @@ func startRouterBy(ctx context.Context, command []string, dir string, replicas [
 	r := &router{listen: at[0], admin: at[1]}
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s, pprof: true}\nlog: {level: warn}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\n%s\nfleet:\n  replicas:\n", r.listen, r.admin, extra)
-	for _, addr := range replicas {
-		fmt.Fprintf(&b, "  - address: %s\n", addr)
+	for _, r := range replicas {
+		fmt.Fprintf(&b, "  - address: %s\n", r)
 	}
 	file := filepath.Join(dir, "warmroute.yaml")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
