@@ -1,9 +1,10 @@
 // Package failopen breaks everything around Envoy while requests flow, with the
 // configuration that `extproc envoy-config` prints, and counts the requests that
 // fail: the router killed, frozen, without a log, without an index, without KV
-// events, with a broken configuration, and a replica killed; and of several
-// routers behind two Envoys one killed, frozen or cut off from the others, whose
-// sums of requests in flight must agree again.
+// events, with a broken configuration, and a replica killed; where prompts are
+// computed on other replicas, each part killed or frozen; and of several routers
+// behind two Envoys one killed, frozen or cut off from the others, whose sums of
+// requests in flight must agree again.
 //
 // Everything is a process of its own: Envoy, extproc, simulated replicas. A
 // failed request is one that got no answer, or another status than 200; an

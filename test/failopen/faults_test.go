@@ -69,7 +69,7 @@ func faults() []fault {
 				until(s.t, "every event connection down", func() bool { return s.router.metric("warmroute_kv_connected") == 0 })
 				s.wantHints(true)
 			}},
-		{name: "one replica killed", cuts: true, apply: func(s *stack) { s.replicas[0].Kill() }, heal: func(s *stack) { s.replicas[0].start(s.t, s.dir) },
+		{name: "one replica killed", cuts: true, apply: func(s *stack) { s.replicas[0].Kill() }, heal: func(s *stack) { s.replicas[0].start(s.dir) },
 			check: func(s *stack) {
 				until(s.t, "one replica less", func() bool {
 					return s.router.metric(`warmroute_fleet_replicas{state="ready"}`) == float64(len(s.replicas)-1)
@@ -185,7 +185,7 @@ func TestNothingFailsBehindXDS(t *testing.T) {
 				if o.models == 0 {
 					return // the long form's
 				}
-				nothingFails(t, o, nil, 1200*time.Millisecond, some("router killed", "router frozen"))
+				nothingFails(t, o, nil, 1200*time.Millisecond, named(faults(), "router killed", "router frozen"))
 				return
 			}
 			nothingFails(t, o, nil, 6*time.Second, faults())
@@ -193,9 +193,9 @@ func TestNothingFailsBehindXDS(t *testing.T) {
 	}
 }
 
-// some are the faults of these names.
-func some(names ...string) (out []fault) {
-	for _, f := range faults() {
+// named are the faults of these names.
+func named(all []fault, names ...string) (out []fault) {
+	for _, f := range all {
 		if slices.Contains(names, f.name) {
 			out = append(out, f)
 		}

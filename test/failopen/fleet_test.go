@@ -40,9 +40,9 @@ func startRouters(t *testing.T, external string) *routers {
 	f := &routers{test: t, stack: stack{t: t, dir: t.TempDir(), send: closedLoop}}
 	for i := range fleetReplicas {
 		a := testenv.Addresses(t, 3)
-		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{Gate: &testenv.Gate{Addr: a[1]}}, replay: &gate{Gate: &testenv.Gate{Addr: a[2]}}} // nothing cuts these
+		r := &replica{t: t, name: fmt.Sprint("replica-", i), addr: a[0], events: &gate{Gate: &testenv.Gate{Addr: a[1]}}, replay: &gate{Gate: &testenv.Gate{Addr: a[2]}}} // nothing cuts these
 		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "8192", "-prefill-rate", "1000", "-decode-rate", "100"}
-		r.launch(t, f.dir)
+		r.launch(f.dir)
 		f.replicas = append(f.replicas, r)
 	}
 	listen := testenv.Addresses(t, fleetRouters)
@@ -88,7 +88,7 @@ func startRouters(t *testing.T, external string) *routers {
 	}
 	f.envoy = f.sides[0]
 	for _, r := range f.replicas {
-		r.wait(t)
+		r.wait()
 	}
 	for _, r := range f.all {
 		wait(t, r.Process, "http://"+r.admin+"/readyz")

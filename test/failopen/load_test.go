@@ -23,8 +23,8 @@ const (
 	prefix  = 768
 	tail    = 64 // tokens of a request's own
 	answer  = 4  // tokens
-	// patience ends a request that hangs: fifty times message_timeout.
-	patience = 10 * time.Second
+	// patience ends a request that hangs: 150 times message_timeout.
+	patience = 30 * time.Second
 )
 
 // result is a load's view of its requests.
@@ -55,7 +55,7 @@ type load func(t *testing.T, url string, d time.Duration, fault func()) result
 // prompts are groups that share a prefix, as token ids.
 type prompts struct {
 	models []string // names in requests, in turns
-	begin  []string
+	begin  []string // nil: a prompt shares nothing, and has a longer answer
 	next   atomic.Uint64
 }
 
@@ -70,6 +70,9 @@ func newPrompts(models []string) *prompts {
 // body is the next request; every second one requests a streamed answer.
 func (p *prompts) body() string {
 	n := p.next.Add(1)
+	if p.begin == nil {
+		return fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"prompt":[%s]}`, p.models[0], 8*answer, n%2 == 0, testenv.Tokens(1000+n, prefix))
+	}
 	return fmt.Sprintf(`{"model":%q,"max_tokens":%d,"stream":%t,"prompt":[%s,%s]}`, p.models[n/groups%uint64(len(p.models))], answer, n%2 == 0, p.begin[n%groups], testenv.Tokens(1000+n, tail))
 }
 
@@ -92,15 +95,21 @@ func closedLoop(t *testing.T, url string, d time.Duration, fault func()) result 
 func loop(models ...string) load {
 	return func(t *testing.T, url string, d time.Duration, fault func()) result {
 		t.Helper()
-		return run(t, models, url, d, fault)
+		return run(t, newPrompts(models), url, d, fault)
 	}
 }
 
-func run(t *testing.T, models []string, url string, d time.Duration, fault func()) result {
+// cold is a load of prompts that no replica has in its cache.
+func cold(t *testing.T, url string, d time.Duration, fault func()) result {
+	t.Helper()
+	return run(t, &prompts{models: []string{"sim"}}, url, d, fault)
+}
+
+func run(t *testing.T, p *prompts, url string, d time.Duration, fault func()) result {
 	t.Helper()
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}}
 	defer client.CloseIdleConnections()
-	p, start := newPrompts(models), time.Now()
+	start := time.Now()
 	p.next.Store(uint64(start.UnixNano()) &^ (groups - 1)) // tails that no earlier load sent
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

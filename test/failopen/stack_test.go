@@ -46,31 +46,33 @@ func binary(t *testing.T, name string) string {
 // behind gates.
 type replica struct {
 	*testenv.Process
+	t              *testing.T // at its end the replica is stopped
 	name           string
 	addr           string
 	events, replay *gate
 	args           []string
+	role           string // in the router's configuration, "" = both
 }
 
-func (r *replica) start(t *testing.T, dir string) {
-	t.Helper()
-	r.launch(t, dir)
-	r.wait(t)
+func (r *replica) start(dir string) {
+	r.t.Helper()
+	r.launch(dir)
+	r.wait()
 }
 
 // launch starts the replica, wait waits until it answers.
-func (r *replica) launch(t *testing.T, dir string) {
-	t.Helper()
+func (r *replica) launch(dir string) {
+	r.t.Helper()
 	var err error
-	if r.Process, err = testenv.Start(dir, r.name, nil, binary(t, "vllmsim"), r.args...); err != nil {
-		t.Fatal(err)
+	if r.Process, err = testenv.Start(dir, r.name, nil, binary(r.t, "vllmsim"), r.args...); err != nil {
+		r.t.Fatal(err)
 	}
-	t.Cleanup(r.Stop)
+	r.t.Cleanup(r.Stop)
 }
 
-func (r *replica) wait(t *testing.T) {
-	t.Helper()
-	wait(t, r.Process, "http://"+r.addr+"/health")
+func (r *replica) wait() {
+	r.t.Helper()
+	wait(r.t, r.Process, "http://"+r.addr+"/health")
 }
 
 // router is extproc, started and ended at will on the same addresses.
@@ -92,6 +94,9 @@ func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
 	for _, rep := range replicas {
 		fmt.Fprintf(&b, "  - address: %s\n    events: [{endpoint: %q, replay_endpoint: %q}]\n", rep.addr, "tcp://"+rep.events.Addr, "tcp://"+rep.replay.Addr)
+		if rep.role != "" {
+			fmt.Fprintf(&b, "    role: %s\n", rep.role)
+		}
 	}
 	r.good = b.String()
 	r.write(r.good)
@@ -155,6 +160,7 @@ type options struct {
 	upstream string // stands behind Envoy in the replicas' place; "" = the replicas do
 	xds      bool   // Envoy takes everything from the router
 	models   int    // of two replicas each, with an alias; 0 = one of three
+	apart    bool   // two replicas compute prompts, and two others answer
 }
 
 func start(t *testing.T, o options) *stack {
@@ -168,14 +174,20 @@ func start(t *testing.T, o options) *stack {
 		}
 	}
 	s.send = loop(names...)
+	if o.apart {
+		s.send, count = cold, 4
+	}
 	for i := range count {
 		a := testenv.Addresses(t, 3)
-		r := &replica{name: fmt.Sprint("replica-", i), addr: a[0], events: newGate(t, a[1]), replay: newGate(t, a[2])}
+		r := &replica{t: t, name: fmt.Sprint("replica-", i), addr: a[0], events: newGate(t, a[1]), replay: newGate(t, a[2])}
 		r.args = []string{"-listen", a[0], "-events", a[1], "-replay", a[2], "-blocks", "4096", "-prefill-rate", "100000", "-decode-rate", "200"}
 		if o.models > 0 {
 			r.args = append(r.args, "-model", fmt.Sprint("model-", i/2), "-alias", fmt.Sprint("alias-", i/2))
 		}
-		r.start(t, s.dir)
+		if o.apart {
+			r.apart(i)
+		}
+		r.start(s.dir)
 		s.replicas = append(s.replicas, r)
 	}
 	s.router = newRouter(t, s.dir, "extproc", s.replicas)
@@ -185,8 +197,11 @@ func start(t *testing.T, o options) *stack {
 		s.router.good = strings.Replace(s.router.good, "xds: {listen: \"\"}\n", own, 1)
 		s.router.write(s.router.good)
 	}
-	s.router.start()
 	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode, UsageShare: 100}
+	if o.apart {
+		eo.Split = s.splits()
+	}
+	s.router.start()
 	if o.standby {
 		s.standby = newRouter(t, s.dir, "standby", s.replicas)
 		s.standby.start()
