@@ -100,7 +100,8 @@ type scratch struct {
 	rekeyed *tokenPrompts // the last ones of Ask.Rekey
 	text    []byte
 	chain   []prefixhash.Key
-	ended   func() bool // the budget of hashing has ended
+	spread  []prefixhash.Key // chain by units, for the trace file
+	ended   func() bool      // the budget of hashing has ended
 }
 
 // begin empties s for a request, and returns its record.
@@ -270,7 +271,9 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	case err != nil && late:
 		return decision.ReasonBudget
 	}
-	s.readText(req, mv)
+	if r.readText(ctx, s, req, mv) != nil {
+		return decision.ReasonBudget
+	}
 	if err == nil {
 		s.ask.TextTokens = 0
 		for i := range res.Prompts {
@@ -301,31 +304,37 @@ const sourceTextInstead = "text_render_too_slow"
 
 // readText fills in the text chain. A cache_salt keeps the chains of prompts
 // apart, as it keeps prompts apart in the replicas' caches.
-func (s *scratch) readText(req *openai.Request, mv *decision.View) {
+func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, mv *decision.View) (err error) {
+	s.reading.Start(ctx, work.Limits{}, 0)
+	s.reading.InTurns(r.o.Turns)
+	defer s.reading.End()
+	defer work.Catch(&err)
 	model := mv.TextModel()
 	if salt := mv.Salt(req); salt != nil {
 		model += "\x00" + *salt
 	}
-	s.text = req.AppendText(s.text[:0], chainedText)
+	s.text = req.AppendTextWithin(&s.reading, s.text[:0], prefixhash.MaxText)
+	s.reading.Pause()
 	s.chain = prefixhash.AppendText(s.chain[:0], model, s.text)
 	if s.chain == nil {
 		s.chain = []prefixhash.Key{}
 	}
 	size := len(s.text)
-	if size == chainedText { // and the prompt may go on
+	if size == prefixhash.MaxText { // and the prompt may go on
 		size = max(size, req.TextLen())
 	}
-	s.ask.Text, s.ask.TextTokens = s.chain, size/bytesPerToken
+	if cap(s.text) > pooledText {
+		s.text = nil
+	}
+	s.ask.Text, s.ask.TextTokens = s.chain, size/prefixhash.TextToken
 	if most := mv.Model().MaxLen; most > 0 { // no prefill is longer; an image is many bytes and few tokens
 		s.ask.TextTokens = min(s.ask.TextTokens, most)
 	}
+	return nil
 }
 
-// chainedText is how many bytes of a prompt's text are in the text chain.
-const chainedText = prefixhash.TextWindow * prefixhash.TextWindows
-
-// bytesPerToken is the assumed length of a token in bytes of text.
-const bytesPerToken = prefixhash.TextWindow / decision.TextBlockTokens
+// pooledText is the most room, in bytes, for a text that is kept for later requests.
+const pooledText = 1 << 20
 
 // Served records the endpoint that served a request.
 func (r *Router) Served(d *decision.Decision, addr string) {

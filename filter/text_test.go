@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // salt, their tools or their model share no key of the text chain.
 func TestKeysOfATextCoverTheWholeRequest(t *testing.T) {
 	b := newBench(t, nil, replica(1))
-	long := strings.Repeat("a word ", 2*prefixhash.TextWindow)
+	long := strings.Repeat("a word ", 2*prefixhash.TextToken*prefixhash.TextUnit)
 	tools := func(name string) string {
 		return `"tools":[{"type":"function","function":{"name":"` + name + `","description":"` + long + `"}}],`
 	}
@@ -25,7 +26,9 @@ func TestKeysOfATextCoverTheWholeRequest(t *testing.T) {
 		}
 		mv, _ := b.decider.Find("m", "")
 		var s scratch
-		s.readText(r, mv)
+		if err := b.router.readText(t.Context(), &s, r, mv); err != nil {
+			t.Fatal(err)
+		}
 		return s.ask.Text
 	}
 	plain := chain("")
@@ -45,5 +48,36 @@ func TestKeysOfATextCoverTheWholeRequest(t *testing.T) {
 				t.Errorf("requests with %s and with %s share keys", name, third)
 			}
 		}
+	}
+}
+
+// TestTextsAreReadToTheirEnd, and no further than their request waits.
+func TestTextsAreReadToTheirEnd(t *testing.T) {
+	b := newBench(t, nil, replica(1))
+	read := func(ctx context.Context, last string) ([]prefixhash.Key, error) {
+		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("a word ", 1<<17) + last + strings.Repeat("x", 8192) + `"}]}`
+		r, err := openai.Parse(openai.Chat, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mv, _ := b.decider.Find("m", "")
+		var s scratch
+		err = b.router.readText(ctx, &s, r, mv)
+		return s.ask.Text, err
+	}
+	one, err := read(t.Context(), "one")
+	other, _ := read(t.Context(), "two")
+	if err != nil || len(one) != len(other) || len(one) < 100 {
+		t.Fatalf("%d and %d keys: %v", len(one), len(other), err)
+	}
+	for i := range one {
+		if same, end := one[i] == other[i], prefixhash.TextToken*prefixhash.TextMarks.End(i+1); same != (end <= 7<<17) && (end < 7<<17 || end > 7<<17+100) {
+			t.Fatalf("the keys at byte %d are equal: %v", end, same)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := read(ended, "one"); err == nil {
+		t.Error("the text of a request that has ended was read")
 	}
 }

@@ -3,7 +3,6 @@ package filter
 import (
 	"strings"
 
-	"warmroute/internal/decision"
 	"warmroute/internal/tracefile"
 	"warmroute/prefixhash"
 )
@@ -41,7 +40,8 @@ func (s *scratch) blocks() ([]prefixhash.Key, int) {
 	case s.ask.Prompts != nil:
 		return s.work.Blocks()
 	case s.ask.Text != nil:
-		return s.ask.Text, decision.TextBlockTokens
+		s.spread = prefixhash.TextMarks.Spread(s.spread[:0], s.ask.Text, prefixhash.TextUnit)
+		return s.spread, prefixhash.TextUnit
 	}
 	return nil, 0
 }

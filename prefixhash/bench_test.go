@@ -61,10 +61,15 @@ func BenchmarkVLLM(b *testing.B) {
 	}
 }
 
+// BenchmarkText hashes a prompt of 1 MB.
 func BenchmarkText(b *testing.B) {
-	text := make([]byte, TextWindow*TextWindows)
-	keys := make([]Key, 0, TextWindows)
-	perBlock(b, TextWindows, func() { keys = AppendText(keys[:0], "model", text) })
+	text := make([]byte, 1<<20)
+	keys := AppendText(nil, "model", text)
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		keys = AppendText(keys[:0], "model", text)
+	}
 }
 
 // BenchmarkDetector observes prompts past its burst, as of a busy replica.

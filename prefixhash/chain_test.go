@@ -189,17 +189,22 @@ func TestItemsInAnyOrder(t *testing.T) {
 }
 
 func TestAppendText(t *testing.T) {
-	text := make([]byte, TextWindow*(TextWindows+3))
+	const windows = 200
+	text := make([]byte, TextToken*TextMarks.End(windows)+9)
 	for i := range text {
 		text[i] = byte(rand.Uint32())
 	}
 	all := AppendText(nil, "m", text)
-	if len(all) != TextWindows {
-		t.Fatalf("%d keys, want %d", len(all), TextWindows)
+	if len(all) != windows {
+		t.Fatalf("%d keys, want %d", len(all), windows)
 	}
-	for _, n := range []int{0, 1, TextWindow - 1, TextWindow, TextWindow + 1, 5*TextWindow + 100} {
-		if got := AppendText(nil, "m", text[:n]); !slices.Equal(got, all[:n/TextWindow]) {
-			t.Errorf("%d bytes: %d keys, want the first %d", n, len(got), n/TextWindow)
+	for n := range windows {
+		end := TextToken * TextMarks.End(n+1)
+		if got := AppendText(nil, "m", text[:end]); !slices.Equal(got, all[:n+1]) {
+			t.Fatalf("%d bytes: %d keys, want the first %d", end, len(got), n+1)
+		}
+		if got := AppendText(nil, "m", text[:end-1]); !slices.Equal(got, all[:n]) {
+			t.Fatalf("%d bytes: %d keys, want the first %d", end-1, len(got), n)
 		}
 	}
 	other := AppendText(nil, "n", text)
@@ -209,8 +214,11 @@ func TestAppendText(t *testing.T) {
 		}
 	}
 	text[0]++
-	if changed := AppendText(nil, "m", text); changed[TextWindows-1] == all[TextWindows-1] {
+	if changed := AppendText(nil, "m", text); changed[windows-1] == all[windows-1] {
 		t.Error("the last key does not depend on the first byte")
+	}
+	if n := len(AppendText(nil, "m", make([]byte, MaxText+1<<20))); n != TextMarks.Len() {
+		t.Errorf("%d keys of a text without end, want %d", n, TextMarks.Len())
 	}
 }
 
@@ -277,16 +285,16 @@ func FuzzTokenChainResumes(f *testing.F) {
 }
 
 func FuzzTextChainResumes(f *testing.F) {
-	f.Add(make([]byte, 3*TextWindow+5), uint8(1))
+	f.Add(make([]byte, 3*TextToken*TextUnit+5), uint8(1))
 	f.Fuzz(func(t *testing.T, text []byte, cut uint8) {
 		whole := AppendText(nil, "m", text)
 		at := int(cut) % (len(whole) + 1)
-		two := appendWindows(nil, textRoot("m"), text[:at*TextWindow], TextWindows)
+		two := appendWindows(nil, textRoot("m"), text[:TextToken*TextMarks.End(at)], 0)
 		next := textRoot("m")
 		if at > 0 {
 			next = two[at-1]
 		}
-		two = appendWindows(two, next, text[at*TextWindow:], TextWindows-at)
+		two = appendWindows(two, next, text, at)
 		if !slices.Equal(two, whole) {
 			t.Fatalf("cut behind window %d: %x, want %x", at, two, whole)
 		}

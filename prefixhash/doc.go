@@ -15,7 +15,8 @@
 //     They serve reporters that publish hashes only, and they let a Detector
 //     prove which algorithm and seed a replica runs.
 //   - The text chain (AppendText): keys over windows of a prompt's bytes, for
-//     models without tokens or events.
+//     models without tokens or events. The windows end at Marks and grow along the
+//     prompt.
 //
 // vLLM hashes extra keys into a block besides its tokens, because equal tokens do not
 // always mean equal KV: the adapter's name in every block, each multimodal item that

@@ -6,21 +6,24 @@ import (
 )
 
 const (
-	// TextWindow is the size in bytes of a block of the text chain: about 64
-	// tokens of English, a few of vLLM's blocks, so that a prompt of a thousand
-	// tokens has more than a dozen keys.
-	TextWindow = 256
-	// TextWindows bounds the keys of a prompt. The first 16 KiB distinguish
-	// conversations; their later text goes to the same replica.
-	TextWindows = 64
+	// TextToken is the assumed length in bytes of a token of text, as in English.
+	TextToken = 4
+	// TextUnit is the unit in tokens of the marks of texts, which are TextMarks.
+	TextUnit = 64
 )
 
-// AppendText appends the keys of the prompt's full windows: xxhash64 (seed 0) of
-// TextWindow bytes each, counted from the prompt's first byte, at most
-// TextWindows of them, linked behind a root that depends on model, the served
-// model id after resolving aliases. Prompts shorter than one window have no key.
+// TextMarks are the marks of texts, in tokens of TextToken bytes.
+var TextMarks = MarksOf(TextUnit)
+
+// MaxText is the number of bytes of a prompt that AppendText reads at most.
+var MaxText = TextToken * TextMarks.End(TextMarks.Len())
+
+// AppendText appends the keys of the prompt's windows, which end at TextMarks: xxhash64
+// (seed 0) of the bytes of each, linked behind a root that depends on model, the served
+// model id after resolving aliases. It reads at most MaxText bytes. Prompts shorter than
+// one window have no key.
 func AppendText(dst []Key, model string, prompt []byte) []Key {
-	return appendWindows(dst, textRoot(model), prompt, TextWindows)
+	return appendWindows(dst, textRoot(model), prompt, 0)
 }
 
 // textRoot returns the root of a text chain. The model enters the chain here
@@ -29,11 +32,16 @@ func textRoot(model string) Key {
 	return notZero(xxh3.HashStringSeed(model, seedTextRoot))
 }
 
-func appendWindows(dst []Key, parent Key, text []byte, most int) []Key {
-	for ; most > 0 && len(text) >= TextWindow; most-- {
-		parent = Link(parent, Content(xxhash.Sum64(text[:TextWindow])))
-		dst = append(dst, parent)
-		text = text[TextWindow:]
+// appendWindows appends the keys of the windows of text that follow the first ones.
+func appendWindows(dst []Key, parent Key, text []byte, first int) []Key {
+	begin := TextToken * TextMarks.End(first)
+	for i := first; i < TextMarks.Len(); i++ {
+		end := TextToken * TextMarks.End(i+1)
+		if end > len(text) {
+			break
+		}
+		parent = Link(parent, Content(xxhash.Sum64(text[begin:end])))
+		dst, begin = append(dst, parent), end
 	}
 	return dst
 }

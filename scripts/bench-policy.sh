@@ -4,7 +4,8 @@
 # a seeded synthetic trace. ROUTERS=2,4,8 compares several routers with one. ENGINE=gemma3
 # or qwen3-next gives replicas several KV cache groups, and compares this router with one
 # that follows full attention alone. GOODPUT=1 compares rules for computing prompts on other
-# replicas than those that answer. It prints Markdown.
+# replicas than those that answer. SOURCES=events,text compares routers that know caches from
+# events, and from the text of what they sent, alone. It prints Markdown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 traces=$(IFS=,; echo "${*:-seeded}")
@@ -18,4 +19,8 @@ fi
 if [[ -n ${GOODPUT:-} ]]; then
 	exec nice bin/polsim -traces "$traces,prefill" -replicas 8,32 -loads 0.5,0.8,0.95 -requests 3000 -seeds 1 -tpot 0.025,0.05,0.1 -jobs "$(nproc)"
 fi
-exec nice bin/polsim -router "bin/lab policy" -traces "$traces" -jobs "$(nproc)"
+if [[ -z ${SOURCES:-} ]]; then
+	nice bin/polsim -router "bin/lab policy" -traces "$traces" -jobs "$(nproc)"
+	echo
+fi
+exec nice bin/polsim -sources "${SOURCES:-events,text}" -traces "$traces" -loads 0.8,0.95 -seeds 2 -jobs "$(nproc)"

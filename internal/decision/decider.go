@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/decision/prompttree"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
@@ -31,12 +31,11 @@ type Index interface {
 
 // Options configures a Decider. Zero values are the defaults.
 type Options struct {
-	Ranked   int               // length of the ranked list; default 3
-	Seed     uint64            // of the hash that spreads ties
-	Now      func() time.Time  // default index.Now; the ledger and the index should have the same
-	Learned  *prompttree.Trees // prefixes by where requests went; default an empty one
-	Pressure *Pressure         // raised when a guard overrides a hot match; default an empty one
-	Peers    Peers             // other routers of the fleet; nil = there are none
+	Ranked   int              // length of the ranked list; default 3
+	Seed     uint64           // of the hash that spreads ties
+	Now      func() time.Time // default index.Now; the ledger and the index should have the same
+	Pressure *Pressure        // raised when a guard overrides a hot match; default an empty one
+	Peers    Peers            // other routers of the fleet; nil = there are none
 	// ReadsSalt reports whether a replica of a release reads the cache_salt of
 	// /v1/messages, or may do so; nil: every one does.
 	ReadsSalt func(version string) bool
@@ -52,7 +51,7 @@ type Decider struct {
 	index    Index
 	ledger   *load.Ledger
 	book     *policy.Book
-	learned  *prompttree.Trees
+	history  *history.History // of the holders that report nothing
 	pressure *Pressure
 	splits   splits
 	ordinal  atomic.Uint64
@@ -72,9 +71,6 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 	if o.Now == nil {
 		o.Now = index.Now
 	}
-	if o.Learned == nil {
-		o.Learned = prompttree.New(prompttree.Options{})
-	}
 	if o.Pressure == nil {
 		o.Pressure = NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })
 	}
@@ -82,9 +78,10 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.ReadsSalt = func(string) bool { return true }
 	}
 	d := &Decider{
-		o: o, now: o.Now, index: x, ledger: l, book: book, learned: o.Learned, pressure: o.Pressure,
+		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), pressure: o.Pressure,
 		views: views{fleet: f, index: x, ledger: l, readsSalt: o.ReadsSalt},
 	}
+	d.views.history = d.history
 	d.SetRanked(o.Ranked)
 	return d
 }
@@ -95,12 +92,14 @@ func (d *Decider) SetRanked(n int) { d.ranked.Store(int64(n)) }
 // Pressure returns the signal of overridden matches.
 func (d *Decider) Pressure() *Pressure { return d.pressure }
 
-// Forget drops the requests in flight and the learned texts of a replica that left.
+// Forget drops the requests in flight and the history of a replica that left.
 // The replica's feed removes its index entries. Forget waits for no request.
 func (d *Decider) Forget(replica string) {
-	gone := d.ledger.Drop(replica)
-	d.learned.Invalidate(d.now(), gone...)
-	if _, told := d.invalidated.LoadAndDelete(replica); !told && len(gone) > 0 && d.o.Peers != nil && d.learned.Entries() > 0 {
+	if len(d.ledger.Drop(replica)) == 0 { // another source has reported it
+		return
+	}
+	had := d.history.Drop(replica)
+	if _, told := d.invalidated.LoadAndDelete(replica); !told && had && d.o.Peers != nil {
 		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})
 	}
 }
@@ -324,21 +323,13 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 	}
 }
 
-// recall fills w.matched with the learned places of the text's prefixes.
+// recall fills w.matched with what the holders' histories have of the text.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
-	now := d.now()
 	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
-	d.learned.Match(mv.tree, a.Text, now, d.Settings(mv).TextTTL, func(h index.HolderID, depth int) {
-		if int(h) < len(mv.byHolder) && mv.byHolder[h] >= 0 {
-			tokens := min(depth*TextBlockTokens, a.TextTokens)
-			w.matched[mv.byHolder[h]] = held{gpu: tokens, reported: tokens, lower: tokens}
-		}
-	})
+	p, now, ttl := history.Prompt{Keys: a.Text, Marks: prefixhash.TextMarks}, d.now(), d.Settings(mv).TextTTL
 	for i := range mv.holders {
-		w.matched[i].weight = d.learned.Weight(mv.tree, mv.holders[i].id, now)
+		c := mv.holders[i].history
+		tokens := min(c.Match(p, now, ttl), a.TextTokens)
+		w.matched[i] = held{gpu: tokens, reported: tokens, lower: tokens, weight: c.Weight(now)}
 	}
 }
-
-// TextBlockTokens is the assumed number of tokens in a window of the text chain, of
-// four bytes each, as in English.
-const TextBlockTokens = prefixhash.TextWindow / 4

@@ -10,6 +10,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -310,7 +311,7 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 		}
 		r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, reps...)
 		ask := func(text []prefixhash.Key) Decision {
-			return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
+			return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work))
 		}
 		text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
 		d := ask(text)
@@ -333,8 +334,13 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 		}
 		d.Reservation.Release()
 		r.decider.Forget(list[1])
+		if d = ask(text); d.Reason != ReasonLearned || first(d) != home {
+			t.Errorf("%s: after that left: %+v, want %s, which served it first", kind, d, home)
+		}
+		d.Reservation.Release()
+		r.decider.Forget(home)
 		if d = ask(text); d.Reason != ReasonLearnedCold {
-			t.Errorf("%s: after that left: %+v", kind, d)
+			t.Errorf("%s: after both left: %+v", kind, d)
 		}
 	}
 }
@@ -351,7 +357,7 @@ func TestDepartureInvalidatesOnce(t *testing.T) {
 	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
 	ask := func() Decision {
 		t.Helper()
-		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
+		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work))
 	}
 	d := ask()
 	home := first(d)
@@ -374,12 +380,16 @@ func TestDepartureInvalidatesOnce(t *testing.T) {
 	r.decider.Forget(home)
 	r.wait(time.Second)
 	mv, _ := r.decider.Find("m", "")
-	r.decider.learned.Observe(mv.tree, text, r.index.ID(index.Holder{Replica: home}), r.decider.now(), time.Minute)
+	mv.find(home, 0).history.Use(history.Prompt{Keys: text, Marks: prefixhash.TextMarks}, 0, r.decider.now())
 	r.wait(time.Second)
 	r.ledger.Drop(home)
 	r.decider.Forget(home) // a second word of the first departure
-	if d = ask(); d.Reason != ReasonLearned || first(d) != home {
-		t.Errorf("%+v, want %s: a departure of nothing has forgotten what was learned since", d, home)
+	w := new(Work)
+	d = r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, w)
+	for _, c := range w.Record.Candidates {
+		if c.Replica == home && c.State.Matched == 0 {
+			t.Errorf("%+v: a departure of nothing has forgotten what was learned of %s since", d, home)
+		}
 	}
 	d.Reservation.Release()
 }

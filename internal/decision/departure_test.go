@@ -7,6 +7,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/prefixhash"
 )
 
 // of counts the sent messages with a statement.
@@ -32,7 +33,8 @@ func TestADepartureIsToldOnce(t *testing.T) {
 	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
 	ask := func() (home string) {
 		t.Helper()
-		d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
+		d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work))
+		d.Reservation.Answered(200)
 		d.Reservation.Release()
 		return first(d)
 	}
@@ -56,7 +58,7 @@ func TestADepartureIsToldOnce(t *testing.T) {
 	home = ask()
 	out.told = nil
 	r.decider.Receive(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: home}}) // another router saw it first
-	if d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work)); d.Reason != ReasonLearnedCold {
+	if d := r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work)); d.Reason != ReasonLearnedCold {
 		t.Errorf("after another router told of the departure: %s", d.Reason)
 	} else {
 		r.decider.Receive(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: home}})

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/history"
 	"warmroute/prefixhash"
 )
 
@@ -17,8 +18,9 @@ type Statement uint8
 const (
 	Speculated  Statement = iota + 1 // a request with the prefix was sent to the holder
 	Withdrawn                        // the speculation has ended
-	Observed                         // a text's beginning was sent to the holder
+	Observed                         // a text was sent to the holder
 	Invalidated                      // the replica left; Keys are empty
+	Ended                            // the request of an Observed text has ended; Keys is its last one
 )
 
 // Prefix is the beginning of a prompt on a holder, as routers send it to each other.
@@ -28,6 +30,7 @@ type Prefix struct {
 	Holder        index.Holder
 	Keys          []prefixhash.Key
 	Lasts         time.Duration // Speculated: the duration
+	Rest          int           // Observed: the tokens behind the last key; Ended: 0 = the text was not computed
 }
 
 const (
@@ -37,15 +40,14 @@ const (
 	maxReceivedTTL = time.Minute
 )
 
-// send sends the keys of a reservation to other routers.
-func (d *Decider) send(kind Statement, mv *View, at *holder, keys []prefixhash.Key, lasts time.Duration) {
-	if d.o.Peers == nil || len(keys) == 0 {
+// send sends the keys of a prompt on a holder to other routers.
+func (d *Decider) send(p Prefix, mv *View, at *holder) {
+	if d.o.Peers == nil || len(p.Keys) == 0 {
 		return
 	}
-	d.o.Peers.Send(Prefix{
-		Statement: kind, Model: mv.model.ID, Tenant: at.replica.Tenant, Holder: index.Holder{Replica: at.replica.Addr, Rank: at.rank},
-		Keys: keys[:min(len(keys), maxSentBlocks)], Lasts: lasts,
-	})
+	p.Model, p.Tenant, p.Holder = mv.model.ID, at.replica.Tenant, index.Holder{Replica: at.replica.Addr, Rank: at.rank}
+	p.Keys = p.Keys[:min(len(p.Keys), maxSentBlocks)]
+	d.o.Peers.Send(p)
 }
 
 // Receive applies a prefix from another router. A prefix of a model or
@@ -53,8 +55,7 @@ func (d *Decider) send(kind Statement, mv *View, at *holder, keys []prefixhash.K
 func (d *Decider) Receive(p Prefix) {
 	now := d.now()
 	if p.Statement == Invalidated {
-		if ids := d.ledger.IDs(p.Holder.Replica); len(ids) > 0 {
-			d.learned.Invalidate(now, ids...)
+		if d.history.Clear(p.Holder.Replica) {
 			d.invalidated.Store(p.Holder.Replica, struct{}{})
 		}
 		return
@@ -74,7 +75,9 @@ func (d *Decider) Receive(p Prefix) {
 		d.index.Withdraw(mv.scopes[at.scope], at.id, p.Keys)
 	case Observed:
 		d.invalidated.Delete(p.Holder.Replica)
-		d.learned.Observe(mv.tree, p.Keys, at.id, now, d.Settings(mv).TextTTL)
+		at.history.Arrived(history.Prompt{Keys: p.Keys, Marks: prefixhash.TextMarks}, p.Rest, now)
+	case Ended:
+		at.history.Left(p.Keys[0], p.Rest > 0, now)
 	}
 }
 
@@ -85,9 +88,20 @@ func (d *Decider) Raise(model string) {
 	}
 }
 
-// observe records where a text was sent, by this router or another.
-func (d *Decider) observe(mv *View, keys []prefixhash.Key, at *holder) {
+// ended records that the request of a text that was sent to a holder has ended.
+func (d *Decider) ended(mv *View, s *speculation, at *holder, computed bool) {
+	p := s.prompt()
+	at.history.End(p, s.hold, computed, d.now())
+	told := Prefix{Statement: Ended, Keys: p.Keys[max(0, len(p.Keys)-1):]}
+	if computed {
+		told.Rest = s.rest
+	}
+	d.send(told, mv, at)
+}
+
+// observe records where this router has sent a text.
+func (d *Decider) observe(mv *View, s *speculation, at *holder) {
 	d.invalidated.Delete(at.replica.Addr)
-	d.learned.Observe(mv.tree, keys, at.id, d.now(), d.Settings(mv).TextTTL)
-	d.send(Observed, mv, at, keys, 0)
+	s.hold = at.history.Use(s.prompt(), s.rest, d.now())
+	d.send(Prefix{Statement: Observed, Keys: *s.keys, Rest: s.rest}, mv, at)
 }

@@ -8,6 +8,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
 )
 
 // colleagues are the messages sent to other routers.
@@ -99,9 +100,9 @@ func TestRoutersShareTexts(t *testing.T) {
 	one, other, told := routers(t, false)
 	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
 	ask := func(r *rig) Decision {
-		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens, Dry: true}, new(Work))
+		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit, Dry: true}, new(Work))
 	}
-	d := one.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * TextBlockTokens}, new(Work))
+	d := one.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work))
 	home := first(d)
 	told.pass(t, other, Observed)
 	if again := ask(other); first(again) != home || again.Reason != ReasonLearned {
@@ -120,6 +121,7 @@ func TestRoutersShareTexts(t *testing.T) {
 	one.decider.Forget(home)
 	told.pass(t, one) // of which nothing is known any more
 	one.returned()
+	one.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: text})
 	one.decider.Forget(home)
 	told.pass(t, other, Invalidated)
 	other.returned()

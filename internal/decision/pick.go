@@ -36,7 +36,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	w.LookedUp = now
 	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed, Unreported: d.ledger.Unreported()}
 	if a.Text != nil {
-		in.Matchable = min(len(a.Text)*TextBlockTokens, in.Input)
+		in.Matchable = min(prefixhash.TextMarks.End(len(a.Text)), in.Input)
 	}
 	w.Record.Input = in
 	if a.Dry || a.Withheld {
@@ -173,10 +173,8 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 	c := &res.speculation
 	if a.Text != nil {
-		c.text = true
-		c.keys = speculated.Get().(*[]prefixhash.Key)
-		*c.keys = append((*c.keys)[:0], a.Text...)
-		d.observe(mv, a.Text, res.here)
+		c.of(a)
+		d.observe(mv, c, res.here)
 		return
 	}
 	c.keys = w.missing(a, mv, w.ranked[0])

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/internal/decision/history"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
@@ -35,6 +36,15 @@ type Reservation struct {
 type speculation struct {
 	keys *[]prefixhash.Key // not reported before, pooled; nil = none
 	text bool              // keys are the text chain, not a token chain
+	rest int               // text: the tokens behind the last key, and of the answer
+	hold history.Hold      // text: the use in the holder's history
+}
+
+// of takes the text of a request.
+func (s *speculation) of(a *Ask) {
+	s.text, s.keys = true, speculated.Get().(*[]prefixhash.Key)
+	*s.keys = append((*s.keys)[:0], a.Text...)
+	s.rest = max(0, a.TextTokens-prefixhash.TextMarks.End(len(a.Text))) + history.Answer
 }
 
 // begin counts the keys as cached at a replica until the deadline, or until the replica's
@@ -44,16 +54,25 @@ func (s *speculation) begin(d *Decider, mv *View, at *holder, until time.Time) {
 		return
 	}
 	d.index.Speculate(mv.scopes[at.scope], at.id, *s.keys, until)
-	d.send(Speculated, mv, at, *s.keys, until.Sub(d.now()))
+	d.send(Prefix{Statement: Speculated, Keys: *s.keys, Lasts: until.Sub(d.now())}, mv, at)
 }
 
 // withdraw ends the speculation about a cache.
 func (s *speculation) withdraw(d *Decider, mv *View, at *holder) {
-	if s.keys == nil || s.text {
+	if s.keys == nil {
+		return
+	}
+	if s.text {
+		d.ended(mv, s, at, false)
 		return
 	}
 	d.index.Withdraw(mv.scopes[at.scope], at.id, *s.keys)
-	d.send(Withdrawn, mv, at, *s.keys, 0)
+	d.send(Prefix{Statement: Withdrawn, Keys: *s.keys}, mv, at)
+}
+
+// prompt returns the text.
+func (s *speculation) prompt() history.Prompt {
+	return history.Prompt{Keys: *s.keys, Marks: prefixhash.TextMarks}
 }
 
 // giveBack returns the keys to their pool.
@@ -123,8 +142,11 @@ func (r *Reservation) Release() {
 	// cached. If the event is only late, it reports the blocks a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
 	failed := c.RecordEnd(r.status, came)
-	if failed || unheard || r.ending == endBroken {
+	switch {
+	case failed, (unheard || r.ending == endBroken) && !r.speculation.text:
 		r.speculation.withdraw(r.d, r.mv, r.here)
+	case r.speculation.text && r.speculation.keys != nil:
+		r.d.ended(r.mv, &r.speculation, r.here, true)
 	}
 	c.Settle(!failed && r.ending != endBroken && c.Looked(r.status, came))
 	r.speculation.giveBack()
@@ -145,8 +167,7 @@ func (d *Decider) await(a *Ask, mv *View) *Reservation {
 		return nil
 	}
 	r := &Reservation{d: d, mv: mv}
-	r.speculation.text, r.speculation.keys = true, speculated.Get().(*[]prefixhash.Key)
-	*r.speculation.keys = append((*r.speculation.keys)[:0], a.Text...)
+	r.speculation.of(a)
 	return r
 }
 
@@ -160,7 +181,8 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	}
 	if r.here == nil {
 		if at := r.mv.find(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
-			d.observe(r.mv, *r.speculation.keys, at)
+			d.observe(r.mv, &r.speculation, at)
+			d.ended(r.mv, &r.speculation, at, true)
 		}
 		return
 	}
@@ -194,7 +216,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	r.here = at
 	switch {
 	case r.speculation.text:
-		d.observe(r.mv, *r.speculation.keys, at)
+		d.observe(r.mv, &r.speculation, at)
 	case at.scope == from.scope:
 		r.speculation.begin(d, r.mv, at, time.Unix(0, r.charge.Load().Terms().Due))
 	}

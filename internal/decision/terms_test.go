@@ -129,7 +129,7 @@ func TestTextsAreMatchableAsFarAsTheyWereHashed(t *testing.T) {
 	rep.Events = nil
 	r := newRig(t, policy.Config{}, rep)
 	text := chained{blocks: []int{1, 2, 3}}.keys()
-	for tokens, want := range map[int]int{10_000: 3 * TextBlockTokens, 5: 5} {
+	for tokens, want := range map[int]int{10_000: 3 * prefixhash.TextUnit, 5: 5} {
 		w := new(Work)
 		r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: tokens, Dry: true}, w)
 		if w.Record.Input.Matchable != want || w.Record.Input.Input != tokens {

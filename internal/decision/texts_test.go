@@ -23,7 +23,7 @@ func silent(n int) []*fleet.Replica {
 // text asks for a text of n windows that shares nothing with texts of other families.
 func (r *rig) text(family, n int, dry bool) Decision {
 	keys := r.textKeys(family, n)
-	return r.decider.Decide(&Ask{Model: "m", Text: keys, TextTokens: len(keys) * TextBlockTokens, Dry: dry}, new(Work))
+	return r.decider.Decide(&Ask{Model: "m", Text: keys, TextTokens: len(keys) * prefixhash.TextUnit, Dry: dry}, new(Work))
 }
 
 func (r *rig) textKeys(family, n int) []prefixhash.Key { return prompt(family, 0, n).keys() }
@@ -98,5 +98,53 @@ func TestColdPromptsGoWhereLeastWasPlaced(t *testing.T) {
 			t.Errorf("prompt %d of 10 blocks follows one of 1,000", family)
 		}
 		end(d)
+	}
+}
+
+// TestHistoryEvictsByTheReportedSize: the cache's size is the replica's own, a running
+// request's text stays, and another router is told of both.
+func TestHistoryEvictsByTheReportedSize(t *testing.T) {
+	all := silent(1)
+	all[0].Blocks = 2000 / blockSize
+	one, other, told := newRig(t, policy.Config{}, all...), newRig(t, policy.Config{}, all...), new(colleagues)
+	one.decider.o.Peers = told
+	has := func(r *rig) bool { return r.text(1, 8, true).Reason == ReasonLearned }
+	others := func(families ...int) {
+		for _, family := range families {
+			end(one.text(family, 12, false))
+		}
+		for _, p := range told.told {
+			other.decider.Receive(p)
+		}
+		told.told = nil
+	}
+	running := one.text(1, 8, false)
+	others(2, 3, 4)
+	if !has(one) || !has(other) {
+		t.Errorf("a running request's text is gone: of this router %v, of the other one %v", !has(one), !has(other))
+	}
+	end(running)
+	others(5)
+	if !has(one) || !has(other) {
+		t.Errorf("the last but one text is gone: %v, %v", !has(one), !has(other))
+	}
+	others(6, 7, 8)
+	if has(one) || has(other) {
+		t.Errorf("the text stays beyond the cache's size: %v, %v", has(one), has(other))
+	}
+}
+
+// TestRefusedTextsAreNotHistory: the replica has not computed them, and no router counts
+// them there.
+func TestRefusedTextsAreNotHistory(t *testing.T) {
+	one, other, told := routers(t, false)
+	d := one.text(1, 8, false)
+	d.Reservation.Answered(503)
+	d.Reservation.Release()
+	told.pass(t, other, Observed, Ended)
+	for _, r := range []*rig{one, other} {
+		if d := r.text(1, 8, true); d.Reason != ReasonLearnedCold {
+			t.Errorf("%s", d.Reason)
+		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"warmroute/index"
+	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/decision/prompttree"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
@@ -23,6 +23,7 @@ type holder struct {
 	rank    int
 	id      index.HolderID
 	account *load.Account
+	history *history.Cache
 	hash    uint64
 	scope   int  // index into View.scopes
 	events  bool // KV events or a sidecar report its blocks
@@ -37,13 +38,12 @@ type holder struct {
 type View struct {
 	model    fleet.Model
 	holders  []holder
-	answer   int              // the first holders, which may answer; the others only compute prompts for them
-	paired   bool             // some two of them can split a request
-	scopes   []index.Scope    // distinct scopes of the holders
-	byHolder []int32          // HolderID → position in holders, -1 = not a candidate
-	events   bool             // some holder has its blocks reported
-	unsalted bool             // no replica reads the cache_salt of /v1/messages
-	tree     prompttree.Model // the learned texts of holders without reports
+	answer   int           // the first holders, which may answer; the others only compute prompts for them
+	paired   bool          // some two of them can split a request
+	scopes   []index.Scope // distinct scopes of the holders
+	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
+	events   bool          // some holder has its blocks reported
+	unsalted bool          // no replica reads the cache_salt of /v1/messages
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -59,6 +59,7 @@ type views struct {
 	fleet     Fleet
 	index     Index
 	ledger    *load.Ledger
+	history   *history.History
 	readsSalt func(version string) bool // of /v1/messages
 	cur       atomic.Pointer[view]
 }
@@ -112,7 +113,6 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 
 func (v *views) build(serving []fleet.Candidate) *View {
 	mv := &View{model: *serving[0].Model, unsalted: true}
-	mv.tree = prompttree.Model{Tenant: serving[0].Replica.Tenant, Name: mv.TextModel()}
 	scopes := map[index.Scope]int{}
 	of := make([]int, len(serving)) // the scope of each
 	for i, s := range serving {
@@ -198,6 +198,10 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope int) holder
 		replica: r, rank: rank, scope: scope,
 		id: v.index.ID(h), account: v.ledger.Of(h),
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
+	}
+	c.history = v.history.Of(h)
+	if r.Blocks > 0 && r.BlockSize > 0 {
+		c.history.SetCapacity(r.Blocks * r.BlockSize)
 	}
 	c.account.SetID(c.id)
 	for _, e := range r.Events {

@@ -5,6 +5,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/prefixhash"
 )
 
 // kept keeps the messages of a decider to its peers.
@@ -73,7 +74,7 @@ func TestWithheldDecisionsSpreadTies(t *testing.T) {
 func TestWithheldTexts(t *testing.T) {
 	r := newRig(t, policy.Config{}, silent(3)...)
 	keys := r.textKeys(1, 8)
-	d := r.decider.Decide(&Ask{Model: "m", Text: keys, TextTokens: len(keys) * TextBlockTokens, Withheld: true}, new(Work))
+	d := r.decider.Decide(&Ask{Model: "m", Text: keys, TextTokens: len(keys) * prefixhash.TextUnit, Withheld: true}, new(Work))
 	if d.Reason != ReasonLearnedCold || d.Reservation == nil {
 		t.Fatalf("%+v", d)
 	}

@@ -122,6 +122,7 @@ func (m *Machine) Tick(now time.Time) (due bool) {
 			delete(m.missing, id)
 		}
 	}
+	m.o.Ledger.Settle()
 	m.estimateUnreported(now)
 	return now.Sub(m.sent) >= AliveEvery || now.Sub(m.sentFull) >= FullEvery
 }

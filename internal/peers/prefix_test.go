@@ -17,7 +17,8 @@ func TestEveryKindOfPrefixArrives(t *testing.T) {
 	sent := []decision.Prefix{
 		{Statement: decision.Speculated, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
 		{Statement: decision.Withdrawn, Model: "m", Holder: replica(1), Keys: keys},
-		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys},
+		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys, Rest: 700},
+		{Statement: decision.Ended, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys[1:], Rest: 700},
 		{Statement: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},
 	}
 	sent[0].Holder.Rank = 3

@@ -1,6 +1,9 @@
 package openai
 
-import "warmroute/render/internal/jsontext"
+import (
+	"warmroute/render/internal/jsontext"
+	"warmroute/render/work"
+)
 
 // AppendText appends a serialisation of the prompt, for the text chain of requests
 // without token ids. The same request gives the same bytes in every process, with any
@@ -13,6 +16,12 @@ import "warmroute/render/internal/jsontext"
 // each as JSON without insignificant white space and with its strings unescaped. The
 // bytes are for hashing alone.
 func (r *Request) AppendText(dst []byte, most int) []byte {
+	return r.AppendTextWithin(nil, dst, most)
+}
+
+// AppendTextWithin is AppendText within a budget: it panics if the work has to end, which
+// work.Catch recovers.
+func (r *Request) AppendTextWithin(b *work.Budget, dst []byte, most int) []byte {
 	if r.Route == Completions {
 		for i, p := range r.TextPrompts {
 			if i > 0 {
@@ -24,19 +33,19 @@ func (r *Request) AppendText(dst []byte, most int) []byte {
 	}
 	for _, f := range textFields {
 		if v := r.raw[f]; v != nil {
-			dst = append(appendCompact(dst, v, most), '\n')
+			dst = append(appendCompact(b, dst, v, most), '\n')
 		}
 	}
 	v := r.raw[r.Route.list()]
 	switch {
 	case len(v) == 0:
 	case v[0] != '[':
-		dst = append(appendCompact(dst, v, most), '\n')
+		dst = append(appendCompact(b, dst, v, most), '\n')
 	default:
 		for _, k := range r.known {
-			dst = appendEach(dst, v, k.Stretch, most)
+			dst = appendEach(b, dst, v, k.Stretch, most)
 		}
-		dst = appendEach(dst, v, r.rest, most)
+		dst = appendEach(b, dst, v, r.rest, most)
 	}
 	return cut(dst, most)
 }
@@ -62,19 +71,20 @@ func (r *Request) TextLen() (bytes int) {
 func cut(text []byte, most int) []byte { return text[:min(len(text), most)] }
 
 // appendEach appends each value of list, whose structure is s, and a new line.
-func appendEach(dst, list []byte, s jsontext.Stretch, most int) []byte {
+func appendEach(b *work.Budget, dst, list []byte, s jsontext.Stretch, most int) []byte {
 	for nodes := range s.Each {
 		if len(dst) >= most {
 			break
 		}
-		dst = append(appendCompact(dst, list[nodes[0].Start:nodes[0].End], most), '\n')
+		b.Pause()
+		dst = append(appendCompact(b, dst, list[nodes[0].Start:nodes[0].End], most), '\n')
 	}
 	return dst
 }
 
 // appendCompact appends scanned JSON, without white space between tokens and with strings
 // unescaped, until the result has most bytes or a few more.
-func appendCompact(dst, v []byte, most int) []byte {
+func appendCompact(b *work.Budget, dst, v []byte, most int) []byte {
 	for i := 0; i < len(v) && len(dst) < most; {
 		switch c := v[i]; c {
 		case ' ', '\t', '\n', '\r':
@@ -82,7 +92,7 @@ func appendCompact(dst, v []byte, most int) []byte {
 		case '"':
 			j := stringEnd(v, i+1, most-len(dst))
 			dst = append(dst, '"')
-			dst = jsontext.AppendText(dst, v[i+1:j], nil)
+			dst = jsontext.AppendText(dst, v[i+1:j], b)
 			dst = append(dst, '"')
 			i = j + 1
 		default:

@@ -226,7 +226,7 @@ func TestSpansAndPressure(t *testing.T) {
 	}
 	patch("", `{"text_ttl_seconds": null}`)
 	patch("m", `{"pressure_window_seconds": null}`)
-	if s := b.Of("m"); s.TextTTL != 5*time.Minute || s.Pressure != (Pressure{Window: time.Minute, Threshold: 3}) {
+	if s := b.Of("m"); s.TextTTL != 24*time.Hour || s.Pressure != (Pressure{Window: time.Minute, Threshold: 3}) {
 		t.Errorf("after null: %v, %+v", s.TextTTL, s.Pressure)
 	}
 }

@@ -20,7 +20,7 @@ type Overrides struct {
 	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have in flight
 	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
 	SpreadTies     *bool     `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`                                              // under filter-then-score, spread equals by a hash; false = the first address wins
-	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long the replica of a text is kept, for models without KV events or token ids; at most a week
+	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long it counts at most where a text was sent, for models without KV events or token ids; at most a week
 	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
 	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
 	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults

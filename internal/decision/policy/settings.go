@@ -19,7 +19,7 @@ type Settings struct {
 	MaxTTFT  float64       // seconds to the first token beyond which no replica is named; 0 = no limit
 	Balance  Balance       // for filter-then-score; MinMatch also defines a hot match
 	TTFT     TTFT          // for ttft; its prefill constants also price load under filter-then-score
-	TextTTL  time.Duration // how long the replica of a text counts
+	TextTTL  time.Duration // how long it counts at most where a text was sent
 	Pressure Pressure
 	Version  uint64 // of the Book it came from
 
@@ -36,7 +36,7 @@ type Pressure struct {
 // DefaultSettings returns the settings of a model without settings of its own.
 func DefaultSettings() Settings {
 	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(), PrefillDecode: DefaultPrefillDecode(),
-		TextTTL: 5 * time.Minute, Pressure: Pressure{Window: time.Minute, Threshold: 1}}
+		TextTTL: 24 * time.Hour, Pressure: Pressure{Window: time.Minute, Threshold: 1}}
 }
 
 // Pick ranks the candidates by the policy; see TTFT.Pick and Balance.Pick.

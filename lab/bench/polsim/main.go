@@ -44,6 +44,8 @@ type options struct {
 	capacity         int
 	requests         int // of each trace; 0 = all
 	tpot, shares     string
+	sources          string
+	unnamed          bool // routers are not told how large the replicas' caches are
 	verbose          bool
 }
 
@@ -69,6 +71,8 @@ func run(args []string, out, log io.Writer) error {
 	fs.IntVar(&o.requests, "requests", 0, "requests of each trace, from its beginning; 0 = all")
 	fs.StringVar(&o.tpot, "tpot", "", "limits in seconds on each token after the first: compares rules for computing prompts on other replicas by their goodput, instead of policies")
 	fs.StringVar(&o.shares, "prefill", "0,0.25,0.5", "with -tpot: shares of the replicas that only compute prompts for others; 0 = all replicas do both")
+	fs.StringVar(&o.sources, "sources", "", "sources of matches to compare with one router by events, instead of policies: events, text")
+	fs.BoolVar(&o.unnamed, "capacity-unnamed", false, "with -sources: routers are not told how many tokens the replicas' caches hold")
 	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")
 	if err := fs.Parse(args); err != nil {
 		return errors.New("bad command line")
@@ -82,6 +86,9 @@ func run(args []string, out, log io.Writer) error {
 	}
 	if o.tpot != "" {
 		return o.compareSplits(cells, out, log)
+	}
+	if o.sources != "" {
+		return o.compareSources(cells, out, log)
 	}
 	if o.routers != "" {
 		return o.compareRouters(cells, out, log)

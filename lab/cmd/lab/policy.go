@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"flag"
+	"fmt"
 
 	"warmroute/internal/cli"
 	"warmroute/internal/config"
@@ -11,15 +12,23 @@ import (
 )
 
 func policyCommand(ctx context.Context, args []string, std cli.Stdio) error {
-	var path string
-	if err := flags(std, "policy", args, configFlag(&path)); err != nil {
+	var path, source string
+	err := flags(std, "policy", args, func(fs *flag.FlagSet) {
+		configFlag(&path)(fs)
+		fs.StringVar(&source, "source", "events", "what the replicas' caches are known from: their `events`, or the text of what was sent to them (text)")
+	})
+	if err != nil {
 		return err
+	}
+	from, ok := brain.Sources[source]
+	if !ok {
+		return fmt.Errorf("-source: there is no source %q", source)
 	}
 	o, err := policyOf(path)
 	if err != nil {
 		return err
 	}
-	return brain.Run(ctx, std.In, std.Out, brain.Options{Policy: o})
+	return brain.Run(ctx, std.In, std.Out, brain.Options{Policy: o, Source: from})
 }
 
 func configFlag(path *string) func(*flag.FlagSet) {

@@ -24,7 +24,20 @@ type Options struct {
 	Peers       decision.Peers // other routers; nil = there are none
 	Split       bool           // prompts may be computed by other replicas than those that answer
 	Prefill     int            // the first replicas only compute prompts
+	Source      Source         // where matches come from
+	Capacity    int            // tokens of a replica's cache, for sources besides Events; 0 = not known
 }
+
+// Source says what a brain knows of the replicas' caches.
+type Source string
+
+const (
+	Events Source = ""     // the replicas report their blocks
+	Text   Source = "text" // they do not, and prompts are known as text
+)
+
+// Sources are the names of the sources, for command lines.
+var Sources = map[string]Source{"events": Events, "text": Text}
 
 // model is the served model's id.
 const model = "m"
@@ -48,6 +61,8 @@ type Brain struct {
 	work         decision.Work
 	ask          decision.Ask
 	prompt       prompt
+	text         []byte
+	chain        []prefixhash.Key
 	incarnations []uint64                  // incarnation by replica
 	parents      map[int64]int64           // block → the block before it in requests; -1 = first block
 	open         map[int]decision.Decision // by request id
@@ -78,6 +93,9 @@ func New(o Options) (*Brain, error) {
 		r := &fleet.Replica{
 			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, BlockSize: o.Block,
 			Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}},
+		}
+		if o.Source != Events {
+			r.Events, r.NoEvents, r.Blocks = nil, true, o.Capacity/o.Block
 		}
 		if o.Split {
 			r.Version, r.Transfer = "0", fleet.Transfer{Connector: "simulated"}
@@ -127,6 +145,9 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		b.prompt.chain(b.o.Block)
 	}
 	b.ask = decision.Ask{Model: model, Prompts: &b.prompt, MaySplit: b.o.Split}
+	if b.o.Source == Text {
+		b.readText(input, blocks)
+	}
 	d := b.decider.Decide(&b.ask, &b.work)
 	if d.Reservation == nil {
 		return -1
@@ -195,6 +216,9 @@ func (b *Brain) Done(id int) {
 // blocks of one request; the caller does not say which blocks share one, so each block
 // becomes an event of its own.
 func (b *Brain) Stored(replica int, blocks []int64) error {
+	if b.o.Source != Events {
+		return nil
+	}
 	b.batch.Events = b.batch.Events[:0]
 	engine := make([]uint64, len(blocks))
 	scope := index.Scope{Model: model, Scheme: index.SchemeTokens, BlockSize: b.o.Block}
@@ -215,6 +239,9 @@ func (b *Brain) Stored(replica int, blocks []int64) error {
 
 // Removed records that a replica published blocks as removed.
 func (b *Brain) Removed(replica int, blocks []int64) error {
+	if b.o.Source != Events {
+		return nil
+	}
 	engine := make([]uint64, len(blocks))
 	for i, block := range blocks {
 		engine[i] = uint64(key(block))

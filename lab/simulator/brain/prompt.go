@@ -1,6 +1,8 @@
 package brain
 
 import (
+	"encoding/binary"
+
 	"warmroute/index"
 	"warmroute/prefixhash"
 )
@@ -49,4 +51,19 @@ func (p *prompt) Sentinel(*index.Scope, int) (content uint64, blocks int) {
 		return p.last, len(p.keys)
 	}
 	return uint64(p.keys[len(p.keys)-1]), len(p.keys)
+}
+
+// readText asks by a text of the prompt in place of its ids: its bytes are the blocks'
+// ids, and each token has as many as the router assumes.
+func (b *Brain) readText(input int, blocks []int64) {
+	b.text = b.text[:0]
+	size := b.o.Block * prefixhash.TextToken
+	for _, block := range blocks {
+		for range size / 8 {
+			b.text = binary.LittleEndian.AppendUint64(b.text, uint64(block))
+		}
+	}
+	b.text = b.text[:min(len(b.text), input*prefixhash.TextToken)]
+	b.chain = prefixhash.AppendText(b.chain[:0], model, b.text)
+	b.ask.Prompts, b.ask.Text, b.ask.TextTokens = nil, b.chain, input
 }

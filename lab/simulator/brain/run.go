@@ -20,6 +20,7 @@ type message struct {
 	Replicas json.RawMessage `json:"replicas"` // init: their number; metrics: a page of each
 	Routers  int             `json:"routers"`
 	Block    int             `json:"block_tokens"`
+	Capacity int             `json:"kv_capacity_tokens"`
 	Split    bool            `json:"split"`   // init: prompts may be computed by other replicas than those that answer
 	Prefill  int             `json:"prefill"` // init: the first replicas only compute prompts
 }
@@ -33,7 +34,7 @@ type page struct {
 // Run answers the protocol's messages from in on out until in or ctx ends. o
 // gives the policy; the first message, "init", gives the rest:
 //
-//	{"type":"init","replicas":8,"block_tokens":512}
+//	{"type":"init","replicas":8,"block_tokens":512,"kv_capacity_tokens":400000}
 //	{"type":"stored"|"removed","t":s,"replica":r,"blocks":[ids]}
 //	{"type":"metrics","t":s,"replicas":[{"waiting":n,"running":n},...]}
 //	{"type":"route","t":s,"id":n,"input_tokens":n,"blocks":[ids]}       answered: {"replica":k}, -1 = no hint
@@ -89,7 +90,7 @@ func begin(m *message, b *Brain, o Options) (*Brain, error) {
 	if m.Routers > 1 {
 		return nil, fmt.Errorf("routers: %d, this is one router", m.Routers)
 	}
-	o.Block, o.Split, o.Prefill = m.Block, m.Split, m.Prefill
+	o.Block, o.Split, o.Prefill, o.Capacity = m.Block, m.Split, m.Prefill, m.Capacity
 	return New(o)
 }
 

@@ -137,3 +137,32 @@ func FuzzRun(f *testing.F) {
 		_ = Run(context.Background(), bytes.NewReader(in), io.Discard, Options{})
 	})
 }
+
+// TestHistoryIsAsGoodAsEvents: without the replicas' events, a router that is told how
+// large their caches are is about as good, and so are four that share; a wrong size costs.
+func TestHistoryIsAsGoodAsEvents(t *testing.T) {
+	trace := simulator.Synthetic(2500, 1)
+	hw := simulator.H100()
+	hw.Capacity = 200_000
+	rate := 0.9 * simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
+	mean := func(routers, capacity int, source Source) float64 {
+		rs, err := NewRouters(routers, 0.001, Options{Replicas: 4, Block: simulator.Block, Source: source, Capacity: capacity})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rs.Close()
+		c := simulator.Config{Replicas: 4, Hardware: hw, Seed: 1, Policy: func(*simulator.Sim) simulator.Policy { return rs }}
+		return simulator.New(c, trace, rate).Run().Mean
+	}
+	events := mean(1, 0, Events)
+	for routers, most := range map[int]float64{1: 1.1, 4: 1.15} {
+		got := mean(routers, hw.Capacity, Text)
+		t.Logf("%d routers: %.3f of events", routers, got/events)
+		if got > most*events {
+			t.Errorf("%d routers: mean %.3f s, with events %.3f s", routers, got, events)
+		}
+	}
+	if wrong := mean(1, hw.Capacity/10, Text); wrong < 1.1*events {
+		t.Errorf("a cache of a tenth gives %.3f s, events %.3f s: the size changes nothing", wrong, events)
+	}
+}

@@ -1,0 +1,266 @@
+package history
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+// DefaultCapacity is the capacity of a cache of which nothing is known, in tokens: that of
+// an 8B model on a GPU of 80 GB.
+const DefaultCapacity = 400_000
+
+// Answer is the assumed length of an answer, in tokens.
+const Answer = 256
+
+// halfLife is of Weight.
+const halfLife = 2 * time.Minute
+
+// Cache is the model of one holder's cache. See the package comment.
+type Cache struct {
+	mu       sync.Mutex
+	capacity int
+	tokens   int                      // of all nodes, and the rests of the requests in flight
+	life     uint32                   // rises when the cache is emptied
+	nodes    map[prefixhash.Key]*node // by first key
+	ends     node                     // of the list: newer is the oldest node, older the newest one
+	weight   float64                  // marks, weighted by age, as of weighed
+	weighed  int64
+
+	visiting sync.Mutex // taken before mu
+	visits   []visit    // in the order of their arrival
+}
+
+// node is a stretch of a prompt.
+type node struct {
+	keys         []prefixhash.Key
+	marks        *prefixhash.Marks
+	first        int32  // the number of marks before the keys
+	rest         int32  // tokens behind the keys that no prompt is known to match
+	seen         uint32 // Unix seconds
+	pins         int32  // requests in flight that use it; it is in the list if there are none
+	newer, older *node
+}
+
+// Prompt is a prompt by its keys at marks, from the first one on.
+type Prompt struct {
+	Keys  []prefixhash.Key
+	Marks *prefixhash.Marks
+}
+
+func newCache() *Cache {
+	c := &Cache{capacity: DefaultCapacity, nodes: map[prefixhash.Key]*node{}}
+	c.ends.newer, c.ends.older = &c.ends, &c.ends
+	return c
+}
+
+// SetCapacity sets the tokens that the holder's cache has room for.
+func (c *Cache) SetCapacity(tokens int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.capacity = tokens
+	c.evict()
+}
+
+// Match returns the tokens of a prompt that the cache has, of what it has used within ttl.
+func (c *Cache) Match(p Prompt, now time.Time, ttl time.Duration) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	oldest, i := uint32(now.Add(-ttl).Unix()), 0
+	for i < len(p.Keys) {
+		n := c.nodes[p.Keys[i]]
+		if n == nil || n.seen < oldest {
+			break
+		}
+		same := n.same(p.Keys[i:])
+		if i += same; same < len(n.keys) {
+			break
+		}
+	}
+	return p.Marks.End(i)
+}
+
+// Hold is a use of a prompt by a request that has not ended.
+type Hold struct {
+	had  int32  // the marks that the cache had before
+	rest int32  // the tokens behind the last mark
+	life uint32 // Cache.life
+}
+
+// Use records that the holder was sent a prompt, and that rest tokens follow the last mark:
+// the end of the prompt, and the answer. They stay until End.
+func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := Hold{had: int32(c.pin(p, uint32(now.Unix()))), rest: int32(rest), life: c.life}
+	c.tokens += rest
+	c.weigh(float64(len(p.Keys)), now)
+	c.evict()
+	return h
+}
+
+// pin takes the nodes of a prompt out of the list, and adds one for the keys that are new.
+// It returns the number of keys that are not.
+func (c *Cache) pin(p Prompt, now uint32) (i int) {
+	var last *node
+	for i < len(p.Keys) {
+		n := c.nodes[p.Keys[i]]
+		if n == nil {
+			break
+		}
+		same := n.same(p.Keys[i:])
+		if same < len(n.keys) {
+			c.split(n, same)
+		}
+		if n.pins == 0 {
+			n.unlink()
+		}
+		n.pins, n.seen = n.pins+1, now
+		last, i = n, i+same
+	}
+	if i == len(p.Keys) {
+		return i
+	}
+	if last != nil { // the prompt goes on where an answer was
+		c.tokens, last.rest = c.tokens-int(last.rest), 0
+	}
+	n := &node{keys: slices.Clone(p.Keys[i:]), marks: p.Marks, first: int32(i), seen: now, pins: 1}
+	c.nodes[p.Keys[i]] = n
+	c.tokens += n.tokens()
+	return i
+}
+
+// End ends a use. What the request used can be evicted from now on; if it was not computed,
+// what was new is gone.
+func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h.life != c.life {
+		return
+	}
+	c.tokens -= int(h.rest)
+	var space [16]*node
+	path := space[:0]
+	for i := 0; i < len(p.Keys); {
+		n := c.nodes[p.Keys[i]]
+		path, i = append(path, n), i+len(n.keys)
+	}
+	if computed {
+		c.answered(path, p.Marks, h.rest)
+	}
+	for _, n := range slices.Backward(path) { // the first one becomes the newest
+		n.pins--
+		switch {
+		case n.pins > 0:
+		case !computed && n.first >= h.had:
+			c.tokens -= n.tokens()
+			delete(c.nodes, n.keys[0])
+		default:
+			n.seen = uint32(now.Unix())
+			c.link(n, c.ends.older)
+		}
+	}
+	c.evict()
+}
+
+// answered puts the rest of a request behind its last node, or in a node of its own if
+// there is another answer or prompt.
+func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32) {
+	c.tokens += int(rest)
+	if len(path) > 0 {
+		if last := path[len(path)-1]; last.rest == 0 && last.pins == 1 {
+			last.rest = rest
+			return
+		}
+	}
+	if rest > 0 {
+		c.link(&node{marks: m, rest: rest}, c.ends.older)
+	}
+}
+
+// split cuts n after some of its keys. What is behind them stays in its place of the list.
+func (c *Cache) split(n *node, at int) {
+	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, pins: n.pins}
+	n.keys, n.rest = slices.Clone(n.keys[:at]), 0
+	c.nodes[tail.keys[0]] = tail
+	if n.pins == 0 {
+		c.link(tail, n.older)
+	}
+}
+
+// evict drops what was used least recently, until the tokens fit.
+func (c *Cache) evict() {
+	for c.tokens > c.capacity && c.ends.newer != &c.ends {
+		n := c.ends.newer
+		over, before := c.tokens-c.capacity, n.tokens()
+		switch {
+		case int(n.rest) > over:
+			n.rest -= int32(over)
+		case n.rest > 0:
+			n.rest = 0
+		case len(n.keys) > 1:
+			n.keys = n.keys[:len(n.keys)-1]
+		default:
+			delete(c.nodes, n.keys[0])
+			n.keys = nil
+		}
+		if c.tokens -= before - n.tokens(); len(n.keys) == 0 && n.rest == 0 {
+			n.unlink()
+		}
+	}
+}
+
+// clear empties the cache. It reports whether it had anything.
+func (c *Cache) clear() (any bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	any = c.tokens > 0
+	clear(c.nodes)
+	c.ends.newer, c.ends.older = &c.ends, &c.ends
+	c.tokens, c.weight = 0, 0
+	c.life++
+	return any
+}
+
+// Weight returns the number of marks of the prompts that were sent to the holder, weighted
+// by age.
+func (c *Cache) Weight(now time.Time) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.weigh(0, now)
+}
+
+// weigh adds to the weight, and returns it.
+func (c *Cache) weigh(by float64, now time.Time) float64 {
+	at := now.UnixNano()
+	c.weight = by + c.weight*math.Exp2(-float64(at-c.weighed)/float64(halfLife))
+	c.weighed = at
+	return c.weight
+}
+
+// link puts n into the list, as the next newer one of after.
+func (c *Cache) link(n, after *node) {
+	n.older, n.newer = after, after.newer
+	n.newer.older, after.newer = n, n
+}
+
+func (n *node) unlink() { n.newer.older, n.older.newer = n.older, n.newer }
+
+// same returns how many of n's keys begin keys.
+func (n *node) same(keys []prefixhash.Key) int {
+	most := min(len(n.keys), len(keys))
+	for i := range most {
+		if n.keys[i] != keys[i] {
+			return i
+		}
+	}
+	return most
+}
+
+// tokens returns the tokens of n.
+func (n *node) tokens() int {
+	return n.marks.End(int(n.first)+len(n.keys)) - n.marks.End(int(n.first)) + int(n.rest)
+}

@@ -1,0 +1,289 @@
+package history
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/prefixhash"
+)
+
+var start = time.Unix(1_700_000_000, 0)
+
+// long is a TTL that ends nothing.
+const long = time.Hour
+
+// prompt returns a prompt of n marks. Prompts of one family share the first ones.
+func prompt(family, own, shared, n int) Prompt {
+	p := Prompt{Marks: prefixhash.TextMarks}
+	parent := prefixhash.Key(family + 1)
+	for i := range n {
+		of := family
+		if i >= shared {
+			of = own
+		}
+		parent = prefixhash.Link(parent, prefixhash.Content(of*1_000+i))
+		p.Keys = append(p.Keys, parent)
+	}
+	return p
+}
+
+// used has a request of p begin and end.
+func (c *Cache) used(p Prompt, rest int, now time.Time) { c.End(p, c.Use(p, rest, now), true, now) }
+
+// model is a cache of vLLM's: units of a prompt between two marks are its blocks.
+type model struct {
+	capacity, tokens int
+	idle             []block // the oldest first
+	refs             map[prefixhash.Key]int
+	size             map[prefixhash.Key]int // of all present
+}
+
+type block struct {
+	key  prefixhash.Key
+	size int
+}
+
+func (m *model) match(p Prompt) (marks int) {
+	for marks < len(p.Keys) && m.size[p.Keys[marks]] > 0 {
+		marks++
+	}
+	return marks
+}
+
+func (m *model) use(p Prompt) {
+	for i, k := range p.Keys {
+		if m.size[k] == 0 {
+			m.size[k] = p.Marks.End(i+1) - p.Marks.End(i)
+			m.tokens += m.size[k]
+		}
+		if m.refs[k]++; m.refs[k] == 1 {
+			m.idle = slices.DeleteFunc(m.idle, func(b block) bool { return b.key == k })
+		}
+	}
+	m.evict()
+}
+
+func (m *model) end(p Prompt) {
+	for i, k := range slices.Backward(p.Keys) {
+		if m.refs[k]--; m.refs[k] == 0 {
+			m.idle = append(m.idle, block{k, p.Marks.End(i+1) - p.Marks.End(i)})
+		}
+	}
+	m.evict()
+}
+
+func (m *model) evict() {
+	for m.tokens > m.capacity && len(m.idle) > 0 {
+		m.tokens -= m.idle[0].size
+		delete(m.size, m.idle[0].key)
+		m.idle = m.idle[1:]
+	}
+}
+
+// TestItEvictsAsTheEngine: at every moment of random requests, some of them long, the
+// cache has of every prompt what a cache of blocks has that evicts as vLLM does.
+func TestItEvictsAsTheEngine(t *testing.T) {
+	for seed := range uint64(30) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		c, m := newCache(), &model{capacity: 3000 + rng.IntN(30_000), refs: map[prefixhash.Key]int{}, size: map[prefixhash.Key]int{}}
+		c.SetCapacity(m.capacity)
+		type open struct {
+			p Prompt
+			h Hold
+		}
+		var running []open
+		now, most := start, 0
+		for step := range 3000 {
+			now = now.Add(time.Second / 10)
+			if len(running) > 0 && (len(running) > 4 || rng.IntN(2) == 0) {
+				i := rng.IntN(len(running))
+				o := running[i]
+				running = slices.Delete(running, i, i+1)
+				c.End(o.p, o.h, true, now)
+				m.end(o.p)
+			} else {
+				p := prompt(rng.IntN(6), 10+rng.IntN(12), 1+rng.IntN(12), 1+rng.IntN(40))
+				got, want := c.Match(p, now, long), p.Marks.End(m.match(p))
+				if most = max(most, want); got != want {
+					t.Fatalf("seed %d, step %d: %d tokens are cached, the engine has %d", seed, step, got, want)
+				}
+				running = append(running, open{p, c.Use(p, 0, now)})
+				m.use(p)
+			}
+			if c.tokens != m.tokens {
+				t.Fatalf("seed %d, step %d: %d tokens, the engine has %d", seed, step, c.tokens, m.tokens)
+			}
+		}
+		if most == 0 {
+			t.Errorf("seed %d: no prompt was ever cached", seed)
+		}
+	}
+}
+
+func TestAnswersTakeRoom(t *testing.T) {
+	c := newCache()
+	c.SetCapacity(2000)
+	a, b := prompt(1, 1, 0, 10), prompt(2, 2, 0, 10) // 640 tokens each
+	c.used(a, 500, start)
+	c.used(b, 500, start) // 2,280 tokens: the first answer goes first
+	if n := c.Match(a, start, long); n != 640 || c.tokens != 2000 {
+		t.Errorf("%d tokens of the first prompt, of %d in all", n, c.tokens)
+	}
+	c.used(prompt(3, 3, 0, 2), 400, start) // 528 more: the rest of that answer, then the prompt's end
+	if n := c.Match(a, start, long); n == 0 || n == 640 || c.tokens > 2000 {
+		t.Errorf("%d tokens of the first prompt, of %d in all", n, c.tokens)
+	}
+	for range 50 {
+		c.used(b, 300, start)
+	}
+	if n := c.Match(b, start, long); n != 640 || c.tokens > 2000 {
+		t.Errorf("50 answers to one prompt leave %d tokens of it, of %d in all", n, c.tokens)
+	}
+}
+
+// TestRunningRequestsKeepTheirPrompts, and what was not computed is not kept.
+func TestRunningRequestsKeepTheirPrompts(t *testing.T) {
+	c := newCache()
+	c.SetCapacity(1000)
+	a, more := prompt(1, 1, 0, 10), prompt(1, 1, 0, 14)
+	hold := c.Use(a, 0, start)
+	for i := range 20 {
+		c.used(prompt(2, 5+i, 0, 10), 0, start)
+	}
+	if n := c.Match(a, start, long); n != 640 {
+		t.Errorf("%d tokens of a running request's prompt", n)
+	}
+	next := c.Use(more, 0, start)
+	if n := c.Match(more, start, long); n != 896 {
+		t.Errorf("%d tokens of the next turn's", n)
+	}
+	c.End(more, next, false, start)
+	if n := c.Match(more, start, long); n != 640 {
+		t.Errorf("%d tokens after it was refused", n)
+	}
+	c.End(a, hold, true, start)
+	for i := range 3 {
+		c.used(prompt(3, 50+i, 0, 12), 0, start)
+	}
+	if n := c.Match(a, start, long); n != 0 {
+		t.Errorf("%d tokens after others took its room", n)
+	}
+}
+
+func TestARestartForgets(t *testing.T) {
+	var h History
+	at := index.Holder{Replica: "10.0.0.1:8000"}
+	c, p := h.Of(at), prompt(1, 1, 0, 10)
+	if h.Clear(at.Replica) {
+		t.Error("an empty cache had something")
+	}
+	hold := c.Use(p, 100, start)
+	if !h.Clear(at.Replica) || c.Match(p, start, long) != 0 {
+		t.Error("the cache outlives the replica")
+	}
+	c.used(p, 50, start)
+	c.End(p, hold, true, start) // of the life before
+	if n := c.Match(p, start, long); n != 640 || c.tokens != 690 {
+		t.Errorf("%d tokens of the prompt, %d in all", n, c.tokens)
+	}
+	if !h.Drop(at.Replica) || h.Of(at) == c {
+		t.Error("the cache stays after the replica has left")
+	}
+}
+
+func TestUsesAreForgottenAfterTheirTTL(t *testing.T) {
+	c, p := newCache(), prompt(1, 1, 0, 10)
+	c.used(p, 0, start)
+	for after, want := range map[time.Duration]int{time.Minute: 640, time.Minute + 2*time.Second: 0} {
+		if n := c.Match(p, start.Add(after), time.Minute); n != want {
+			t.Errorf("%d tokens after %v, want %d", n, after, want)
+		}
+	}
+}
+
+// TestVisits: the requests of other routers keep their prompts until their end is
+// reported, or for a bounded time and number.
+func TestVisits(t *testing.T) {
+	c, a := newCache(), prompt(1, 1, 0, 10)
+	c.SetCapacity(1000)
+	fill := func(now time.Time) {
+		for i := range 20 {
+			c.used(prompt(2, 5+i, 0, 10), 0, now)
+		}
+	}
+	last := a.Keys[len(a.Keys)-1]
+	c.Arrived(a, 0, start)
+	if fill(start); c.Match(a, start, long) != 640 {
+		t.Error("a running request's prompt is gone")
+	}
+	c.Left(last, true, start)
+	if fill(start); c.Match(a, start, long) != 0 {
+		t.Error("its prompt stays after its end")
+	}
+	c.Left(last, true, start)
+	c.Arrived(a, 0, start)
+	c.Left(last, false, start)
+	if c.Match(a, start, long) != 0 {
+		t.Error("what was refused is kept")
+	}
+	c.Arrived(a, 0, start)
+	later := start.Add(longestVisit + time.Second)
+	c.Arrived(prompt(3, 3, 0, 1), 0, later)
+	if fill(later); c.Match(a, later, long) != 0 {
+		t.Error("a request whose end was never reported is kept for ever")
+	}
+	for i := range 3 * mostVisits {
+		c.Arrived(prompt(4, 1000+i, 0, 1), 0, later)
+	}
+	if n := len(c.visits); n > mostVisits {
+		t.Errorf("%d visits", n)
+	}
+}
+
+// TestMemory: prompts of 48 KB that share a twelfth take at most 1 % of their text.
+func TestMemory(t *testing.T) {
+	const n, bytes = 2000, 48 << 10
+	c := newCache()
+	c.SetCapacity(1 << 40)
+	marks := prefixhash.TextMarks.Within(bytes / prefixhash.TextToken)
+	before := heap()
+	for i := range n {
+		c.used(prompt(i%10, 100+i, marks/4, marks), 300, start)
+	}
+	used := heap() - before
+	perPrompt := float64(used) / n
+	t.Logf("%d marks, %.0f bytes for a prompt of %d: %.2f %%", marks, perPrompt, bytes, 100*perPrompt/bytes)
+	if perPrompt > 0.01*bytes {
+		t.Errorf("%.0f bytes for a prompt of %d", perPrompt, bytes)
+	}
+	runtime.KeepAlive(c)
+}
+
+func heap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func BenchmarkMatch(b *testing.B) {
+	c, p := newCache(), prompt(1, 1, 0, 60)
+	c.used(p, 0, start)
+	b.ReportAllocs()
+	for b.Loop() {
+		c.Match(p, start, long)
+	}
+}
+
+func BenchmarkUse(b *testing.B) {
+	c := newCache()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.used(prompt(1, i, 12, 60), 300, start)
+	}
+}

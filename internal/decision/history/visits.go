@@ -1,0 +1,48 @@
+package history
+
+import (
+	"slices"
+	"time"
+
+	"warmroute/prefixhash"
+)
+
+const (
+	// mostVisits bounds the requests of other routers that are in flight on a holder.
+	mostVisits = 1024
+	// longestVisit is how long one of them counts as in flight if its end is not reported.
+	longestVisit = 10 * time.Minute
+)
+
+// visit is a request of another router in flight.
+type visit struct {
+	prompt Prompt
+	hold   Hold
+	since  time.Time
+}
+
+// Arrived is Use for a request of another router. Left ends it.
+func (c *Cache) Arrived(p Prompt, rest int, now time.Time) {
+	p.Keys = slices.Clone(p.Keys)
+	v := visit{p, c.Use(p, rest, now), now}
+	c.visiting.Lock()
+	defer c.visiting.Unlock()
+	gone := 0
+	for gone < len(c.visits) && (now.Sub(c.visits[gone].since) > longestVisit || len(c.visits)-gone >= mostVisits) {
+		c.End(c.visits[gone].prompt, c.visits[gone].hold, true, now)
+		gone++
+	}
+	c.visits = append(slices.Delete(c.visits, 0, gone), v)
+}
+
+// Left is End for the first request of another router whose prompt has this last key.
+func (c *Cache) Left(last prefixhash.Key, computed bool, now time.Time) {
+	c.visiting.Lock()
+	defer c.visiting.Unlock()
+	i := slices.IndexFunc(c.visits, func(v visit) bool { return v.prompt.Keys[len(v.prompt.Keys)-1] == last })
+	if i < 0 {
+		return
+	}
+	c.End(c.visits[i].prompt, c.visits[i].hold, computed, now)
+	c.visits = slices.Delete(c.visits, i, i+1)
+}

@@ -1,0 +1,80 @@
+package prefixhash
+
+import (
+	"slices"
+	"sync"
+)
+
+const (
+	// stepsPerLength divides the length of a prompt up to a mark: so long is the step to
+	// the next mark.
+	stepsPerLength = 8
+	// maxStep is the longest step, in tokens.
+	maxStep = 1024
+	// maxMarked is where marks end, in tokens: beyond every context length.
+	maxMarked = 4 << 20
+)
+
+// Marks are the positions along a prompt for which a router remembers a key: close to each
+// other at the beginning, where short prompts differ, and further apart the longer the
+// prompt is. All are whole numbers of units. Marks are immutable.
+type Marks struct{ ends []int32 }
+
+var marksOf sync.Map // unit → *Marks
+
+// MarksOf returns the marks of prompts in units of that many tokens, at least 1.
+func MarksOf(unit int) *Marks {
+	if m, ok := marksOf.Load(unit); ok {
+		return m.(*Marks)
+	}
+	m := &Marks{}
+	for at := 0; at < maxMarked; {
+		step := min(max(at/stepsPerLength, TextUnit), maxStep)
+		at += max(1, step/unit) * unit
+		m.ends = append(m.ends, int32(at))
+	}
+	m.ends = slices.Clip(m.ends)
+	of, _ := marksOf.LoadOrStore(unit, m)
+	return of.(*Marks)
+}
+
+// Len returns the number of marks.
+func (m *Marks) Len() int { return len(m.ends) }
+
+// End returns the tokens up to the nth mark, 0 for n = 0.
+func (m *Marks) End(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return int(m.ends[n-1])
+}
+
+// Within returns the number of marks of a prompt of that many tokens.
+func (m *Marks) Within(tokens int) int {
+	n, found := slices.BinarySearch(m.ends, int32(min(tokens, maxMarked)))
+	if found {
+		n++
+	}
+	return n
+}
+
+// Pick keeps of the keys of a prompt's units those at marks, in place.
+func (m *Marks) Pick(keys []Key, unit int) []Key {
+	n := m.Within(len(keys) * unit)
+	for i := range n {
+		keys[i] = keys[int(m.ends[i])/unit-1]
+	}
+	return keys[:n]
+}
+
+// Spread appends a key for each unit up to the last mark of keys, which are of a prompt's
+// marks. Prompts with the same keys have the same ones.
+func (m *Marks) Spread(dst, keys []Key, unit int) []Key {
+	for i, k := range keys {
+		for at := m.End(i) + unit; at < m.End(i+1); at += unit {
+			dst = append(dst, Link(k, Content(at)))
+		}
+		dst = append(dst, k)
+	}
+	return dst
+}
