@@ -148,9 +148,13 @@ func (f *Feed) subscribe(s *supply) error {
 	}
 	room := kvevents.NewRoom()
 	for _, e := range r.Events {
+		adapter := kvevents.VLLM()
 		hashes, presume, err := hashesOf(r)
 		if err != nil {
 			return err
+		}
+		if r.SGLang != nil {
+			adapter, hashes = kvevents.SGLang(kvevents.SGLangOptions{Dynamo: r.SGLang.Dynamo()}), nil
 		}
 		p, err := newProver(r)
 		if err != nil {
@@ -159,14 +163,16 @@ func (f *Feed) subscribe(s *supply) error {
 		holder := index.Holder{Replica: r.Addr, Rank: e.Rank}
 		sub, err := kvevents.New(kvevents.Options{
 			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
-			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens,
+			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Adapter: adapter,
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,
 			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
 			ResumeWithin: f.o.SyncTimeout, Room: room,
 			Forgot: func(why index.Loss) { f.index.Lose(holder, why) },
 			Observe: func(seq uint64, b *kvevents.Batch) {
-				p.observe(seq, b)
+				if r.SGLang == nil {
+					p.observe(seq, b)
+				}
 				if f.o.Observe != nil {
 					f.o.Observe(holder, b)
 				}

@@ -34,14 +34,30 @@ func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 func (f *Feed) setGroups(r *fleet.Replica) {
 	f.groupsMu.Lock()
 	defer f.groupsMu.Unlock()
-	told := groupSettings(r)
+	var l *cachelayout.Layout
 	if len(r.Models) > 0 {
 		f.mu.Lock()
-		l := f.layouts[r.Models[0].Base]
+		l = f.layouts[r.Models[0].Base]
 		f.mu.Unlock()
-		l.AddTo(told)
 	}
+	if r.SGLang != nil {
+		f.index.SetGroups(r.Addr, r.SGLang.Settings(groupsOf(r, l)))
+		return
+	}
+	told := groupSettings(r)
+	l.AddTo(told)
 	f.index.SetGroups(r.Addr, told)
+}
+
+// groupsOf returns the configured cache groups of a replica, or those of its model.
+func groupsOf(r *fleet.Replica, l *cachelayout.Layout) (groups []index.CacheGroup) {
+	for _, g := range r.Cache.Groups {
+		groups = append(groups, index.GroupSpec(g.Group, g.Kind, g.Window, r.Cache.ChunkSize))
+	}
+	if groups == nil && l != nil {
+		groups = l.Groups
+	}
+	return groups
 }
 
 // groupSettings returns the settings of a replica's cache groups without its events and

@@ -66,23 +66,30 @@ func (s Sources) each(yield func(*fleet.Replica, State)) {
 	}
 }
 
-// Notes names the replicas without KV events, at most notedMost, if that is not configured.
+// Notes names the replicas without KV events, and what SGLang servers lack, at most notedMost
+// of each, if that is not configured.
 func (s Sources) Notes() []string {
-	var without []string
+	var without, missing []string
 	s.each(func(r *fleet.Replica, state State) {
-		if state == None {
+		switch {
+		case r.SGLang != nil:
+			for _, note := range r.SGLang.Missing(state == None) {
+				missing = append(missing, fmt.Sprintf("replica %s: %s", r.Addr, note))
+			}
+		case state == None:
 			without = append(without, r.Addr)
 		}
 	})
+	missing = missing[:min(len(missing), notedMost)]
 	if len(without) == 0 {
-		return nil
+		return missing
 	}
 	list := strings.Join(without[:min(len(without), notedMost)], ", ")
 	if more := len(without) - notedMost; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return []string{"replicas without KV events, of whose caches nothing is known: " + list +
-		": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended"}
+	return append(missing, "replicas without KV events, of whose caches nothing is known: "+list+
+		": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
 }
 
 var sourcesDesc = prometheus.NewDesc("warmroute_kv_sources",

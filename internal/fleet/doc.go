@@ -1,4 +1,4 @@
-// Package fleet keeps the list of vLLM replicas: which models each one serves and
+// Package fleet keeps the list of replicas: which models each one serves and
 // how loaded it is.
 //
 // Sources (a static list, DNS, anything with the one method of [Source]) give
@@ -6,7 +6,8 @@
 // aliases and adapters (/v1/models), the version, the KV event endpoints per
 // data-parallel rank (/kv_event_sources, vLLM ≥ 0.32), block size and load
 // (/metrics, once a second), and whether the render routes answer. A configured
-// value always has priority over a learned one.
+// value always has priority over a learned one. SGLang, known by the owner of its models,
+// says most of it at /server_info, and is asked for /ready in place of /health.
 //
 // Invariants: readers only ever see an immutable [Snapshot], in which replicas are
 // sorted by address; [Snapshot.Serving] offers ready replicas only; every join has

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"warmroute/internal/sglang"
 	"warmroute/prefixhash"
 )
 
@@ -37,6 +38,7 @@ type learned struct {
 	unknown       bool   // it has not answered yet which event sources it has
 	incomplete    bool   // some answer failed that may succeed later
 	transfer      Transfer
+	sglang        *sglang.Server // nil: another engine
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the
@@ -115,6 +117,7 @@ type listedModel struct {
 	Root   *string `json:"root"`
 	Parent *string `json:"parent"`
 	MaxLen *int    `json:"max_model_len"`
+	Owner  string  `json:"owned_by"`
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -238,6 +241,9 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 			l.blocks, l.hashUnit, l.retention = before.blocks, before.hashUnit, before.retention
 		}
 	}
+	if w.mayBeSGLang(scraped) {
+		w.engine(ctx, &l, before)
+	}
 	if scraped != nil { // the same sign of life that keeps it up later
 		began = time.Now()
 		if err := w.attempt(ctx, w.health); err != nil {
@@ -250,6 +256,10 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	}
 	w.learnEvents(ctx, &l, before)
 	w.warnOfNone(&l)
+	if l.sglang != nil {
+		w.ofSGLang(&l)
+		return l, nil
+	}
 	if body, err := w.get(ctx, "/version"); err == nil {
 		l.version, _ = decodeVersion(body)
 	} else if isTransient(err) && before != nil {
@@ -318,6 +328,11 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 		w.fleet.publishers.release(w)
 		return
 	}
+	if l.sglang != nil {
+		admitted, refused := w.fleet.now().admit(w.published(l.sglang), w.host)
+		w.claim(l, before, admitted, refused)
+		return
+	}
 	body, err := w.get(ctx, "/kv_event_sources")
 	if err == nil {
 		var sources []EventSource
@@ -343,6 +358,9 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 // warnOfNone logs that nothing will report the replica's blocks, although that is not
 // configured. It logs once until the replica has event sources.
 func (w *worker) warnOfNone(l *learned) {
+	if l.sglang != nil {
+		return
+	}
 	none := len(l.events) == 0 && l.refused == "" && !l.unknown && !w.options.NoEvents && !w.options.Sidecar
 	if none && !w.warned {
 		w.fleet.log.Warn("replica has no KV events: what it has cached is not known, and its requests are routed by their text at best; "+

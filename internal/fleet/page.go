@@ -51,6 +51,7 @@ type page struct {
 	lorasStamp float64 // the series with the latest value is the current one
 	maxLoRAs   int     // 0 when not given
 	connector  string  // whose metrics the page has; "" when it has none
+	sglang     bool    // it has SGLang's metrics
 }
 
 // labels are the wanted labels of one line; the slices point into the buffer.
@@ -109,13 +110,13 @@ func (p *page) read(r io.Reader, limit int64) error {
 func (p *page) reset() {
 	p.engines, p.bucket = p.engines[:0], bucket{}
 	p.start, p.blockSize, p.blocks, p.hashUnit, p.retention, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0, 0, 0
-	p.hashAlgo, p.loras, p.connector = p.hashAlgo[:0], p.loras[:0], ""
+	p.hashAlgo, p.loras, p.connector, p.sglang = p.hashAlgo[:0], p.loras[:0], "", false
 }
 
 // line reads one line. It ignores lines that it does not understand.
 func (p *page) line(line []byte) {
 	const prefix = "vllm:"
-	if len(line) < len(prefix) || line[0] != 'v' && line[0] != 'p' {
+	if len(line) < len(prefix) || line[0] != 'v' && line[0] != 'p' && line[0] != 's' {
 		return
 	}
 	i := bytes.IndexByte(line, '{')
@@ -126,6 +127,7 @@ func (p *page) line(line []byte) {
 		return
 	}
 	name, rest := bytes.TrimRight(line[:i], " \t"), line[i:]
+	p.sglang = p.sglang || bytes.HasPrefix(name, []byte("sglang:"))
 	switch string(name) {
 	case "vllm:num_requests_running", "vllm:num_requests_waiting",
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
@@ -134,7 +136,9 @@ func (p *page) line(line []byte) {
 		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum",
 		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
-		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum":
+		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum",
+		"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage",
+		"sglang:prompt_tokens_total", "sglang:cached_tokens_total":
 		if v, ok := p.sample(rest); ok {
 			p.add(name, v)
 		}
@@ -197,15 +201,15 @@ func (p *page) add(name []byte, v float64) {
 		return
 	}
 	switch string(name) {
-	case "vllm:num_requests_running":
+	case "vllm:num_requests_running", "sglang:num_running_reqs":
 		e.Running += v
-	case "vllm:num_requests_waiting":
+	case "vllm:num_requests_waiting", "sglang:num_queue_reqs":
 		e.Waiting += v
-	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc":
+	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage":
 		e.KVUsage = max(e.KVUsage, min(v, 1))
-	case "vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total":
+	case "vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total":
 		e.PrefixQueries += v
-	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total":
+	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total":
 		e.PrefixHits += v
 	case "vllm:time_to_first_token_seconds_count":
 		e.TTFTCount += v
@@ -313,7 +317,7 @@ func escaped(s []byte) bool {
 // Values are taken as written: wanted values have nothing to unescape.
 func (p *page) label(name, value []byte) bool {
 	switch string(name) {
-	case "engine":
+	case "engine", "dp_rank":
 		if len(value) == 0 { // info metrics of some versions: the whole process
 			return true
 		}

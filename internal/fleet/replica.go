@@ -6,13 +6,14 @@ import (
 	"strings"
 	"time"
 
+	"warmroute/internal/sglang"
 	"warmroute/prefixhash"
 )
 
 // RetainAll is the Retention of a replica that keeps all blocks that windows need.
 const RetainAll = -1
 
-// Replica is one vLLM server as last seen. It is immutable.
+// Replica is one server as last seen. It is immutable.
 type Replica struct {
 	Addr   string // "ip:port", IPv6 in brackets: the address that Envoy dials; its identity everywhere
 	Name   string // a name for people, e.g. its pod; "" when not known
@@ -35,6 +36,8 @@ type Replica struct {
 
 	Role     Role     // its part in requests with a prefill elsewhere, as configured
 	Transfer Transfer // how it hands KV blocks to others
+
+	SGLang *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 

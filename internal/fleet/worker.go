@@ -51,6 +51,7 @@ type worker struct {
 	failures  int       // failed requests since then
 	known     learned
 	warned    bool // the log has it that nothing reports the replica's blocks
+	sglang    bool // it runs SGLang, by its last answer
 	infos     int  // requests for /server_info since the join
 	loads     []Load
 	start     float64 // the start of the process, by its page at the join
@@ -224,9 +225,13 @@ func (w *worker) replaced() string {
 }
 
 // health requests /health; any answer below 500 is a sign of life (a server
-// without that route answers 404).
+// without that route answers 404). SGLang's generates a token, so it is asked for /ready.
 func (w *worker) health(ctx context.Context) error {
-	_, err := w.get(ctx, "/health")
+	path := "/health"
+	if w.sglang {
+		path = "/ready"
+	}
+	_, err := w.get(ctx, path)
 	var s status
 	if errors.As(err, &s) && s < 500 {
 		return nil
@@ -292,7 +297,7 @@ func (w *worker) replica() *Replica {
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
 	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
 	r.EventsUnknown = w.known.unknown
-	r.Transfer = w.known.transfer
+	r.Transfer, r.SGLang = w.known.transfer, w.known.sglang
 	r.Load = w.loads
 	for _, e := range r.Events {
 		r.Ranks = append(r.Ranks, e.Rank)

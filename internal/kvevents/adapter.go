@@ -15,9 +15,9 @@ type Adapter interface {
 	fields(kind index.EventType) []field
 	// tier returns the tier that a medium names.
 	tier(medium string) index.Tier
-	// byHash reports whether a Stored event does not describe its blocks for keys of a
+	// byHash reports whether a Stored event of a tier does not describe its blocks for keys of a
 	// scheme, and which connector has copied them, if that is known.
-	byHash(e *Event, scheme string) (connector index.Connector, is bool)
+	byHash(e *Event, tier index.Tier, scheme string) (connector index.Connector, is bool)
 	// rename gives blocks one hash if requests have the same key for them, before an event is
 	// converted.
 	rename(e *Event)

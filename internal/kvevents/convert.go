@@ -62,7 +62,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 		case index.Stored:
 			tier := c.adapter.tier(e.Medium)
 			n.stored += uint64(len(e.Hashes))
-			if connector, byHash := c.adapter.byHash(e, c.scheme); byHash {
+			if connector, byHash := c.adapter.byHash(e, tier, c.scheme); byHash {
 				if e.Placeholder() {
 					n.placeholders++
 				}

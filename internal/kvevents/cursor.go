@@ -265,6 +265,19 @@ func (c *cursor) hashes(dst []uint64) []uint64 {
 	return dst
 }
 
+// nested reports whether the next value is an array and may have arrays as elements: its
+// first one is, or it is empty and followed by one.
+func (c *cursor) nested() bool {
+	at := c.i + 1
+	switch c.peek() {
+	case tagArray16:
+		at += 2
+	case tagArray32:
+		at += 4
+	}
+	return at < len(c.b) && isArray(c.peek()) && isArray(c.b[at])
+}
+
 // tokens appends an array of n token ids to dst. ok is false if an id is not an
 // unsigned 32-bit number (some engines write negative placeholders): the array is
 // still read, but its ids are not used.

@@ -305,7 +305,7 @@ func (d *Decoder) tokenIDs(c *cursor, e *Event) {
 		c.skip(1)
 		return
 	}
-	if start := *c; start.array() > 0 && isArray(start.peek()) {
+	if c.nested() {
 		d.tokenPairs(c, e)
 		return
 	}
@@ -321,6 +321,9 @@ func (d *Decoder) tokenIDs(c *cursor, e *Event) {
 // it drafts with EAGLE.
 func (d *Decoder) tokenPairs(c *cursor, e *Event) {
 	from, n := len(d.tokens), c.array()
+	if n == 0 { // what follows is the next field's array
+		return
+	}
 	d.tokens = slices.Grow(d.tokens, n+1)
 	for i := range n {
 		at := len(d.tokens)

@@ -12,11 +12,13 @@
 //
 // Wire: ZeroMQ PUB frames [topic, sequence (8 bytes, big-endian), msgpack payload]; both
 // generations of vLLM's events (array-tagged as in 0.21, map-tagged as in 0.32) are
-// recognised. Adapters say what is different in the events of each engine. Replay is DEALER to ROUTER. vLLM source: vllm/distributed/kv_events.py.
+// recognised. Adapters say what is different in the events of each engine. Replay is DEALER
+// to ROUTER. vLLM source: vllm/distributed/kv_events.py.
 //
 // The files: cursor.go reads msgpack, decode.go gives the events of event.go, adapter.go and
-// the files by the engines' names have what they do not share, convert.go turns them into index batches, sequence.go decides which batches are applied, dropped and
-// requested again (no I/O, no clock), resume.go continues from another sequencer's place,
+// the files by the engines' names have what they do not share, convert.go turns them into
+// index batches, sequence.go decides which batches are applied, dropped and requested again
+// (no I/O, no clock), resume.go continues from another sequencer's place,
 // conn.go is one ZMTP connection, replay.go one replay, room.go bounds the bytes in memory,
 // pause.go the attempts at a publisher that causes trouble, subscriber.go joins them,
 // options.go has the Options and the Sink, status.go the Status.

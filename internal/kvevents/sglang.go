@@ -51,7 +51,7 @@ func (*sglang) tier(medium string) index.Tier {
 }
 
 // byHash implements Adapter: SGLang describes the blocks of all tiers.
-func (*sglang) byHash(e *Event, _ string) (index.Connector, bool) {
+func (*sglang) byHash(e *Event, _ index.Tier, _ string) (index.Connector, bool) {
 	return index.NoConnector, e.Placeholder()
 }
 

@@ -95,6 +95,16 @@ func TestSGLangPairs(t *testing.T) {
 			t.Errorf("%v: %v, %+v", pairs, err, b)
 		}
 	}
+	if b, err := d.Decode(sglangStoredPayload(t, []any{}, "extra_keys", []any{})); err != nil || b.Events[0].TokenCount != 0 || b.Events[0].Ahead != 0 {
+		t.Errorf("no tokens: %v, %+v", err, b)
+	}
+	empty, err := msgpack.Marshal([]any{1.5, []any{[]any{"BlockRemoved", []int64{}}, []any{"BlockStored", []int64{}, nil, []int{}, []int{2}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Decode(empty); !errors.Is(err, ErrType) {
+		t.Errorf("%v, want ErrType", err)
+	}
 	for _, broken := range []any{[][]int{{1, 2, 3}}, [][]int{{}}, []any{[]int{1, 2}, 3}} {
 		if _, err := d.Decode(sglangStoredPayload(t, broken)); !errors.Is(err, ErrType) {
 			t.Errorf("%v: %v, want ErrType", broken, err)

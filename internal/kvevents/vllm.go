@@ -37,8 +37,7 @@ func (*vllm) rename(*Event) {}
 // byHash implements Adapter. A placeholder leaves out everything, other connectors the extra
 // keys, which the publisher lists for blocks on GPU. By its tokens alone, a block with a salt
 // would be another block.
-func (v *vllm) byHash(e *Event, scheme string) (index.Connector, bool) {
-	tier := tierOf(e.Medium)
+func (v *vllm) byHash(e *Event, tier index.Tier, scheme string) (index.Connector, bool) {
 	v.tells = v.tells || e.Told && tier == index.TierGPU
 	connector := connectorOf(e, tier)
 	return connector, connector != index.NoConnector || e.Placeholder() ||

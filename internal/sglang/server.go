@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"warmroute/index"
-	"warmroute/internal/feed/cachelayout"
-	"warmroute/internal/kvevents"
 )
 
 // Name is the owned_by of SGLang's models.
@@ -33,6 +31,7 @@ type Server struct {
 	CacheReport  bool    `json:"enable_cache_report"`
 	Metrics      bool    `json:"enable_metrics"`
 	Tokens       int     `json:"max_total_num_tokens"` // that its cache has room for
+	ModelPath    string  `json:"model_path"`
 	Config       *string `json:"kv_events_config"`
 	Events       *Events `json:"kv_events"` // nil: it publishes none, or does not say
 
@@ -56,7 +55,7 @@ func Decode(data []byte) (*Server, error) {
 	if err := json.Unmarshal(data, s); err != nil {
 		return nil, errors.New("server_info: a field has another type than SGLang's")
 	}
-	if len(s.Version) > maxText || s.Events != nil && len(s.Events.Host)+len(s.Events.Topic) > maxText {
+	if len(s.Version)+len(s.ModelPath) > maxText || s.Events != nil && len(s.Events.Host)+len(s.Events.Topic) > maxText {
 		return nil, errors.New("server_info: a text is too long")
 	}
 	return s, nil
@@ -78,11 +77,6 @@ func (s *Server) Dynamo() bool {
 	return s.Config != nil && json.Unmarshal([]byte(*s.Config), &c) == nil && c.Format == "dynamo" && s.release().since(5, 22)
 }
 
-// Adapter returns a new reader of its events.
-func (s *Server) Adapter() kvevents.Adapter {
-	return kvevents.SGLang(kvevents.SGLangOptions{Dynamo: s.Dynamo()})
-}
-
 // release is the numbers of a version, 0.5.5.post3 being 0.5.5.
 type release [3]int
 
@@ -98,10 +92,10 @@ func (r release) since(minor, patch int) bool {
 	return slices.Compare(r[:], []int{0, minor, patch}) >= 0
 }
 
-// Settings returns the settings of its cache for the index. layout has the cache groups of its
-// model, or is nil.
-func (s *Server) Settings(layout *cachelayout.Layout) *index.GroupSettings {
-	t := &index.GroupSettings{Rule: index.GroupRuleSGLang, EagleKnown: true, Block: s.BlockSize(), Limit: s.limit(layout)}
+// Settings returns the settings of its cache for the index. groups are the cache groups of its
+// model, nil if they are not known.
+func (s *Server) Settings(groups []index.CacheGroup) *index.GroupSettings {
+	t := &index.GroupSettings{Rule: index.GroupRuleSGLang, EagleKnown: true, Block: s.BlockSize(), Limit: s.limit(groups)}
 	if s.Hierarchical {
 		t.Loads, t.LoadLeast = true, LoadLeast
 	}
@@ -121,8 +115,8 @@ func (s *Server) Settings(layout *cachelayout.Layout) *index.GroupSettings {
 }
 
 // limit returns why predictions may be too high, or "".
-func (s *Server) limit(layout *cachelayout.Layout) string {
-	kinds := s.kinds(layout)
+func (s *Server) limit(groups []index.CacheGroup) string {
+	kinds := s.kinds(groups)
 	switch r := s.release(); {
 	case s.Disabled:
 		return "its radix cache is disabled, so it hits nothing: start it without --disable-radix-cache"
@@ -143,11 +137,11 @@ func (s *Server) limit(layout *cachelayout.Layout) string {
 }
 
 // kinds returns the kinds of the model's attention, nil if they are not known.
-func (s *Server) kinds(layout *cachelayout.Layout) (kinds []string) {
-	if s.Kinds != nil || layout == nil {
+func (s *Server) kinds(groups []index.CacheGroup) (kinds []string) {
+	if s.Kinds != nil {
 		return s.Kinds
 	}
-	for _, g := range layout.Groups {
+	for _, g := range groups {
 		kind := g.Kind.String()
 		if kind == index.FullAttention {
 			kind = "full"
@@ -159,19 +153,20 @@ func (s *Server) kinds(layout *cachelayout.Layout) (kinds []string) {
 	return kinds
 }
 
-// Missing returns one sentence for each flag without which a router sees less.
-func (s *Server) Missing() (notes []string) {
-	if s.Events == nil && s.Config == nil {
+// Missing returns one sentence for each flag without which a router sees less. events says that
+// its events are expected where it publishes them itself.
+func (s *Server) Missing(events bool) (notes []string) {
+	if events && s.Events == nil && s.Config == nil {
 		notes = append(notes, `it publishes no KV events: start SGLang with --kv-events-config '{"publisher":"zmq","topic":"kv","endpoint":"tcp://*:5557","replay_endpoint":"tcp://*:5558"}'`)
 	}
-	if s.Events == nil && s.Config != nil {
+	if events && s.Events == nil && s.Config != nil {
 		notes = append(notes, "it publishes KV events, but does not say where, as SGLang 0.5.15 and later do: configure its events")
 	}
 	if !s.CacheReport {
 		notes = append(notes, "its answers do not count cached tokens: start SGLang with --enable-cache-report")
 	}
 	if !s.Metrics {
-		notes = append(notes, "it has no /metrics, so its load is taken from /v1/loads: start SGLang with --enable-metrics")
+		notes = append(notes, "it has no /metrics, so its load is known only from the requests in flight: start SGLang with --enable-metrics")
 	}
 	return notes
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"warmroute/index"
-	"warmroute/internal/feed/cachelayout"
 )
 
 // info is an answer of /server_info, as far as it is read.
@@ -25,11 +24,11 @@ func decode(t *testing.T, text string) *Server {
 
 func TestDecode(t *testing.T) {
 	s := decode(t, info)
-	if s.BlockSize() != 32 || !s.Dynamo() || s.Events.ReplayPort != 5657 || s.Tokens != 4096 || len(s.Missing()) != 0 {
+	if s.BlockSize() != 32 || !s.Dynamo() || s.Events.ReplayPort != 5657 || s.Tokens != 4096 || len(s.Missing(true)) != 0 {
 		t.Errorf("%+v", s)
 	}
-	if s := decode(t, `{"version":"0.5.23","page_size":16,"dcp_size":2}`); s.BlockSize() != 32 || s.Dynamo() || len(s.Missing()) != 3 {
-		t.Errorf("%+v: %q", s, s.Missing())
+	if s := decode(t, `{"version":"0.5.23","page_size":16,"dcp_size":2}`); s.BlockSize() != 32 || s.Dynamo() || len(s.Missing(true)) != 3 || len(s.Missing(false)) != 2 {
+		t.Errorf("%+v: %q", s, s.Missing(true))
 	}
 	for _, bad := range []string{``, `[]`, `{"version":3}`, `{"kv_events":[]}`, `{"version":"` + strings.Repeat("x", 2000) + `"}`} {
 		if s, err := Decode([]byte(bad)); err == nil {
@@ -41,13 +40,10 @@ func TestDecode(t *testing.T) {
 // TestSettings: what the events of a release show, and why the prediction is no more than an
 // upper bound.
 func TestSettings(t *testing.T) {
-	full, err := cachelayout.Parse([]byte(`{"model_type":"qwen3","num_hidden_layers":2}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	full := []index.CacheGroup{index.GroupSpec(0, "full_attention", 0, 0)}
 	for _, c := range []struct {
 		name, text string
-		layout     *cachelayout.Layout
+		layout     []index.CacheGroup
 		kinds      []string
 		sight      index.Sight
 		limit      string

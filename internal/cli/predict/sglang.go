@@ -35,7 +35,11 @@ func (h *header) engine(l *cachelayout.Layout) (*index.GroupSettings, kvevents.A
 		return told, kvevents.VLLM(), nil
 	case sglang.Name:
 		s := h.server()
-		return s.Settings(l), s.Adapter(), nil
+		var groups []index.CacheGroup
+		if l != nil {
+			groups = l.Groups
+		}
+		return s.Settings(groups), kvevents.SGLang(kvevents.SGLangOptions{Dynamo: s.Dynamo()}), nil
 	}
 	return nil, nil, fmt.Errorf("engine %q: want vllm or sglang", h.Engine)
 }

@@ -1,0 +1,116 @@
+package feed
+
+import (
+	"encoding/json"
+	"testing"
+
+	"warmroute/index"
+	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/sglang"
+	"warmroute/prefixhash"
+	"warmroute/render/testkit/golden"
+)
+
+// sglangPrompt is a prompt of a request to SGLang.
+type sglangPrompt struct {
+	tokens []uint32
+	prefixhash.Request
+}
+
+func (p *sglangPrompt) Tokens() int { return len(p.tokens) }
+
+func (p *sglangPrompt) Mixes() index.Mix {
+	return index.Mix{Salt: p.CacheSalt != nil, LoRA: p.LoRA.Set, Namespace: p.Namespace != ""}
+}
+
+func (p *sglangPrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
+	mix, b := c.Sight.Seen(p.Request), prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}
+	extras := mix.InNamespace(mix.AppendExtrasAhead(nil, len(p.tokens)/c.Unit, c.Unit, c.Ahead), p.tokens, b)
+	return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot("m", mix.LoRA), p.tokens, b, extras)
+}
+
+// hit returns how many tokens of a prompt the replica has, as lookups find it.
+func (h *harness) hit(r *fleet.Replica, p *sglangPrompt) (tokens int) {
+	s := index.Scope{Model: "m", LoRA: p.LoRA, Scheme: index.SchemeTokens, BlockSize: r.BlockSize}
+	keys := p.AppendChain(nil, index.Keying{Unit: r.BlockSize})
+	var f index.Found
+	h.index.FindPrompt(&f, s, keys[:min(len(keys), max(0, len(p.tokens)-1)/r.BlockSize)], p)
+	for m := range f.All() {
+		if tokens = int(m.Reported) * r.BlockSize; m.Grouped {
+			tokens = int(m.Hit)
+		}
+		tokens += int(m.Loaded)
+	}
+	return tokens
+}
+
+// TestSGLang: payloads that SGLang's own caches have published arrive over real sockets, the
+// first ones by replay in both forms of its replies, and every lookup in between is right.
+func TestSGLang(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		server   sglang.Server
+		old      bool
+		captured string
+	}{
+		{"namespaces, replies with a topic", sglang.Server{Config: new(string)}, false, "0.5.23-p16-extrakey-dynamo-s2"},
+		{"host copies, replies without a topic", sglang.Server{Hierarchical: true}, true, "0.5.23-p16-hicache-wb-s2"},
+		{"pairs", sglang.Server{}, false, "0.5.23-p16-eagle-s2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(t)
+			p, err := kvtest.Start(kvtest.Options{Topic: "kv", OldReplies: c.old})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			server := c.server
+			server.Version, server.PageSize, server.Kinds = "0.5.23", 16, []string{"full"}
+			if server.Config != nil {
+				*server.Config = `{"format":"dynamo"}`
+			}
+			r := &fleet.Replica{Addr: "10.0.0.1:30000", Ready: true, BlockSize: 16, Ranks: []int{0}, Models: []fleet.Model{{ID: "m", Base: "m"}}, SGLang: &server,
+				Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint(), Topic: "kv"}}}
+			frames, queries, last := 0, 0, uint64(0)
+			for line := range golden.Lines(t, "../cli/predict/testdata/sglang/"+c.captured+".jsonl.gz") {
+				var l struct {
+					Frame *struct{ Payload []byte }
+					Query *struct {
+						Tokens []uint32
+						Salt   *string `json:"cache_salt"`
+						LoRA   *string `json:"lora_name"`
+						Space  string  `json:"extra_key"`
+					}
+					Cached int
+				}
+				if err := json.Unmarshal(line, &l); err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case l.Frame != nil:
+					last = p.PublishRaw(l.Frame.Payload)
+					if frames++; frames == 200 {
+						h.feed.Join(r)
+					}
+				case l.Query != nil && frames >= 200:
+					h.until("the frames have arrived", func() bool {
+						st := h.feed.Status()
+						return len(st) == 1 && st[0].Ranks[0].HasSeq && st[0].Ranks[0].LastSeq == last
+					})
+					q := &sglangPrompt{tokens: l.Query.Tokens, Request: prefixhash.Request{CacheSalt: l.Query.Salt, Namespace: l.Query.Space}}
+					if l.Query.LoRA != nil {
+						q.LoRA = prefixhash.LoRA{Name: *l.Query.LoRA, Set: true}
+					}
+					if got := h.hit(r, q); got != l.Cached {
+						t.Fatalf("behind frame %d: %d tokens, SGLang found %d", last, got, l.Cached)
+					}
+					queries++
+				}
+			}
+			if queries < 50 {
+				t.Errorf("%d lookups", queries)
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"warmroute/internal/sglang"
+)
+
+// mayBeSGLang reports whether a replica that has been asked for its metrics has answered, and
+// not with vLLM's.
+func (w *worker) mayBeSGLang(scraped error) bool {
+	if scraped == nil {
+		return w.sglang || w.page.sglang || len(w.page.engines) == 0
+	}
+	var s status
+	return w.sglang || errors.As(scraped, &s) && s < 500
+}
+
+// engine finds out whether a replica runs SGLang, by the owner of its models, and what it
+// says about itself.
+func (w *worker) engine(ctx context.Context, l, before *learned) {
+	if before != nil && before.sglang == nil && !before.incomplete {
+		return
+	}
+	body, err := w.get(ctx, "/v1/models")
+	if err != nil {
+		if before != nil {
+			l.sglang = before.sglang
+		}
+		return
+	}
+	if w.sglang = ownedBySGLang(body); !w.sglang {
+		return
+	}
+	l.sglang = new(sglang.Server)
+	if body, err = w.get(ctx, "/server_info"); err == nil {
+		if s, err := sglang.Decode(body); err == nil {
+			l.sglang = s
+			return
+		}
+	}
+	if before != nil && before.sglang != nil {
+		l.sglang = before.sglang
+	}
+	l.incomplete = l.incomplete || isTransient(err)
+}
+
+// ownedBySGLang reports whether a list of models is SGLang's.
+func ownedBySGLang(body []byte) bool {
+	var list struct {
+		Data modelList `json:"data"`
+	}
+	return json.Unmarshal(body, &list) == nil && slices.ContainsFunc(list.Data, func(m listedModel) bool { return m.Owner == sglang.Name })
+}
+
+// published returns where each rank of an SGLang publishes.
+func (w *worker) published(s *sglang.Server) (sources []EventSource) {
+	e := s.Events
+	if e == nil || e.Publisher != "" && e.Publisher != "zmq" {
+		return nil
+	}
+	host := cmp.Or(e.Host, "*")
+	if strings.Contains(host, ":") {
+		host = "[" + strings.Trim(host, "[]") + "]"
+	}
+	for rank := range min(max(1, e.Ranks), maxRank+1) {
+		one := EventSource{Rank: rank, Endpoint: fmt.Sprintf("tcp://%s:%d", host, e.Port+rank), Topic: e.Topic}
+		if !isTCP(one.Endpoint) {
+			return sources
+		}
+		one.Endpoint = eventEndpoint(one.Endpoint, w.host)
+		if replay := fmt.Sprintf("tcp://%s:%d", host, e.ReplayPort+rank); e.ReplayPort > 0 && isTCP(replay) {
+			one.ReplayEndpoint = eventEndpoint(replay, w.host)
+		}
+		sources = append(sources, one)
+	}
+	return sources
+}
+
+// ofSGLang completes what is learned of a replica that runs SGLang, and logs what it lacks,
+// once.
+func (w *worker) ofSGLang(l *learned) {
+	s := l.sglang
+	if s.Version != "" {
+		l.version = sglang.Name + " " + s.Version
+	}
+	l.blockSize = cmp.Or(l.blockSize, s.BlockSize())
+	if l.blockSize > 0 {
+		l.blocks = cmp.Or(l.blocks, max(0, s.Tokens)/l.blockSize)
+	}
+	for i := range l.models {
+		if s.ModelPath != "" { // the root that it lists is the served name
+			l.models[i].Root = s.ModelPath
+		}
+	}
+	if w.options.Render != nil {
+		l.render = *w.options.Render
+	}
+	l.transfer = configuredTransfer(w.options)
+	if !w.warned {
+		for _, note := range s.Missing(!w.options.NoEvents && !w.options.Sidecar && len(w.options.Events) == 0) {
+			w.fleet.log.Warn("replica runs SGLang: "+note, "replica", w.addr)
+		}
+	}
+	w.warned = true
+}

@@ -1,0 +1,97 @@
+package fleet
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fakeSGLang answers as an SGLang 0.5.23 that serves model "m", with all that is asked of it.
+func fakeSGLang() *fakeReplica {
+	return &fakeReplica{status: map[string]int{}, slow: map[string]bool{}, answer: map[string]string{
+		"/v1/models": `{"data":[{"id":"m","root":"m","owned_by":"sglang","max_model_len":4096},{"id":"a","root":"/a","parent":"m","owned_by":"sglang","max_model_len":null}]}`,
+		"/ready":     "",
+		"/server_info": `{"version":"0.5.23","model_path":"/models/m","page_size":16,"max_total_num_tokens":1600,"enable_cache_report":true,"enable_metrics":true,
+"kv_events_config":"{\"format\":\"dynamo\"}","kv_events":{"publisher":"zmq","endpoint_host":"*","endpoint_port_base":5557,"topic":"kv","block_size":16,"dp_size":2,"replay_endpoint_port_base":5657}}`,
+		"/metrics": "sglang:num_running_reqs{model_name=\"m\",dp_rank=\"1\"} 3\nsglang:num_queue_reqs{model_name=\"m\",dp_rank=\"1\"} 2\nsglang:token_usage{model_name=\"m\",dp_rank=\"1\"} 0.25\n" +
+			"sglang:prompt_tokens_total{model_name=\"m\"} 100\nsglang:cached_tokens_total{model_name=\"m\",cache_source=\"device\"} 30\nsglang:cached_tokens_total{model_name=\"m\",cache_source=\"host\"} 10\n",
+	}}
+}
+
+// TestSGLang: an SGLang is recognised by its models, and its events, blocks, model and load are
+// found without configuration. It is never asked for /health, which generates a token.
+func TestSGLang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const addr = "10.0.0.1:30000"
+		w := start(t, Options{Replicas: list(addr)}, map[string]*fakeReplica{addr: fakeSGLang()})
+		w.expectServing(addr)
+		r := w.fleet.Snapshot().Replica(addr)
+		if r.SGLang == nil || !r.SGLang.Dynamo() || r.Version != "sglang 0.5.23" || r.BlockSize != 16 || r.Blocks != 100 {
+			t.Errorf("%+v", r)
+		}
+		if m := r.Model("m"); m == nil || m.Root != "/models/m" || m.MaxLen != 4096 {
+			t.Errorf("%+v", m)
+		}
+		if m := r.Model("a"); m == nil || !m.LoRA.Set || m.Base != "m" {
+			t.Errorf("%+v", m)
+		}
+		want := []EventSource{{0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5657", "kv"}, {1, "tcp://10.0.0.1:5558", "tcp://10.0.0.1:5658", "kv"}}
+		if len(r.Events) != 2 || r.Events[0] != want[0] || r.Events[1] != want[1] {
+			t.Errorf("%+v", r.Events)
+		}
+		if l, ok := r.LoadOf(1); !ok || l.Running != 3 || l.Waiting != 2 || l.KVUsage != 0.25 {
+			t.Errorf("%+v", l)
+		}
+		if l, ok := r.LoadOf(0); !ok || l.PrefixQueries != 100 || l.PrefixHits != 40 {
+			t.Errorf("%+v", l)
+		}
+		w.pass(time.Minute)
+		w.expectServing(addr)
+		if n := w.net.countPath("/health"); n > 0 {
+			t.Errorf("/health was requested %d times", n)
+		}
+	})
+}
+
+// TestSGLangWithoutFlags: without metrics, events and cache report an SGLang is served, by
+// /ready, and the log says once what to set.
+func TestSGLangWithoutFlags(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const addr = "10.0.0.1:30000"
+		bare := fakeSGLang()
+		delete(bare.answer, "/metrics")
+		bare.answer["/server_info"] = `{"version":"0.5.23","page_size":1,"kv_events":null}`
+		var log bytes.Buffer
+		w := start(t, Options{Replicas: list(addr), Logger: slog.New(slog.NewTextHandler(&log, nil))}, map[string]*fakeReplica{addr: bare})
+		w.expectServing(addr)
+		w.pass(2 * time.Minute)
+		w.expectServing(addr)
+		if w.net.countPath("/health") > 0 || w.net.countPath("/ready") == 0 {
+			t.Errorf("/health %d times, /ready %d times", w.net.countPath("/health"), w.net.countPath("/ready"))
+		}
+		w.net.change(func() { bare.refuse = true })
+		w.pass(10 * time.Second)
+		w.expectServing()
+		for _, flag := range []string{"--kv-events-config", "--enable-cache-report", "--enable-metrics"} {
+			if n := strings.Count(log.String(), "start SGLang with "+flag); n != 1 {
+				t.Errorf("the log names %s %d times:\n%s", flag, n, log.String())
+			}
+		}
+	})
+}
+
+// TestSGLangElsewhere: a publisher on another host needs fleet.event_hosts.
+func TestSGLangElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const addr = "10.0.0.1:30000"
+		far := fakeSGLang()
+		far.answer["/server_info"] = strings.Replace(far.answer["/server_info"], `"endpoint_host":"*"`, `"endpoint_host":"10.9.9.9"`, 1)
+		w := start(t, Options{Replicas: list(addr)}, map[string]*fakeReplica{addr: far})
+		if r := w.fleet.Snapshot().Replica(addr); len(r.Events) != 0 || !strings.Contains(r.EventsRefused, "fleet.event_hosts") {
+			t.Errorf("%+v, refused %q", r.Events, r.EventsRefused)
+		}
+	})
+}
