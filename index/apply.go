@@ -54,14 +54,15 @@ type applying struct {
 	batch *Batch
 	tick  uint16
 	res   *Result
-
-	cleared int // AllBlocksCleared events of the batch
 }
 
 // apply applies an event, and returns how many events it has consumed: several events
 // that only repeat a request's hit are consumed at once.
 func (a *applying) apply(i int) (events int) {
 	ev := &a.batch.Events[i]
+	if a.h.undecided && (ev.Tier == TierGPU || ev.Kind == Cleared) {
+		a.decide(i)
+	}
 	switch ev.Kind {
 	case Stored:
 		return a.stored(i, ev)
@@ -72,12 +73,7 @@ func (a *applying) apply(i int) (events int) {
 		a.x.removed(a.h, ev, a.res)
 		a.h.removedInGroups(ev)
 	case Cleared:
-		a.h.clear()
-		a.h.since, a.h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
-		a.cleared++
-		for _, c := range a.h.members() {
-			c.member.Clear(a.cleared)
-		}
+		a.clear(a.ownerInBatch(i))
 	default:
 		a.res.Dropped += len(ev.Hashes)
 	}

@@ -25,6 +25,7 @@ type holder struct {
 	events      []hybrid.Event                // of the batch that is being applied
 	result      Result                        // of that batch
 	removals    removals
+	undecided   bool  // the last AllBlocksCleared may be of the GPU or of CPU memory
 	since       int64 // Unix nanoseconds: when it was begun, or lost its blocks last
 	loss        Loss  // what happened then
 
@@ -155,6 +156,7 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clear()
+	h.undecided = false
 	h.endMembers()
 	clear(h.groups)
 	h.last = lastStored{}

@@ -50,12 +50,13 @@ func (v *promptLookup) Hits(tokens []int32) {
 }
 
 // Loaded implements hybrid.Index.
-func (v *promptLookup) Loaded(members []*hybrid.Member, tokens []int32) {
+func (v *promptLookup) Loaded(members []*hybrid.Member, device, tokens []int32) {
 	f := v.f
 	f.write()
 	for i := range f.list {
 		m := &f.list[i]
 		if seat := v.seat(m.ID); m.Grouped && seat >= 0 && seat < len(tokens) {
+			m.keep(device[seat], v.scope.BlockSize)
 			m.load(tokens[seat], v.scope.BlockSize)
 			tokens[seat] = 0
 		}
@@ -75,6 +76,14 @@ func (v *promptLookup) seat(id HolderID) int {
 		return m.Seat()
 	}
 	return -1
+}
+
+// keep lowers the hit to so many tokens.
+func (m *Match) keep(tokens int32, block int) {
+	if m.Hit > tokens && block > 0 {
+		m.Hit = tokens
+		m.Blocks, m.Reported = min(m.Blocks, tokens/int32(block)), min(m.Reported, tokens/int32(block))
+	}
 }
 
 // load adds tokens that are loaded from CPU memory.

@@ -130,10 +130,78 @@ func TestBlocksBelowTheGPU(t *testing.T) {
 	h.wantLoaded("a copy is left", 4*b, b, 2*b)
 	h.apply(h.gone(TierCPU, 1))
 	h.wantLoaded("no copy is left", 4*b, b, 0)
-	h.apply(h.stored(OffloadSingles, 0), h.stored(OffloadSingles, 1), Event{Kind: Cleared})
+	h.apply(h.stored(OffloadSingles, 0), h.stored(OffloadSingles, 1))
+	h.apply(Event{Kind: Cleared})
 	h.wantLoaded("the GPU's clear", 4*b, 0, 3*b)
 	h.apply(Event{Kind: Cleared}, Event{Kind: Cleared})
 	h.wantLoaded("both cleared", 4*b, 0, 0)
+}
+
+// TestWhoseClear: SimpleCPUOffloadConnector's AllBlocksCleared looks like the GPU's. The events
+// around it show whose it is.
+func TestWhoseClear(t *testing.T) {
+	const b = groupBlock
+	later := func(h *tiered) Event { // of a prompt whose first block the GPU must have
+		e := h.full
+		e.HasParent, e.Parent, e.Hashes, e.Content = true, h.hashes[3], []uint64{99}, e.Content[:1]
+		return e
+	}
+	cleared := Event{Kind: Cleared}
+	for name, c := range map[string]struct {
+		batches     func(h *tiered) [][]Event
+		hit, loaded int
+		exact       bool
+	}{
+		"nothing else":                   {func(h *tiered) [][]Event { return [][]Event{{cleared}} }, 0, 3 * b, false},
+		"a removal from CPU memory":      {func(h *tiered) [][]Event { return [][]Event{{h.gone(TierCPU, 3), cleared}} }, 3 * b, 0, true},
+		"the GPU's events behind it":     {func(h *tiered) [][]Event { return [][]Event{{cleared, h.full}} }, 3 * b, 0, true},
+		"a prompt goes on":               {func(h *tiered) [][]Event { return [][]Event{{cleared}, {later(h)}} }, 3 * b, 0, true},
+		"the GPU still has blocks":       {func(h *tiered) [][]Event { return [][]Event{{cleared}, {h.gone(TierGPU, 3)}} }, 3 * b, 0, true},
+		"the same prompt is stored":      {func(h *tiered) [][]Event { return [][]Event{{cleared}, {h.full}, {h.gone(TierGPU, 3, 2, 1)}} }, b, 2 * b, true},
+		"CPU memory still has blocks":    {func(h *tiered) [][]Event { return [][]Event{{cleared}, {h.gone(TierCPU, 3)}} }, 0, 3 * b, false},
+		"both, and CPU memory's is last": {func(h *tiered) [][]Event { return [][]Event{{cleared, cleared}} }, 0, 0, true},
+	} {
+		h := newTiered(t, newGroups(t, nil), "a:1", 4)
+		h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+		h.apply(h.full)
+		for i := range h.hashes {
+			h.apply(h.stored(OffloadSingles, i))
+		}
+		for _, events := range c.batches(h) {
+			h.apply(events...)
+		}
+		h.wantLoaded(name, 4*b, c.hit, c.loaded)
+		if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); trust.Exact != c.exact {
+			t.Errorf("%s: %+v, want exact %v", name, trust, c.exact)
+		}
+	}
+}
+
+// TestSilentClear: without an AllBlocksCleared, a replica's count that is too low shows that CPU
+// memory was cleared. A chunk that is removed later was stored since.
+func TestSilentClear(t *testing.T) {
+	const b = groupBlock
+	h := newTiered(t, newGroups(t, nil), "a:1", 6)
+	h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	h.apply(h.full)
+	h.apply(h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3), h.stored(OffloadChunks, 5))
+	h.apply(h.gone(TierGPU, 5, 4, 3, 2, 1, 0))
+	want := func(what string, tokens int, exact bool) {
+		t.Helper()
+		if g, ok := h.ExplainGroups(h.ID(h.Holder), groupSpace, h.prompt[:tokens]); !ok || g.Trust.Exact != exact {
+			t.Errorf("%s, a prompt of %d tokens: %+v, want exact %v", what, tokens, g.Trust, exact)
+		}
+	}
+	want("before", 6*b, true)
+	var g Guess
+	h.Guess(&g, h.ID(h.Holder), groupSpace, h.prompt.AppendChain(nil, Keying{Unit: b}), h.prompt)
+	h.Served(h.Holder, groupSpace, &g, 0)
+	want("counted less", 6*b, false)
+	want("counted less", b, true) // no whole chunk
+	h.apply(h.gone(TierCPU, 3))
+	want("the second chunk was there", 6*b, false)
+	h.apply(h.stored(OffloadChunks, 1))
+	want("the first is stored again", 6*b, true)
 }
 
 // TestUnknownBelowTheGPU: blocks that no event has described count once one has; until then

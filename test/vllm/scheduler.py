@@ -11,12 +11,15 @@ output is JSON lines, for each NAME:SEED a header first, then in order
 
     {"frame": {"topic", "seq", "payload"}}     a batch of events as published, base64
     {"query": {"tokens", "cache_salt"?, "lora_name"?, "lora_path"?}, "cached": N, "full_attention_only": M,
-     "resumed"?: true, "lookup"?: n}
+     "resumed"?: true, "lookup"?: n, "host"?: N}
+    {"reset": {"silent": bool}}                with CPU memory (offload.py); silent: it is cleared, and no event tells
 
 The cache at a query is that after all frames above it. "cached" is what usage
 reports ("lookup" is the raw lookup where it differs), "full_attention_only" the
 longest run of blocks in the full-attention group (without one: in group 0). A
-resumed request is looked up with its prompt and its answer so far.
+resumed request is looked up with its prompt and its answer so far. With CPU
+memory, a query is the lookup with which a request is admitted, and "host" the
+part of "cached" that is loaded.
 
 With --script the output also says what the scheduler was made to do, so that it
 can be done again: {"submit": {"id", "tokens", "answer", "cache_salt"?,
@@ -40,6 +43,8 @@ import sys
 import tempfile
 from collections import deque
 from types import SimpleNamespace
+
+from offload import Memory, memory
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
@@ -105,6 +110,7 @@ DEEPSEEK_V4 = (
 )
 MTP = {"method": "mtp", "tokens": 2}
 EAGLE = {"method": "eagle", "tokens": 3}
+CHUNKS, SINGLES = "OffloadingConnector", "SimpleCPUOffloadConnector"
 
 CONFIGS = {
     "full": config([full()] * 2, 280, [16, 17, 256, 700]),
@@ -178,6 +184,39 @@ CONFIGS = {
     "full-first-mamba": config([full(64)] + interleaved(*[mamba(64)] * 2, full(64), times=2) + [mamba(64)] * 2, 52, [64, 65, 128, 500, 700]),
     "mamba-only": config([mamba(64)] * 4, 60, [64, 65, 128, 500, 700]),
     "deepseek-v4": config(DEEPSEEK_V4, 1500, [64, 256, 257, 512, 1200], batch=1024, longest=2600, since="0.32", layout="BLNHC"),
+    # With CPU memory. Pools are small, so that much is loaded.
+    "full-chunks": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(CHUNKS, 300, late=3), salted=0.2, since="0.32"),
+    "full-chunks3-lora": config([full()] * 2, 110, [16, 48, 49, 256, 700], longest=1000, memory=memory(CHUNKS, 100, 3, late=8), lora=True, salted=0.2, since="0.32"),
+    "full-chunks4-described": config([full()] * 2, 110, [16, 64, 65, 256, 700], longest=1000, memory=memory(CHUNKS, 70, 4, late=1, self_describing_kv_events=True), lora=True, salted=0.3, since="0.32"),
+    "full-chunks-multi": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(CHUNKS, 300, multi=True, eviction_policy="arc"), since="0.32"),
+    "full-chunks-preempt": config([full()] * 2, 90, [16, 64, 256, 700], memory=memory(CHUNKS, 200, late=2), output=96, flight=6, longest=1300, since="0.32"),
+    "full-chunks-resets": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(CHUNKS, 300, late=3), resets=8, since="0.32"),
+    "full-chunks-busy-resets": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(CHUNKS, 300, late=3), resets=8, busy=True, since="0.32"),
+    "full-chunks-eagle": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(CHUNKS, 300, late=2), spec=EAGLE, since="0.32"),
+    "full-chunks3-eagle": config([full()] * 2, 110, [16, 48, 49, 256, 700], longest=1000, memory=memory(CHUNKS, 100, 3), spec=EAGLE, lora=True, since="0.32"),
+    "full-chunks-ahead": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(CHUNKS, 300), spec={**EAGLE, "ahead": True}, since="0.33"),
+    "full-singles": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(SINGLES, 300, late=3), salted=0.2, lora=True, since="0.32"),
+    "full-singles-lazy": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(SINGLES, 300, lazy_offload=True), since="0.32"),
+    "full-singles-multi": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(SINGLES, 160, late=6, multi=True), since="0.32"),
+    "full-singles-resets": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(SINGLES, 300, late=3), resets=8, since="0.32"),
+    "full-singles-busy-resets": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(SINGLES, 300, late=6), resets=8, busy=True, since="0.32"),
+    "full-singles-eagle": config([full()] * 2, 110, [16, 17, 256, 700], longest=1000, memory=memory(SINGLES, 300, late=2), spec=EAGLE, since="0.32"),
+    "gptoss-chunks": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(CHUNKS, 400, late=4), salted=0.2, since="0.32"),
+    "gptoss-chunks4-lora": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(CHUNKS, 130, 4, late=2), lora=True, since="0.32"),
+    "gptoss-chunks2-described": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(CHUNKS, 200, 2, self_describing_kv_events=True), salted=0.2, since="0.32"),
+    "gptoss-chunks-busy-resets": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(CHUNKS, 400, late=2), resets=8, busy=True, since="0.32"),
+    "gptoss-chunks-eagle": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(CHUNKS, 400), spec=EAGLE, since="0.32"),
+    "gptoss-chunks2-mtp": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(CHUNKS, 200, 2), spec=MTP, since="0.32"),
+    "gptoss-singles": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(SINGLES, 300, late=2), salted=0.2, lora=True, since="0.32"),
+    "gptoss-singles-busy-resets": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(SINGLES, 300, late=2), resets=8, busy=True, since="0.32"),
+    "gptoss-singles-eagle": config(GPTOSS, 120, GPTOSS_LENGTHS, longest=1000, memory=memory(SINGLES, 300), spec=EAGLE, since="0.32"),
+    "two-windows-chunks2": config(interleaved(window(64), window(256), full(), times=3), 190, [16, 63, 65, 255, 257, 700], longest=1000, memory=memory(CHUNKS, 200, 2, late=2), since="0.32"),
+    "next-chunks": config(NEXT, 60, NEXT_LENGTHS, longest=1000, memory=memory(CHUNKS, 200, late=2), salted=0.2, lora=True, since="0.32"),
+    "next-chunks2": config(NEXT, 60, NEXT_LENGTHS, longest=1000, memory=memory(CHUNKS, 100, 2), since="0.32"),
+    "next-unit-chunks": config(NEXT, 60, NEXT_LENGTHS + [32, 64, 160], longest=1000, memory=memory(CHUNKS, 200), unit=32, since="0.32"),
+    "next-singles": config(NEXT, 60, NEXT_LENGTHS, longest=1000, memory=memory(SINGLES, 200, late=1), since="0.32"),
+    "next-unit-singles": config(NEXT, 60, NEXT_LENGTHS + [32, 64, 160], longest=1000, memory=memory(SINGLES, 200), unit=32, since="0.32"),
+    "mla-chunks": config([mla(64)] * 3, 34, [64, 65, 256, 900], longest=1000, memory=memory(CHUNKS, 100, 2, late=1), since="0.32"),
     "deepseek-replay": config(interleaved(window_mla(128, 64, replay=True), mla(64), times=3), 160, [64, 128, 129, 192, 900], batch=512, since="0.32"),
 }
 
@@ -242,6 +281,11 @@ class Vllm:
         if kind == "chunked":
             return s.ChunkedLocalAttentionSpec(attention_chunk_size=layer["chunk"], **common)
         return s.FullAttentionSpec(**common)
+
+    def register(self, settings):
+        from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+
+        register_all_kvcache_specs(settings)
 
     def plan(self, settings, layers):
         p, groups = self.planning, []
@@ -332,7 +376,7 @@ class Capture:
         self.asynchronous = seed % 2 == 1
         self.hash_seed = self.c.get("hash_seed", "0" if v.number < (0, 32) else None)
         self.build()
-        self.prompts, self.live, self.numbered = [], {}, 0
+        self.prompts, self.live, self.numbered, self.scheduling = [], {}, 0, False
 
     def build(self):
         from vllm.utils.hashing import get_hash_fn_by_name
@@ -348,6 +392,11 @@ class Capture:
         worker = v.plan(settings, layers)
         self.kv = v.utils.generate_scheduler_kv_cache_config(worker)
         self.scheduler_block, self.unit = v.utils.resolve_kv_cache_block_sizes(self.kv, settings)
+        self.memory = None
+        if "memory" in c:
+            v.register(settings)
+            self.memory = Memory(c["memory"], random.Random(f"memory:{self.name}:{self.seed}"))
+            settings.kv_transfer_config = self.memory.settings(v.config, self.kv)
         self.scheduler = v.schedulers[self.asynchronous](
             vllm_config=settings, kv_cache_config=self.kv, structured_output_manager=StructuredOutputManager(settings),
             block_size=self.scheduler_block, hash_block_size=self.unit, log_stats=True,
@@ -361,6 +410,10 @@ class Capture:
         self.manager = self.scheduler.kv_cache_manager
         self.lookup = self.manager.get_computed_blocks
         self.manager.get_computed_blocks = self.looked_up
+        if self.memory:
+            self.asked = {}  # the line of a request's last lookup
+            self.admit = self.scheduler.connector.update_state_after_alloc
+            self.scheduler.connector.update_state_after_alloc = self.admitted
 
     # The publisher's part.
 
@@ -380,7 +433,10 @@ class Capture:
         """Pending events become a frame now, so that a lookup sees the state of all frames above it."""
         from vllm.distributed.kv_events import KVEventBatch
 
-        if events := self.manager.take_events():
+        events = list(self.manager.take_events() or ())
+        if self.memory and not self.scheduling:  # lookups copy nothing
+            events += self.scheduler.connector.take_events() or ()
+        if events:
             self.publish(KVEventBatch(ts=0.0, events=events))
 
     def looked_up(self, request, *limit):
@@ -392,10 +448,20 @@ class Capture:
             return found
         query = {"id": request.request_id} if self.script else self.described(request, list(request.all_token_ids))
         line = {"query": query, "cached": found[1], "full_attention_only": full_only}
+        if self.memory:  # until it is admitted
+            line["void"] = True
+            self.asked[request.request_id] = line
         # Events of the lookup itself (report mode) come after it.
         self.lines.insert(len(self.lines) - self.reported, line)
         self.step_queries.append((request, line))
         return found
+
+    def admitted(self, request, blocks, loaded):
+        self.admit(request, blocks, loaded)
+        if line := self.asked.pop(request.request_id, None):  # else it comes back from its load
+            del line["void"]
+            line["cached"] += loaded
+            line["host"] = loaded
 
     def described(self, request, tokens):
         out = {"tokens": tokens}
@@ -429,6 +495,8 @@ class Capture:
     def settle(self):
         """After schedule(): what usage will say of each request looked up in it."""
         for request, line in self.step_queries:
+            if "void" in line:
+                continue
             if request.num_preemptions > 0:
                 line["resumed"] = True
                 continue
@@ -518,7 +586,7 @@ class Capture:
 
     # The engine's loop.
 
-    def execute(self, output, ends):
+    def execute(self, output, ends, copied):
         """What a worker would return: a sampled token for each request in ends, drafts now and then accepted."""
         from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 
@@ -531,7 +599,7 @@ class Capture:
                 n = 1 + (self.rng.randint(0, len(drafts)) if drafts and not self.script else 0)
             sampled.append(self.tokens(n))
         kwargs = dict(req_ids=ids, req_id_to_index={r: k for k, r in enumerate(ids)}, sampled_token_ids=sampled,
-                      logprobs=None, prompt_logprobs_dict={}, pooler_output=[])
+                      logprobs=None, prompt_logprobs_dict={}, pooler_output=[], kv_connector_output=copied)
         out = self.scheduler.update_from_output(output, ModelRunnerOutput(**kwargs))
         if self.c.get("spec") and not self.asynchronous and not self.script:
             n = self.c["spec"]["tokens"]
@@ -543,14 +611,19 @@ class Capture:
                     self.remember(self.live.pop(o.request_id))
 
     def schedule(self):
-        """A step, and the requests it brings to the end of what is known: for them a token is sampled."""
+        """A step, the requests it brings to the end of what is known (for them a token is sampled), and the copies that end with it."""
         if self.script:
             self.steps += 1
             self.lines.append({"step": self.steps})
+        if self.memory:
+            self.flush()
+        self.scheduling = True
         output = self.scheduler.schedule()
+        self.scheduling = False
         self.settle()
         known = self.scheduler.requests
-        return output, {i for i in output.num_scheduled_tokens if known[i].num_computed_tokens >= known[i].num_tokens}
+        copied = self.memory.run(output.kv_connector_metadata) if self.memory else None
+        return output, {i for i in output.num_scheduled_tokens if known[i].num_computed_tokens >= known[i].num_tokens}, copied
 
     def run(self, requests):
         flight, depth = deque(), 2 if self.asynchronous else 1
@@ -558,12 +631,9 @@ class Capture:
         resets = sorted(self.rng.sample(range(requests // 4, requests), self.c.get("resets", 1)))
         while self.numbered < requests or self.live or flight:
             drain = resets and self.numbered >= resets[0]
-            if drain and not self.live and not flight:
-                if self.scheduler.reset_prefix_cache():
-                    resets.pop(0)
-                    self.lines += [{"reset": True}] if self.script else []
-                else:
-                    raise RuntimeError("reset refused on an idle scheduler")
+            if drain and (self.c.get("busy") or not self.live and not flight):
+                resets.pop(0)
+                self.reset()
                 drain = False
             wanted = 0 if drain else self.rng.randint(0, 2)
             while self.numbered < requests and len(self.live) < most and wanted > 0:
@@ -581,6 +651,20 @@ class Capture:
             if idle > 50:
                 raise RuntimeError(f"{self.name}: the scheduler does not move: {len(self.live)} requests")
         self.flush()
+
+    def reset(self):
+        """Of what is cached, with CPU memory or without."""
+        if not self.memory:
+            if not self.scheduler.reset_prefix_cache():
+                raise RuntimeError("reset refused on an idle scheduler")
+            self.lines += [{"reset": True}] if self.script else []
+            return
+        self.flush()
+        too = self.rng.random() < 0.6
+        self.scheduler.reset_prefix_cache(reset_connector=too)
+        before = self.seq
+        self.flush()
+        self.lines.append({"reset": {"silent": too and self.seq == before and self.c["memory"]["by"] == CHUNKS}})
 
     def abort(self, request_id):
         self.scheduler.finish_requests(request_id, self.v.request.RequestStatus.FINISHED_ABORTED)
@@ -668,6 +752,8 @@ def main():
         name, _, seed = one.rpartition(":")
         if name not in names:
             sys.exit(f"scheduler.py: vLLM {v.version} has no {name}")
+        if a.script and "memory" in CONFIGS[name]:
+            sys.exit(f"scheduler.py: {one}: a script has no CPU memory")
         if a.script and int(seed) % 2:
             sys.exit(f"scheduler.py: {one}: a script has one batch in flight, so its seed is even")
         capture = Capture(v, name, int(seed), a.script)
@@ -675,7 +761,7 @@ def main():
         to = out
         if a.into:
             to = gzip.open(os.path.join(a.into, f"{v.version}-{name}-s{seed}.jsonl.gz"), "wt")
-        for line in [capture.header(), *capture.lines]:
+        for line in [capture.header(), *(line for line in capture.lines if "void" not in line)]:
             print(json.dumps(line, separators=(",", ":")), file=to)
         to.flush() if to is out else to.close()
 

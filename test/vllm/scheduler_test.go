@@ -69,6 +69,7 @@ func TestScheduler(t *testing.T) {
 				}
 				t.Logf("%d configurations: %d lookups, %d found something cached; full attention alone: %d right; %d differences; %d less, and said so",
 					len(names), d.lookups, d.hits, d.fullRight, d.wrong, d.less)
+				d.memory.check(t, s.name)
 				lookups[i], configs[i] = d.lookups, len(names)
 			})
 		}
@@ -89,6 +90,7 @@ type drive struct {
 	python, path                              string
 	captures, lookups, hits, fullRight, wrong int
 	less                                      int // where events are not sufficient: called inexact, and less than vLLM found
+	memory                                    offloaded
 	reports                                   bool
 	config                                    string
 	p                                         *predict.Predictor
@@ -161,12 +163,18 @@ func (d *drive) line(text []byte) {
 		Seed    int    `json:"seed"`
 		Cached  int    `json:"cached"`
 		Full    int    `json:"full_attention_only"`
+		Host    *int   `json:"host"` // nil: there is no CPU memory
+		Reset   *reset `json:"reset"`
 	}
 	if err := json.Unmarshal(text, &l); err != nil {
 		d.t.Fatal(err)
 	}
 	if l.Version != "" {
 		d.begin(text, fmt.Sprintf("%s %s:%d", l.Version, l.Config, l.Seed))
+		return
+	}
+	if l.Reset != nil { // a router does not see it
+		d.memory.silent = d.memory.silent || l.Reset.Silent
 		return
 	}
 	a, err := d.p.Take(text)
@@ -182,6 +190,10 @@ func (d *drive) line(text []byte) {
 	}
 	if l.Full == l.Cached {
 		d.fullRight++
+	}
+	if l.Host != nil {
+		d.offloaded(a, l.Cached, *l.Host)
+		return
 	}
 	switch {
 	case a.Cached == l.Cached && a.FullOnly == l.Full:
@@ -219,4 +231,5 @@ func (d *drive) begin(header []byte, config string) {
 		d.t.Fatalf("%s: %v", config, err)
 	}
 	d.captures, d.config = d.captures+1, config
+	d.memory.silent = false
 }

@@ -69,6 +69,11 @@ func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 		}
 		m.host.Unlock()
 	}
+	if f := m.tiered.Load(); g.Trust.gone && f != nil {
+		if below := l.guessBelow(f, n); below.kept == below.sure {
+			g.Trust = Trust{Exact: true}
+		}
+	}
 	if mixed, ok := q.Prompt.(Mixed); ok && g.Trust.Exact {
 		if why := m.unseenWhy(mixed.Mixes()); why != "" {
 			g.Trust = Trust{Why: why}

@@ -71,7 +71,7 @@ func (n *nodesByHand) Probe(p *Probe) {
 
 func (n *nodesByHand) Hits([]int32) {}
 
-func (n *nodesByHand) Loaded([]*Member, []int32) {}
+func (n *nodesByHand) Loaded([]*Member, []int32, []int32) {}
 
 func (n *nodesByHand) Answer(m *Member, a Answer) { n.answers[m.ID] = a }
 

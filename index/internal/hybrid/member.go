@@ -175,12 +175,14 @@ func (m *Member) join(l *Layout) {
 	m.host.Attach()
 }
 
-// Clear applies an AllBlocksCleared, the nth of its batch: it drops the blocks on GPU and the
-// prompts in flight, and keeps the learned facts. Which of these prompts the holder had
-// computed before it cleared its cache is not known.
-func (m *Member) Clear(nth int) {
+// Clear applies an AllBlocksCleared of the GPU: it drops the blocks there and the prompts in
+// flight, and keeps the learned facts. Which of these prompts the holder had computed before it
+// cleared its cache is not known. With alone, the tier is known to be left.
+func (m *Member) Clear(alone bool) {
 	m.model.arrivals.drop(m.ID)
-	m.clearedBelow(nth)
+	if !alone {
+		m.doubtBelow()
+	}
 	m.reports.forget()
 	if p := m.plan.Load(); p != nil {
 		m.updateTrust(p)

@@ -83,7 +83,7 @@ func TestBudget(t *testing.T) {
 	equal(t, "bytes", m.Bytes(), 20*2+24*3)
 	m.Stored(&event)
 	equal(t, "again", b.Used(), 3)
-	m.Clear(1)
+	m.Clear(false)
 	equal(t, "cleared", b.Used(), 0)
 	equal(t, "bytes of nothing", m.Bytes(), 0)
 	equal(t, "of the table", g.Bytes(), 16*minRows)

@@ -51,8 +51,9 @@ type Index interface {
 	Answer(m *Member, a Answer)
 	// Hits fills in the tokens that members have been found to take from the GPU, by seat.
 	Hits(tokens []int32)
-	// Loaded adds to the results the tokens that members load from CPU memory, by seat.
-	Loaded(members []*Member, tokens []int32)
+	// Loaded adds to the results of members the tokens that they load from CPU memory, by
+	// seat. device is how many tokens they take from the GPU then, at most those of Hits.
+	Loaded(members []*Member, device, tokens []int32)
 }
 
 // Probe asks for the depths of members in one group of the nodes.

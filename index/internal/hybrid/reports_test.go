@@ -100,7 +100,7 @@ func TestRepeats(t *testing.T) {
 		remove(16)
 	}
 	equal(t, "may remain, when all are gone", m.reports.maybe[block], false)
-	m.Clear(1)
+	m.Clear(false)
 	exact("cleared", true)
 	equal(t, "still known to report", m.reports.seen, true)
 

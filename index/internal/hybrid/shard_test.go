@@ -160,7 +160,7 @@ func TestNarrowFollowsTheRule(t *testing.T) {
 		case 1:
 			if rnd.IntN(10) == 0 {
 				st.shard.Release(s.slot) // as the index does first
-				s.member.Clear(1)
+				s.member.Clear(false)
 				s.member.Reshape()
 			}
 			st.shard.Stored(s.slot, st.at, st.keys[:s.depth]) // announced again

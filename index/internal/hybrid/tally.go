@@ -62,9 +62,13 @@ func (l *Lookup) Guess(g *Guess, m *Member, q *Query, index Index) {
 // Learn compares a Guess with the tokens that the replica has taken from its cache for the
 // same prompts.
 func (m *Member) Learn(g *Guess, reported int) {
-	if m.tier != nil && !m.learnTier(&g.below, reported) {
-		return
+	if m.tier == nil || m.learnTier(&g.below, reported, true) {
+		m.learn(g, reported)
 	}
+}
+
+// learn is Learn for the assumptions about the GPU.
+func (m *Member) learn(g *Guess, reported int) {
 	if g.list == nil || m.guessed.Load() != g.list || m.guesses == nil {
 		return
 	}
@@ -81,7 +85,7 @@ func (m *Member) Learn(g *Guess, reported int) {
 // the prompt; otherwise another prompt may have stored or evicted blocks before the lookup.
 // A prompt that counters have shown already teaches nothing again.
 func (m *Member) Answered(g *Guess, reported int, alone bool) {
-	if m.tier != nil && !m.learnTier(&g.below, reported) {
+	if m.tier != nil && !m.learnTier(&g.below, reported, alone) {
 		return
 	}
 	if g.list == nil || m.guessed.Load() != g.list {
@@ -90,7 +94,7 @@ func (m *Member) Answered(g *Guess, reported int, alone bool) {
 	if !alone && !slices.Contains(g.Hits, int32(reported)) || !m.tally.takeOut(g.round) {
 		return
 	}
-	m.Learn(g, reported)
+	m.learn(g, reported)
 }
 
 // Open reports whether counts may still show something about the member.

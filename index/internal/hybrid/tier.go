@@ -46,6 +46,9 @@ type tierFacts struct {
 	by      Connector
 	chunk   int
 	cleared uint64
+	// undecided reports that the blocks on the GPU count as gone: they may be, and with a clear
+	// of the GPU alone the tier has most of them.
+	undecided bool
 }
 
 // Offloaded applies a Stored event of CPU memory, and returns how many blocks are new.
@@ -114,15 +117,43 @@ func (m *Member) belowWhy(p *Plan) string {
 		return "how many blocks its connector moves at once is not known yet, so nothing is credited that it loads from CPU memory"
 	case len(t.unknown) > 0:
 		return "its CPU memory has blocks that no event has described, so less may be credited than is loaded"
-	case t.doubtful():
-		return "its GPU cache was cleared, and no event tells whether its CPU memory was, so more may be credited than is loaded"
-	case p.assumed.Eagle != 0:
-		return "what it loads from CPU memory with a draft model is not followed"
+	case t.undecided:
+		return "it has cleared its GPU cache or its CPU memory, and no event tells which yet"
+	case t.by == Chunks && p.assumed.Eagle != 0 && p.layout.one():
+		return "its draft model may drop a chunk of what it loads from CPU memory, which no event tells"
 	case p.layout.byWindow(nil, max(1, t.chunk)) == nil:
 		return "what it loads from CPU memory for chunked attention is not followed"
 	}
 	return ""
 }
+
+// goneWhy returns the reason, in one sentence, why blocks of the tier may be gone, or "".
+func (m *Member) goneWhy() string {
+	t := m.tier
+	switch {
+	case t == nil:
+		return ""
+	case t.oldest() <= t.vague:
+		return "its CPU memory was cleared, and no event tells when, so more may be credited than is loaded"
+	case t.doubtful():
+		return "its GPU cache was cleared, and no event tells whether its CPU memory was, so more may be credited than is loaded"
+	}
+	return ""
+}
+
+// Announces reports whether the connector announces the clears of its tier, which look like the
+// GPU's.
+func (m *Member) Announces() bool { return m.tier != nil && m.tier.by == Singles }
+
+// Chained reports whether each event of full attention continues where its blocks lie: with
+// blocks in parts it may begin inside a block.
+func (m *Member) Chained() bool {
+	p := m.plan.Load()
+	return p != nil && p.layout.ByTokens()
+}
+
+// OnGPU reports whether the GPU has a block of a group.
+func (m *Member) OnGPU(group int, hash uint64) bool { return m.host.Has(group, hash) }
 
 // HasTier reports whether an event of CPU memory has come.
 func (m *Member) HasTier() bool { return m.tier != nil }
@@ -142,12 +173,23 @@ func (m *Member) Unloaded(group int, hashes []uint64) (known int) {
 		return 0
 	}
 	m.model.mu.Lock()
+	kept := false
 	for _, hash := range hashes {
-		if m.dropBelow(groupHash{group, hash}, false) {
+		b := groupHash{group, hash}
+		if one := m.tier.held[b]; one.at > 0 {
+			if one.at <= m.tier.vague {
+				m.setVague(one.at - 1) // the last clear came before
+			}
+			kept = kept || m.tier.by == Singles && one.copies == 0 && one.at < m.tier.cleared
+		}
+		if m.dropBelow(b, false) {
 			known++
 		}
 	}
 	m.model.mu.Unlock()
+	if kept { // a clear announces no removals
+		m.settleBelow(true)
+	}
 	m.updateTier()
 	return known
 }
@@ -262,7 +304,7 @@ func (p *Plan) rowBelow(group int, key uint64, doubt bool) uint64 {
 
 // updateTier publishes the tier's facts and how reliable the member's answers are.
 func (m *Member) updateTier() {
-	if f := (tierFacts{m.tier.by, m.tier.chunk, m.tier.cleared}); *m.tiered.Load() != f {
+	if f := (tierFacts{m.tier.by, m.tier.chunk, m.tier.cleared, m.tier.undecided}); *m.tiered.Load() != f {
 		m.tiered.Store(&f)
 	}
 	if p := m.plan.Load(); p != nil {

@@ -24,37 +24,43 @@ func (l *Lookup) below(g *Model, r *roster) {
 	for i := range l.todo {
 		for l.todo[i] != 0 {
 			seat := i<<6 + bits.TrailingZeros64(l.todo[i])
-			loaded := l.belowAt(g, seat)
-			any = any || loaded > 0
+			one := l.belowAt(g, seat)
+			any = any || one.host > 0 || one.device < int(l.device[seat])
 			for w, agree := range l.tier.agree {
 				l.todo[w] &^= agree
 				for ; agree != 0; agree &= agree - 1 {
-					l.loaded[w<<6+bits.TrailingZeros64(agree)] = loaded
+					at := w<<6 + bits.TrailingZeros64(agree)
+					l.device[at], l.loaded[at] = int32(one.device), int32(one.host)
 				}
 			}
 		}
 	}
 	if any {
-		l.index.Loaded(l.members, l.loaded)
+		l.index.Loaded(l.members, l.device, l.loaded)
 	}
 }
 
-// belowAt returns what the member in a seat loads. The members in l.tier.agree load as much.
-func (l *Lookup) belowAt(g *Model, seat int) (loaded int32) {
+// belowAt returns what the member in a seat takes and loads. The members in l.tier.agree load as
+// much.
+func (l *Lookup) belowAt(g *Model, seat int) load {
 	m, agree := l.members[seat], append(l.tier.agree[:0], l.todo...)
 	p, f := m.joined.Load(), m.tiered.Load()
 	if p == nil || f == nil {
 		clear(agree)
 		agree[seat>>6] = 1 << (seat & 63)
 		l.tier.agree = agree
-		return 0
+		return load{device: int(l.device[seat])}
 	}
 	for w := range agree {
 		agree[w] = l.same(w, p, f, l.device[seat])
 	}
 	agree[seat>>6] |= 1 << (seat & 63) // also if it was published anew meanwhile
 	l.tier = tierProber{table: &g.tiers, plan: p, keys: l.keys(p.keying), seat: seat, agree: agree}
-	return int32(p.layout.loaded(*f, l.query.Tokens, int(l.device[seat]), &l.tier))
+	device := int(l.device[seat])
+	if f.undecided {
+		device = 0
+	}
+	return p.layout.load(f, p.assumed, l.query.Tokens, device, &l.tier)
 }
 
 // same returns the seats of a word, as bits, whose members are looked up alike: with a plan,
@@ -63,15 +69,15 @@ func (l *Lookup) same(word int, p *Plan, f *tierFacts, device int32) (seats uint
 	for left := l.todo[word]; left != 0; left &= left - 1 {
 		bit := bits.TrailingZeros64(left)
 		m := l.members[word<<6+bit]
-		if of := m.tiered.Load(); of != nil && m.joined.Load() == p && of.by == f.by && of.chunk == f.chunk && l.device[word<<6+bit] == device {
+		if of := m.tiered.Load(); of != nil && m.joined.Load() == p && of.by == f.by && of.chunk == f.chunk && of.undecided == f.undecided && l.device[word<<6+bit] == device {
 			seats |= 1 << bit
 		}
 	}
 	return seats
 }
 
-// belowGuess is what a member takes of a prompt from its GPU, and what it loads from its tier
-// if all blocks are there, or none that may be gone.
+// belowGuess is how many tokens of a prompt a member has on its GPU, and has there and loads if
+// all blocks of its tier are there, or none that may be gone.
 type belowGuess struct {
 	guessed            bool
 	device, kept, sure int
@@ -83,27 +89,30 @@ func (l *Lookup) guessBelow(f *tierFacts, n int) belowGuess {
 	b, p, t := &l.prober, l.prober.plan, &l.tier
 	*t = tierProber{table: &b.model.tiers, plan: p, keys: b.keys, seat: b.seat, agree: t.agree[:0]}
 	g := belowGuess{guessed: true, device: p.layout.Hit(n, p.assumed, b), cleared: f.cleared}
-	g.kept = p.layout.loaded(*f, n, g.device, t)
+	g.kept = p.layout.load(f, p.assumed, n, g.device, t).tokens()
 	t.sure = true
-	g.sure = p.layout.loaded(*f, n, g.device, t)
+	g.sure = p.layout.load(f, p.assumed, n, g.device, t).tokens()
 	return g
 }
 
 // learnTier settles by a replica's count whether the blocks that may be gone are there. It
-// reports whether the count is of blocks on GPU alone.
-func (m *Member) learnTier(g *belowGuess, reported int) (device bool) {
+// reports whether the count is of blocks on GPU alone. alone is as for Answered.
+func (m *Member) learnTier(g *belowGuess, reported int, alone bool) (device bool) {
 	if !g.guessed {
 		return true // the replica's counters are of the GPU
 	}
-	if g.kept != g.sure && g.cleared == m.tier.cleared {
-		switch reported {
-		case g.device + g.sure:
-			m.settleBelow(false)
-		case g.device + g.kept:
-			m.settleBelow(true)
-		}
+	t := m.tier
+	switch {
+	case g.cleared != t.cleared, t.by == Singles: // the count is the same if the GPU has the blocks
+	case alone && g.device <= reported && reported < g.sure:
+		m.contradicted()
+	case g.kept == g.sure, t.oldest() <= t.vague: // some blocks may be there, and others not
+	case reported == g.sure:
+		m.settleBelow(false)
+	case reported == g.kept:
+		m.settleBelow(true)
 	}
-	return g.kept == 0 && g.sure == 0
+	return g.kept == g.device && g.sure == g.device
 }
 
 // tierProber probes the tier of the member in a seat. As a Prober, it probes the part of the

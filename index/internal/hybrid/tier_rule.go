@@ -1,16 +1,38 @@
 package hybrid
 
-// loaded returns how many tokens of a prompt of n tokens vLLM loads from a tier behind the
-// ones that it takes from the GPU.
-func (g *Layout) loaded(f tierFacts, n, device int, p *tierProber) int {
+// load is how many tokens of a prompt vLLM takes from the GPU, and how many it loads from a
+// tier behind them.
+type load struct{ device, host int }
+
+func (l load) tokens() int { return l.device + l.host }
+
+// load returns what vLLM takes of a prompt of n tokens if the GPU has so many of them. Loading
+// begins at the start of a block: it replaces the part of a block that the GPU has if it
+// brings more.
+func (g *Layout) load(f *tierFacts, a Assumed, n, device int, p *tierProber) load {
+	p.from = device - device%g.Align
+	host := 0
 	if f.by == Chunks {
-		return g.loadedChunks(f.chunk, n, device, p)
+		host = g.loadedChunks(f.chunk, g.tagged(a), n, p)
+	} else {
+		host = g.Hit(n-p.from, Assumed{Eagle: a.Eagle}, p) // the GPU's own rule, for the rest of the prompt
 	}
-	if device%g.Align != 0 {
-		return 0
+	if p.from+host <= device {
+		return load{device, 0}
 	}
-	p.from = device
-	return g.Hit(n-device, Assumed{}, p) // the GPU's own rule, for the rest of the prompt
+	return load{p.from, host}
+}
+
+// tagged returns the groups, as bits, that vLLM has tagged as those of a draft model: they alone
+// drop a chunk. On the GPU all groups drop a block if none is tagged. If there is one group, the
+// two cases look alike, and it counts as not tagged.
+func (g *Layout) tagged(a Assumed) uint32 {
+	for i := range g.Specs {
+		if g.Specs[i].Mask&^a.Eagle != 0 {
+			return a.Eagle
+		}
+	}
+	return 0
 }
 
 // chunkRule evaluates the rule of Chunks. Chunks lie on a grid from the prompt's first token.
@@ -19,19 +41,23 @@ func (g *Layout) loaded(f tierFacts, n, device int, p *tierProber) int {
 type chunkRule struct {
 	blocks int // in a chunk
 	n      int // tokens of the prompt
-	from   int // tokens from which chunks are looked for
+	from   int // tokens from which chunks are looked for, a whole number of blocks
 	end    int // tokens up to which they may be used
 	p      *tierProber
+
+	eagle    uint32 // the groups, as bits, that drop a chunk for a draft model
+	verified uint32 // those of them that have dropped one
 }
 
-// loadedChunks evaluates the rule for chunks of so many blocks of full attention.
-func (g *Layout) loadedChunks(blocks, n, device int, p *tierProber) int {
+// loadedChunks returns how many tokens behind p.from are loaded in chunks of so many blocks of
+// full attention.
+func (g *Layout) loadedChunks(blocks int, eagle uint32, n int, p *tierProber) int {
 	var order [MaxGroups]*Spec
 	specs := g.byWindow(order[:0], blocks)
 	if blocks <= 0 || specs == nil {
 		return 0
 	}
-	r := chunkRule{blocks: blocks, n: n, from: device - device%g.Align, end: n, p: p}
+	r := chunkRule{blocks: blocks, n: n, from: p.from, end: n, p: p, eagle: eagle}
 	if len(specs) > g.full {
 		r.end = n - 1 // the engine computes the last token again
 		for _, s := range specs {
@@ -40,11 +66,7 @@ func (g *Layout) loadedChunks(blocks, n, device int, p *tierProber) int {
 			}
 		}
 	}
-	hit := r.settle(specs, g.full)
-	if tail := device % g.Align; tail > 0 {
-		hit = max(0, hit-tail)
-	}
-	return hit
+	return r.settle(specs, g.full)
 }
 
 // byWindow returns the specs in the order of evaluation: full attention, then long windows
@@ -86,14 +108,19 @@ func (r *chunkRule) settle(specs []*Spec, full int) (hit int) {
 				if r.end-r.from < size {
 					return 0
 				}
-				chunks := r.spec(s, group, size)
-				if chunks == 0 {
-					return 0
+				drop := r.eagle&^r.verified>>group&1 != 0
+				chunks := r.spec(s, group, size, drop)
+				if drop {
+					r.verified |= 1 << group
+					chunks--
 				}
 				r.end = min(r.end, size*(r.from/size+chunks))
 				now := r.end - r.from
-				if now < size {
+				if chunks <= 0 || now < size {
 					return 0 // less than a chunk is not loaded
+				}
+				if now < hit && r.eagle>>group&1 == 0 {
+					r.verified = 0
 				}
 				again = again || now < hit && other
 				other = other || s.Kind != Full
@@ -109,9 +136,14 @@ func (r *chunkRule) settle(specs []*Spec, full int) (hit int) {
 
 // spec returns up to which chunk, from the one that holds from, a group of a spec allows to
 // load: full attention the chunks without a gap; a window the last run that is as long as it
-// reaches, or that begins where the loading does.
-func (r *chunkRule) spec(s *Spec, group, size int) (chunks int) {
-	first, last := r.from/size, min(ceil(r.end, size), r.n/size)
+// reaches, or that begins where the loading does. A group that will drop a chunk is looked up a
+// chunk further.
+func (r *chunkRule) spec(s *Spec, group, size int, drop bool) (chunks int) {
+	more := 0
+	if drop {
+		more = 1
+	}
+	first, last := r.from/size, min(ceil(r.end+more*size, size), r.n/size)
 	if s.Kind == Full {
 		for first+chunks < last && r.p.has(group, (first+chunks+1)*size) {
 			chunks++
@@ -121,9 +153,10 @@ func (r *chunkRule) spec(s *Spec, group, size int) (chunks int) {
 	each := s.chunksNeeded(r.blocks)
 	need, run := each, 0
 	if s.Kind == Window { // the right edge may cut the last chunk
-		end := min(r.end, last*size)
+		end := min(r.end, (last-more)*size)
 		need = max(each, ceil(s.Window-1+(size-end%size)%size, size))
 	}
+	each, need = each+more, need+more
 	for i := last - first - 1; i >= 0; i-- {
 		if !r.p.has(group, (first+i+1)*size) {
 			run, need = 0, each

@@ -7,6 +7,7 @@ type Trust struct {
 	Why         string `json:"why"`         // one sentence, when not exact
 
 	repeats bool // Why is about blocks that were announced again: prompts without such blocks are exact
+	gone    bool // Why is about blocks of the tier that may be gone: prompts without such blocks are exact
 }
 
 // String returns the verdict in one word.
@@ -72,6 +73,8 @@ func (m *Member) judge(p *Plan) Trust {
 		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not configured, and the replica's reports have not shown it yet"}
 	case m.belowWhy(p) != "":
 		return inexact(m.belowWhy(p))
+	case m.goneWhy() != "":
+		return Trust{gone: true, Why: m.goneWhy()}
 	case m.reports.doubt():
 		return Trust{repeats: true, Why: "it announces blocks again that requests have hit (kv_cache_report_mode full), which cannot always be told from copies, so less may be credited than is hit"}
 	}

@@ -94,20 +94,14 @@ func TestTiers(t *testing.T) {
 	var alone, told tierScore
 	for _, name := range tierCaptures(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".jsonl.gz"), func(t *testing.T) {
-			if strings.Contains(name, "simple-hotreset") { // the GPU refuses resets, of which an event tells nevertheless
-				if s := playTier(t, name, false); s.exactWrong > 0 || s.device < 279 || s.sum < 278 {
-					t.Errorf("%+v", s)
-				}
-				return
-			}
 			s, u := playTier(t, name, false), playTier(t, name, true)
 			if s.device != s.queries || u.device != u.queries {
 				t.Errorf("from the GPU: %d and %d of %d right", s.device, u.device, s.queries)
 			}
-			if s.exactWrong > 0 || u.exactWrong > 0 || s.exact*100 < s.queries*75 || u.exact*100 < u.queries*95 {
+			if s.exactWrong > 0 || u.exactWrong > 0 || s.exact*100 < s.queries*88 || u.exact*100 < u.queries*95 {
 				t.Errorf("%d of %d called exact, %d of them wrong; with counts %d, %d wrong", s.exact, s.queries, s.exactWrong, u.exact, u.exactWrong)
 			}
-			if s.sum*100 < s.queries*98 || u.sum*1000 < u.queries*993 {
+			if s.sum*100 < s.queries*98 || u.sum < s.sum {
 				t.Errorf("%d of %d right, with counts %d", s.sum, s.queries, u.sum)
 			}
 			if strings.Contains(name, "-simple") && s.sum != s.queries {
@@ -116,6 +110,9 @@ func TestTiers(t *testing.T) {
 			alone.add(s)
 			told.add(u)
 		})
+	}
+	if told.sum*1000 < told.queries*993 {
+		t.Errorf("with counts, %d of %d right", told.sum, told.queries)
 	}
 	t.Logf("%+v; with counts %+v", alone, told)
 }
