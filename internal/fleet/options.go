@@ -63,6 +63,7 @@ type ReplicaOptions struct {
 	Tenant             string         `yaml:"tenant,omitempty"`                                  // the only tenant that it serves; "" = it is shared
 	Role               string         `yaml:"role,omitempty" default:"both"`                     // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
 	KVConnector        string         `yaml:"kv_connector,omitempty"`                            // kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
+	SharedStore        string         `yaml:"shared_store,omitempty"`                            // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
 	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
 	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports
 	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
@@ -294,6 +295,9 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 	}
 	if _, err := ParseRole(r.Role); err != nil {
 		p.addf(at+".role", "%v", err)
+	}
+	if len(r.SharedStore) > maxNameLength {
+		p.addf(at+".shared_store", "%.20q… is longer than %d bytes", r.SharedStore, maxNameLength)
 	}
 	if !validConnector(r.KVConnector) {
 		p.addf(at+".kv_connector", "%.150q is not the name of a KV connector, such as NixlConnector", r.KVConnector)

@@ -133,6 +133,7 @@ func (p *page) line(line []byte) {
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
 		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
 		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
+		"vllm:external_prefix_cache_hits_total", "vllm:kv_offload_load_time_total",
 		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum",
 		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
@@ -176,12 +177,15 @@ func (p *page) line(line []byte) {
 	}
 }
 
+// movesBlocks is the connector that brings tokens from other replicas.
+const movesBlocks = "NixlConnector"
+
 // connectorOf returns the KV connector that has a metric of this name: vLLM writes a
 // connector's metrics from its start, and of its own connector alone.
 func connectorOf(name []byte) string {
 	switch {
 	case bytes.HasPrefix(name, []byte("vllm:nixl_")):
-		return "NixlConnector"
+		return movesBlocks
 	case bytes.HasPrefix(name, []byte("vllm:mooncake_store_")):
 		return "MooncakeStoreConnector"
 	case bytes.HasPrefix(name, []byte("vllm:hf3fs_")):
@@ -211,6 +215,10 @@ func (p *page) add(name []byte, v float64) {
 		e.PrefixQueries += v
 	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total":
 		e.PrefixHits += v
+	case "vllm:external_prefix_cache_hits_total":
+		e.LoadedTokens += v
+	case "vllm:kv_offload_load_time_total":
+		e.LoadSeconds += v
 	case "vllm:time_to_first_token_seconds_count":
 		e.TTFTCount += v
 	case "vllm:time_to_first_token_seconds_sum":
@@ -386,6 +394,9 @@ func (p *page) loads(at time.Time) []Load {
 	out := slices.Clone(p.engines)
 	for i := range out {
 		out[i].LoRAs, out[i].MaxLoRAs, out[i].At = adapters, p.maxLoRAs, at
+		if p.connector == movesBlocks {
+			out[i].LoadSeconds = 0 // its tokens include those that other replicas have computed
+		}
 	}
 	return out
 }

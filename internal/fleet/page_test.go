@@ -90,6 +90,40 @@ func TestPageRanksAndAdapters(t *testing.T) {
 	}
 }
 
+// TestPageLoads: what a connector loads is read, unless its tokens may come from other replicas.
+func TestPageLoads(t *testing.T) {
+	const text = `vllm:external_prefix_cache_hits_total{engine="0"} 5000
+vllm:kv_offload_load_time_total{engine="0"} 0.25
+`
+	for moved, seconds := range map[string]float64{"": 0.25, "vllm:nixl_xfer_time_seconds_sum 1\n": 0} {
+		var p page
+		if err := p.read(strings.NewReader(text+moved), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		if l := p.loads(time.Time{}); len(l) != 1 || l[0].LoadSeconds != seconds || l[0].LoadedTokens != 5000 {
+			t.Errorf("%q: %+v", moved, l)
+		}
+	}
+}
+
+func TestStoreOf(t *testing.T) {
+	for _, tt := range []struct {
+		configured, connector, want string
+		only                        bool
+	}{
+		{"", "", "", false},
+		{"", "NixlConnector", "", false},
+		{"", "MooncakeStoreConnector", "MooncakeStoreConnector", true},
+		{"files", "OffloadingConnector", "files", false},
+		{NoStore, "MooncakeStoreConnector", NoStore, false},
+	} {
+		r := Replica{Store: storeOf(tt.configured, tt.connector), Transfer: Transfer{Connector: tt.connector}}
+		if r.Store != tt.want || r.OnlyShared() != tt.only {
+			t.Errorf("%+v: store %q, shared alone %v", tt, r.Store, r.OnlyShared())
+		}
+	}
+}
+
 // Malformed lines change nothing.
 func TestPageIgnoresNonsense(t *testing.T) {
 	for _, line := range []string{

@@ -36,6 +36,7 @@ type Replica struct {
 
 	Role     Role     // its part in requests with a prefill elsewhere, as configured
 	Transfer Transfer // how it hands KV blocks to others
+	Store    string   // the store of KV blocks that it shares with others, by name; "" = none is known
 
 	SGLang *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
 
@@ -78,6 +79,8 @@ type Load struct {
 	KVUsage          float64 // share of KV blocks in use, 0 to 1
 	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
 	PrefixHits       float64 // of these, tokens found
+	LoadSeconds      float64 // seconds of loading blocks to the GPU since its start, as OffloadingConnector counts them
+	LoadedTokens     float64 // prompt tokens that its connector has brought since its start
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
 	FirstTokens      FirstTokens

@@ -298,6 +298,7 @@ func (w *worker) replica() *Replica {
 	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
 	r.EventsUnknown = w.known.unknown
 	r.Transfer, r.SGLang = w.known.transfer, w.known.sglang
+	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
 	for _, e := range r.Events {
 		r.Ranks = append(r.Ranks, e.Rank)

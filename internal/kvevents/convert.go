@@ -2,10 +2,17 @@ package kvevents
 
 import (
 	"regexp"
+	"strings"
 
 	"warmroute/index"
 	"warmroute/prefixhash"
 )
+
+// sharedMedium reports whether a medium is one that several replicas read. vLLM's own
+// "STORAGE" may be either.
+func sharedMedium(medium string) bool {
+	return strings.EqualFold(medium, "SHARED_STORAGE") || strings.EqualFold(medium, "OBJECT_STORE")
+}
 
 // SchemeEngine is the scheme of keys that are vLLM's own hashes. Blocks without a
 // key of this project are kept under it too: their removals and children then
@@ -45,7 +52,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	}
 	c.contents, c.removed = c.contents[:0], c.removed[:0]
 	out := &c.batch
-	out.Events = out.Events[:0]
+	out.Events, out.Shared = out.Events[:0], false
 	var n counted
 	out.Keying = c.chains.observe(b)
 	for i := range b.Events {
@@ -62,6 +69,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 		case index.Stored:
 			tier := c.adapter.tier(e.Medium)
 			n.stored += uint64(len(e.Hashes))
+			out.Shared = out.Shared || tier == index.TierStorage && (e.Remote || sharedMedium(e.Medium))
 			if connector, byHash := c.adapter.byHash(e, tier, c.scheme); byHash {
 				if e.Placeholder() {
 					n.placeholders++

@@ -289,7 +289,8 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 		c.skip(1)
 	case locality:
 		if isStr(c.peek()) {
-			e.Local = string(c.bytes()) == "LOCAL"
+			where := string(c.bytes())
+			e.Local, e.Remote = where == "LOCAL", where == "REMOTE"
 			return
 		}
 		c.skip(1)

@@ -34,6 +34,7 @@ type Event struct {
 	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
 	Told    bool                    // the event has a list of extra keys, maybe of none
 	Local   bool                    // the publisher says that the blocks are in its own memory
+	Remote  bool                    // the publisher says that the blocks are in no memory or storage of its own
 	Group   int                     // KV cache group; 0 when absent
 	Spec    string                  // kv_cache_spec_kind, "" if the publisher does not give it
 	Window  int                     // kv_cache_spec_sliding_window, tokens; 0 if not given

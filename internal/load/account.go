@@ -25,8 +25,10 @@ type Account struct {
 	queued    atomic.Bool  // it is in Ledger.changes
 	scraped   scraped      // requests that no router sent, from scraped metrics
 	claims    claims       // cached tokens of prompts, by its events
+	shares    atomic.Bool  // its events have told of a store that it shares
 	doubted   atomic.Bool  // claims are disbelieved
 	handover  handover     // how long KV caches take to be moved here
+	loads     loads        // how long blocks below the GPU take to be loaded
 
 	// Ledger.Lock guards the fields below.
 	queue  []*Charge // in the order of the charges
@@ -59,6 +61,10 @@ func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
 	return a.pace.among(own, mean, now)
 }
 
+// SharesStore reports whether the replica's events have told of blocks in a store that other
+// replicas may read too.
+func (a *Account) SharesStore() bool { return a.shares.Load() }
+
 // Lag returns how many seconds after a first token its event arrives; 0 if that is
 // less than an engine step.
 func (a *Account) Lag() float64 { return a.pace.reportLag() }
@@ -73,6 +79,7 @@ type State struct {
 	Awaiting int     // requests whose first token has not come
 	Pending  float64 // s of their remaining prefill
 	Foreign  float64 // s of prefill of requests that came around this router
+	Loading  float64 // s until the loads of its requests are done
 	Live     float64 // context tokens, of requests around this router too
 	Failing  bool    // a last resort
 	Speed    float64 // actual over modelled first-token time; 0 = not known
@@ -91,7 +98,7 @@ func (a *Account) State(now int64) (s State) {
 	foreign, tokens := a.scraped.foreign()
 	s.Foreign, s.Live = foreign, float64(a.Live()+o.live.Load())+tokens
 	s.Failing = a.health.failing(now) || now < o.failing.Load()
-	s.Speed = a.Speed()
+	s.Speed, s.Loading = a.Speed(), a.loading(now)
 	return s
 }
 

@@ -22,6 +22,13 @@ type Terms struct {
 	Moved    int64   // tokens of From's prompt that are moved
 	Moving   int64   // ns that the move is expected to take, from the end of From
 	Guessed  bool    // the replica reports no blocks: any part of the prompt may be cached there
+
+	Loading    int64 // ns that loading the prompt's tokens below the GPU is expected to take; 0 = there are none
+	Loaded     int64 // these tokens, if they are all in one tier, else 0
+	LoadedFrom Tier  // their tier
+	LoadsAhead int64 // ns until the loads of earlier requests are done
+	LoadBound  bool  // it waits longer for loads than for prefill
+	Unhindered bool  // nothing was queued ahead of the request: its first token shows the time of its load
 }
 
 const (
@@ -65,6 +72,7 @@ type Charge struct {
 	account *Account
 	terms   Terms
 	seq     int64 // order of charges
+	order   int64 // Account.sent when it was put, itself included
 	alone   int64 // Account.sent, if no other request was in flight when it was put; 0: one was
 	state   atomic.Int32
 	settled atomic.Bool  // its claim has ended
@@ -89,10 +97,14 @@ func (c *Charge) Put(a *Account, t Terms) {
 	a.pending.Add(t.Expected)
 	a.live.Add(t.Tokens)
 	a.claims.open.Add(t.Claimed)
-	if sent := a.sent.Add(1); inFlight == 1 && a.scraped.waiting+a.scraped.running == 0 {
-		c.alone = sent
+	c.order = a.sent.Add(1)
+	if inFlight == 1 && a.scraped.waiting+a.scraped.running == 0 {
+		c.alone = c.order
 	}
 	a.work.Add(t.Expected)
+	if t.Loading > 0 {
+		a.loads.until = max(a.loads.until, t.Sent) + t.Loading
+	}
 	c.state.Store(chargeAwaiting)
 	a.queue = append(a.queue, c)
 	if t.Sentinel != 0 && !a.sentinels.watch(c) {

@@ -22,8 +22,9 @@ type Ledger struct {
 	seq        int64    // charges so far; guarded by deciding
 	accounts   sync.Map // index.Holder → *Account
 	changes    atomic.Pointer[changes]
-	unreported atomicFloat  // s of prefill of other routers
-	uncharged  atomic.Int64 // Unix ns of the last request that Envoy sends where it likes
+	unreported atomicFloat         // s of prefill of other routers
+	loads      [tierCount]loadPace // of all replicas together
+	uncharged  atomic.Int64        // Unix ns of the last request that Envoy sends where it likes
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is
@@ -102,6 +103,9 @@ func (l *Ledger) Applied(b *index.Batch) {
 		return
 	}
 	a := v.(*Account)
+	if b.Shared && !a.shares.Load() {
+		a.shares.Store(true)
+	}
 	if a.sentinels.waiting.Load() == 0 {
 		return
 	}

@@ -89,6 +89,12 @@ func (p *pace) observe(t *Terms, now int64) {
 	p.learn(actual, model, t.guess())
 }
 
+// seen records a first token that became known at now, and shows no speed.
+func (p *pace) seen(now int64) {
+	p.reported = now
+	p.last.Store(max(p.last.Load(), now-int64(p.reportLag()*1e9)))
+}
+
 const (
 	// idleGap bounds when the engine had nothing else to do: the time between a
 	// request's report and the report before is at least this factor times its expected

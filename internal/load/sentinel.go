@@ -68,7 +68,12 @@ func (a *Account) stored(content uint64, now int64) {
 			continue
 		}
 		c.first.Store(now)
-		a.pace.observe(&c.terms, now)
+		if c.terms.Loading > 0 { // the time of a load says nothing about the speed of prefill
+			a.pace.seen(now)
+			a.observeLoad(c, a.pace.last.Load())
+		} else {
+			a.pace.observe(&c.terms, now)
+		}
 		for seen := s.latest.Load(); c.seq > seen && !s.latest.CompareAndSwap(seen, c.seq); {
 			seen = s.latest.Load()
 		}

@@ -1,0 +1,142 @@
+package load
+
+import "sync/atomic"
+
+// Tier is a place below the GPU from which an engine loads blocks.
+type Tier uint8
+
+// The places.
+const (
+	TierCPU     Tier = iota // the replica's CPU memory
+	TierStorage             // its own storage
+	TierShared              // a store that several replicas read
+
+	tierCount
+)
+
+// tierPrior are the seconds to load a token until they are learned: 128 KiB, as of an 8B
+// model with grouped-query attention, at 25 GB/s from CPU memory, 5 GB/s from an NVMe disk,
+// and 10 GB/s over a network.
+var tierPrior = [tierCount]float64{TierCPU: 5.2e-6, TierStorage: 26e-6, TierShared: 13e-6}
+
+const (
+	// loadPrior is the number of loaded tokens as which a prior counts: what the fleet's
+	// replicas show for one replica, and tierPrior for the fleet. A few long prompts outweigh
+	// it.
+	loadPrior = 30_000
+	// loadWindow is the number of the last loaded tokens that decide.
+	loadWindow = 200_000
+	// loadJump bounds the distance of a single first-token time from the expected one.
+	loadJump = 3
+	// loadLeast is the number of tokens from which a first-token time shows a load: fewer
+	// take no longer than an engine step.
+	loadLeast = 1024
+	// loadBound is the expected wait for loads, in nanoseconds, from which the first-token
+	// time of a busy replica shows them: several engine steps.
+	loadBound = 0.5e9
+)
+
+// loads learns how fast one replica loads blocks, and follows its queue of loads, which it
+// takes one after the other. What the replica itself counts replaces what first-token times
+// show. Ledger.Lock guards the fields that are not learned.
+type loads struct {
+	until   int64   // Unix ns at which the loads of all charges are done
+	seconds float64 // of loading, on the last page
+	tokens  float64 // loaded, on the last page
+	counted loadPace
+	timed   [tierCount]loadPace
+}
+
+// loadPace has decaying sums over loads.
+type loadPace struct{ sums atomic.Pointer[loadSums] }
+
+// loadSums is immutable.
+type loadSums struct{ seconds, tokens float64 }
+
+func (p *loadPace) now() loadSums {
+	if s := p.sums.Load(); s != nil {
+		return *s
+	}
+	return loadSums{}
+}
+
+func (p *loadPace) learn(seconds, tokens float64) {
+	for {
+		old := p.sums.Load()
+		s := loadSums{seconds, tokens}
+		if old != nil {
+			s = loadSums{s.seconds + old.seconds, s.tokens + old.tokens}
+		}
+		if s.tokens > loadWindow {
+			s = loadSums{s.seconds * loadWindow / s.tokens, loadWindow}
+		}
+		if p.sums.CompareAndSwap(old, &s) {
+			return
+		}
+	}
+}
+
+// each returns the seconds for a token, by a prior until enough are loaded.
+func (p *loadPace) each(prior float64) float64 {
+	s := p.now()
+	return (prior*loadPrior + s.seconds) / (loadPrior + s.tokens)
+}
+
+// LoadTime returns the learned seconds to load a token from a tier: those of the fleet until
+// the replica's own clearly differ. By small differences, all requests would go to the
+// replica that seems fastest.
+func (a *Account) LoadTime(t Tier) float64 {
+	p := &a.loads.timed[t]
+	if t == TierCPU && a.loads.counted.sums.Load() != nil {
+		p = &a.loads.counted
+	}
+	fleet := a.ledger.loads[t].each(tierPrior[t])
+	if own := p.each(fleet); own > fleet*alike || own < fleet/alike {
+		return own
+	}
+	return fleet
+}
+
+// LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
+// loadWindow, and whether the replica counted them itself.
+func (a *Account) LoadedTokens(t Tier) (tokens float64, counted bool) {
+	if s := a.loads.counted.sums.Load(); t == TierCPU && s != nil {
+		return s.tokens, true
+	}
+	return a.loads.timed[t].now().tokens, false
+}
+
+// loading returns the seconds until the loads of all charges are done. Ledger.Lock is held.
+func (a *Account) loading(now int64) float64 { return float64(max(0, a.loads.until-now)) / 1e9 }
+
+// scrapeLoads learns from the replica's own counts. A load is counted when it ends, its
+// tokens when it begins: tokens are kept until the time of a load is there.
+func (a *Account) scrapeLoads(seconds, tokens float64, first bool) {
+	l := &a.loads
+	switch {
+	case first || seconds < l.seconds || tokens < l.tokens: // or the replica restarted
+	case seconds == l.seconds:
+		return
+	case tokens > l.tokens:
+		l.counted.learn(seconds-l.seconds, tokens-l.tokens)
+		a.ledger.loads[TierCPU].learn(seconds-l.seconds, tokens-l.tokens)
+	}
+	l.seconds, l.tokens = seconds, tokens
+}
+
+// observeLoad learns from the first token, at now, of a request that loaded from one tier. It
+// teaches if the replica had nothing else to do, or if loads alone made the request wait, for
+// long: a replica that never rests would not be found to be slower than expected.
+func (a *Account) observeLoad(c *Charge, now int64) {
+	t := &c.terms
+	waits := t.LoadsAhead + t.Loading
+	alone := t.Unhindered && a.sent.Load() == c.order
+	if t.Loaded < loadLeast || !alone && !(t.LoadBound && waits >= loadBound) {
+		return
+	}
+	began := float64(now-t.Sent-t.Expected)/1e9 - stepTime*t.guess()
+	ratio := max(1./loadJump, min(loadJump, began*1e9/float64(waits)))
+	took := ratio * float64(t.Loading) / 1e9
+	a.loads.timed[t.LoadedFrom].learn(took, float64(t.Loaded))
+	a.ledger.loads[t.LoadedFrom].learn(took, float64(t.Loaded))
+}

@@ -1,0 +1,94 @@
+package load
+
+import (
+	"testing"
+	"time"
+
+	"warmroute/internal/fleet"
+)
+
+// loading is a rig whose requests load tokens, at the learned times.
+type loading struct {
+	*rig
+	block uint64
+}
+
+// send sends an idle replica a request that loads tokens, and ends it when they have taken
+// each seconds.
+func (l *loading) send(tokens int64, each float64) {
+	a := l.Of(one)
+	l.block++
+	l.wait(time.Second)
+	t := Terms{
+		Model: 5e6, Expected: 5e6, Sentinel: l.block, Loaded: tokens, LoadedFrom: TierShared, Unhindered: true,
+		Loading: int64(a.LoadTime(TierShared) * float64(tokens) * 1e9),
+	}
+	c := l.put(one, t)
+	l.wait(time.Duration(5e6 + stepTime*1e9 + each*float64(tokens)*1e9))
+	l.stored(one, l.block)
+	c.Release()
+}
+
+// TestLoadsAreLearnedFromFirstTokens: from the prior to the time that is seen within ten long
+// prompts, and again when it changes; other replicas begin with what one has shown.
+func TestLoadsAreLearnedFromFirstTokens(t *testing.T) {
+	l := &loading{rig: newRig(t)}
+	a := l.Of(one)
+	if got := a.LoadTime(TierShared); got != tierPrior[TierShared] {
+		t.Fatalf("before the first load: %g s for a token", got)
+	}
+	for _, each := range []float64{65e-6, 20e-6} {
+		for range 40 {
+			l.send(20_000, each)
+		}
+		for _, h := range []*Account{a, l.Of(two)} {
+			if got := h.LoadTime(TierShared); got < each/1.2 || got > each*1.2 {
+				t.Errorf("a token takes %g s to load, learned %g s", each, got)
+			}
+		}
+	}
+	if own, prior := a.LoadTime(TierCPU), tierPrior[TierCPU]; own != prior {
+		t.Errorf("loads from a store change the time of CPU memory: %g s, not %g s", own, prior)
+	}
+	if speed := a.Speed(); speed != 0 {
+		t.Errorf("loads count as the speed of prefill: %g", speed)
+	}
+}
+
+// TestLoadsAreLearnedFromCounters: the replica's own counts decide, the first page and a
+// restart teach nothing, and tokens whose load has not ended wait for its time.
+func TestLoadsAreLearnedFromCounters(t *testing.T) {
+	r := newRig(t)
+	a := r.Of(one)
+	page := func(seconds, tokens float64) {
+		r.wait(time.Second)
+		a.Scrape(fleet.Load{LoadSeconds: seconds, LoadedTokens: tokens, At: r.now}, true)
+	}
+	page(100, 1e6)
+	page(100, 1.1e6) // loads have begun
+	if got, want := a.LoadTime(TierCPU), tierPrior[TierCPU]; got != want {
+		t.Errorf("before a load has ended: %g s, want %g s", got, want)
+	}
+	page(103, 1.2e6)
+	page(1, 1e4) // restarted
+	tokens, counted := a.LoadedTokens(TierCPU)
+	if got := a.LoadTime(TierCPU); !counted || tokens != 200_000 || got < 1.3e-5 || got > 1.6e-5 {
+		t.Errorf("%g tokens (counted %v), %g s for each, want 15 µs of 200,000 tokens", tokens, counted, got)
+	}
+}
+
+// TestLoadsQueue: the loads of requests in flight follow each other.
+func TestLoadsQueue(t *testing.T) {
+	r := newRig(t)
+	for range 3 {
+		r.put(one, Terms{Loading: 2e9})
+	}
+	r.wait(time.Second)
+	if got := r.state(one).Loading; !near(got, 5) {
+		t.Errorf("loads are done in %g s, want 5", got)
+	}
+	r.wait(time.Minute)
+	if got := r.state(one).Loading; got != 0 {
+		t.Errorf("loads are done in %g s, want 0", got)
+	}
+}
