@@ -5,7 +5,8 @@
 # or qwen3-next gives replicas several KV cache groups, and compares this router with one
 # that follows full attention alone. GOODPUT=1 compares rules for computing prompts on other
 # replicas than those that answer. SOURCES=events,text compares routers that know caches from
-# events, and from the text of what they sent, alone. It prints Markdown.
+# events, and from the text of what they sent, alone. TIERS=1 compares the prices of blocks below the
+# GPU with constants. It prints Markdown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 traces=$(IFS=,; echo "${*:-seeded}")
@@ -15,6 +16,9 @@ if [[ -n ${ROUTERS:-} ]]; then # compares several routers of one fleet with one,
 fi
 if [[ -n ${ENGINE:-} ]]; then
 	exec nice bin/polsim -traces "$traces" -replicas 16 -loads 0.8,0.95 -engine "$ENGINE" -policies p2c,full-attention,warmroute -jobs "$(nproc)"
+fi
+if [[ -n ${TIERS:-} ]]; then
+	exec nice bin/polsim -traces "$traces" -replicas 8 -loads 0.8,0.95 -seeds 1 -tiers 2,5,25,55 -jobs "$(nproc)"
 fi
 if [[ -n ${GOODPUT:-} ]]; then
 	exec nice bin/polsim -traces "$traces,prefill" -replicas 8,32 -loads 0.5,0.8,0.95 -requests 3000 -seeds 1 -tpot 0.025,0.05,0.1 -jobs "$(nproc)"

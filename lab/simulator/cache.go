@@ -189,6 +189,7 @@ func (c *cache) unlink(i int32) {
 type pool struct {
 	block, capacity, used int
 	present               []bool
+	evicted               []int32 // since they were last published
 	prev, next            []int32
 	head                  int32
 }
@@ -237,6 +238,7 @@ func (p *pool) store(blocks []int32) {
 			v := p.next[p.head]
 			p.unlink(v)
 			p.present[v] = false
+			p.evicted = append(p.evicted, v)
 			p.used -= p.block
 		}
 		p.present[b] = true

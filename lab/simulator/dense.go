@@ -8,7 +8,11 @@ type dense struct {
 	cache *cache
 	pool  *pool // instead of the cache's contents, for upper bounds
 
+	lower *tier // below the GPU; nil = there is none
+	kept  []int32
+
 	waiting    []*sequence
+	loading    []*sequence // admitted, their blocks are being loaded
 	prefilling []*sequence
 	decoding   decodes
 	context    float64 // tokens of the decoding
@@ -18,9 +22,10 @@ type dense struct {
 // sequence is a request in an engine.
 type sequence struct {
 	r        *Request
-	computed int   // tokens of the prompt, cached ones included
-	stored   int   // blocks visible to others
-	last     int64 // step that ends it
+	computed int     // tokens of the prompt, cached ones included
+	stored   int     // blocks visible to others
+	last     int64   // step that ends it
+	ready    float64 // when its blocks are loaded
 }
 
 type decodes []*sequence
@@ -51,10 +56,14 @@ func (d *dense) Enqueue(r *Request) { d.waiting = append(d.waiting, &sequence{r:
 
 // Load implements Scheduler.
 func (d *dense) Load() Page {
-	return Page{Waiting: len(d.waiting), Running: d.running(), KVUsage: float64(d.cache.pinned) / float64(d.cache.capacity)}
+	p := Page{Waiting: len(d.waiting), Running: d.running(), KVUsage: float64(d.cache.pinned) / float64(d.cache.capacity)}
+	if d.lower != nil {
+		p.LoadSeconds, p.Loaded = d.lower.seconds, d.lower.loaded
+	}
+	return p
 }
 
-func (d *dense) running() int { return len(d.prefilling) + len(d.decoding) }
+func (d *dense) running() int { return len(d.loading) + len(d.prefilling) + len(d.decoding) }
 
 // admit reserves a sequence's KV cache; false if there is no room.
 func (d *dense) admit(s *sequence) bool {
@@ -80,7 +89,21 @@ func (d *dense) admit(s *sequence) bool {
 		return true
 	}
 	s.r.Hit = s.computed
+	if d.lower != nil {
+		d.fetch(s, cached)
+	}
 	return true
+}
+
+// fetch loads what the tier has behind the first cached blocks.
+func (d *dense) fetch(s *sequence, cached int) {
+	n := d.lower.find(s.r.Blocks, cached)
+	held := hit(cached+n, s.r.Input, d.cache.block)
+	if held <= s.computed {
+		return
+	}
+	s.ready = d.lower.load(held - s.computed)
+	s.computed, s.r.Hit = held, held
 }
 
 func (d *dense) release(s *sequence) {
@@ -110,9 +133,19 @@ func (d *dense) Begin() (b Batch, any bool) {
 			chunk(s)
 		}
 	}
+	for budget > 0 && len(d.loading) > 0 && d.loading[0].ready <= *d.lower.now {
+		s := d.loading[0]
+		d.loading = d.loading[1:]
+		d.prefilling = append(d.prefilling, s)
+		chunk(s)
+	}
 	for budget > 0 && len(d.waiting) > 0 && d.running() < d.hw.Sequences && d.admit(d.waiting[0]) {
 		s := d.waiting[0]
 		d.waiting = d.waiting[1:]
+		if s.ready > 0 {
+			d.loading = append(d.loading, s)
+			continue
+		}
 		d.prefilling = append(d.prefilling, s)
 		chunk(s)
 	}
@@ -134,7 +167,20 @@ func (d *dense) show(s *sequence) {
 	} else {
 		d.cache.store(s.r.Blocks[s.stored:full])
 	}
+	if d.lower != nil {
+		d.keep(s.r.Blocks[s.stored:full])
+	}
 	s.stored = full
+}
+
+// keep copies computed blocks to the tier.
+func (d *dense) keep(blocks []int32) {
+	for _, b := range blocks {
+		if !d.lower.pool.present[b] {
+			d.kept = append(d.kept, b)
+		}
+	}
+	d.lower.pool.store(blocks)
 }
 
 // End implements Scheduler.
@@ -172,6 +218,10 @@ func (d *dense) End() Ended {
 	}
 	e.Stored, e.Removed = d.cache.stored, d.cache.removed
 	d.cache.stored, d.cache.removed = nil, nil
+	if d.lower != nil {
+		e.Kept, e.Dropped = d.kept, d.lower.pool.evicted
+		d.kept, d.lower.pool.evicted = nil, nil
+	}
 	return e
 }
 

@@ -13,6 +13,7 @@ type Scheduler interface {
 // Ended is the outcome of a batch.
 type Ended struct {
 	Stored, Removed []int32    // blocks of full attention that the batch added to the cache, or evicted
+	Kept, Dropped   []int32    // blocks that the replica has copied to its CPU memory or the shared store, or that were evicted there
 	Changes         []Change   // the groups' events, if the cache has several groups
 	First, Done     []*Request // requests whose first or last token came, with Hit set
 }

@@ -27,11 +27,20 @@ type GroupPolicy interface {
 	Changed(now float64, replica int, changes []Change)
 }
 
+// TierPolicy is a Policy that follows the tiers below the replicas' GPUs.
+type TierPolicy interface {
+	Kept(now float64, replica int, blocks []int32)
+	Dropped(now float64, replica int, blocks []int32)
+}
+
 // Page is the content of one replica's metrics.
 type Page struct {
 	Waiting int     `json:"waiting"`
 	Running int     `json:"running"`
 	KVUsage float64 `json:"kv_usage"` // 0 to 1
+
+	LoadSeconds float64 `json:"load_seconds,omitempty"`  // of loading since the start
+	Loaded      float64 `json:"loaded_tokens,omitempty"` // tokens
 }
 
 // Config is one run. A zero value means the default, if the field has one.
@@ -48,6 +57,7 @@ type Config struct {
 	Seed       uint64
 	Handover   float64            // s from the end of a prefill until its KV cache begins to move to another replica
 	Bandwidth  float64            // tokens of KV cache per second between two replicas; 0 = any number at once
+	Tier       Tier               // below the GPUs; without a Capacity there is none
 	Progress   func(done, of int) // called after every thousandth request; nil = not called
 }
 
@@ -95,6 +105,10 @@ func New(c Config, t *Trace, rate float64) *Sim {
 		s.requests = append(s.requests, &r)
 	}
 	var shared *pool
+	var store *pool
+	if c.Tier.Shared {
+		store = newPool(t.Blocks, s.block, c.Replicas*c.Tier.Capacity)
+	}
 	if c.Pooled {
 		shared = newPool(t.Blocks, s.block, c.Replicas*c.Hardware.Capacity)
 	}
@@ -105,6 +119,9 @@ func New(c Config, t *Trace, rate float64) *Sim {
 		} else {
 			d := &dense{hw: e.hw, cache: newCache(t.Blocks, s.block, c.Hardware.Capacity), pool: shared}
 			d.cache.tailFirst = t.Block > 0
+			if d.lower = newTier(&s.c.Tier, store, t.Blocks, s.block); d.lower != nil {
+				d.lower.now = &s.now
+			}
 			e.Scheduler = d
 		}
 		if i == 0 && c.Slow > 0 {
@@ -137,6 +154,12 @@ func (s *Sim) Run() Result {
 			s.arrived()
 			continue
 		}
+		if wake, i := s.nextLoad(at); i >= 0 {
+			s.now = wake
+			s.deliver(s.now)
+			s.engines[i].begin(s.now)
+			continue
+		}
 		if !arrival && which < 0 {
 			return s.result()
 		}
@@ -158,7 +181,7 @@ func (s *Sim) Run() Result {
 func (s *Sim) endStep(i int) {
 	e := s.engines[i]
 	ended := e.End()
-	if len(ended.Stored)+len(ended.Removed)+len(ended.Changes) > 0 {
+	if len(ended.Stored)+len(ended.Removed)+len(ended.Changes)+len(ended.Kept)+len(ended.Dropped) > 0 {
 		s.events = append(s.events, event{s.now + s.c.EventDelay, i, ended})
 	}
 	s.deliver(s.now) // without delay, policies get events before the first token
@@ -239,6 +262,10 @@ func (s *Sim) deliver(t float64) {
 		}
 		if len(e.Stored) > 0 {
 			s.policy.Stored(e.at, e.replica, e.Stored)
+		}
+		if p, ok := s.policy.(TierPolicy); ok && len(e.Kept)+len(e.Dropped) > 0 {
+			p.Dropped(e.at, e.replica, e.Dropped)
+			p.Kept(e.at, e.replica, e.Kept)
 		}
 	}
 	s.events = slices.Delete(s.events, 0, n)

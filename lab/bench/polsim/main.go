@@ -46,6 +46,7 @@ type options struct {
 	tpot, shares     string
 	sources          string
 	unnamed          bool // routers are not told how large the replicas' caches are
+	tiers            string
 	verbose          bool
 }
 
@@ -73,6 +74,7 @@ func run(args []string, out, log io.Writer) error {
 	fs.StringVar(&o.shares, "prefill", "0,0.25,0.5", "with -tpot: shares of the replicas that only compute prompts for others; 0 = all replicas do both")
 	fs.StringVar(&o.sources, "sources", "", "sources of matches to compare with one router by events, instead of policies: events, text")
 	fs.BoolVar(&o.unnamed, "capacity-unnamed", false, "with -sources: routers are not told how many tokens the replicas' caches hold")
+	fs.StringVar(&o.tiers, "tiers", "", "bandwidths in GB/s of a tier below the GPUs: compares the router's prices of its blocks with constant ones, instead of policies")
 	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")
 	if err := fs.Parse(args); err != nil {
 		return errors.New("bad command line")
@@ -89,6 +91,9 @@ func run(args []string, out, log io.Writer) error {
 	}
 	if o.sources != "" {
 		return o.compareSources(cells, out, log)
+	}
+	if o.tiers != "" {
+		return o.compareTiers(cells, out, log)
 	}
 	if o.routers != "" {
 		return o.compareRouters(cells, out, log)
@@ -113,6 +118,7 @@ type cell struct {
 	seed     int
 	rate     float64 // requests per second
 	prefill  int     // the first replicas only compute prompts for others
+	tier     simulator.Tier
 }
 
 func (o *options) names() []string {

@@ -10,6 +10,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/lab/simulator"
 	"warmroute/prefixhash"
 )
 
@@ -26,6 +27,8 @@ type Options struct {
 	Prefill     int            // the first replicas only compute prompts
 	Source      Source         // where matches come from
 	Capacity    int            // tokens of a replica's cache, for sources besides Events; 0 = not known
+	Store       bool           // the replicas' tier below the GPU is one store of all; else it is CPU memory of each
+	Uncounted   bool           // the replicas do not count the time of their loads
 }
 
 // Source says what a brain knows of the replicas' caches.
@@ -99,6 +102,9 @@ func New(o Options) (*Brain, error) {
 		}
 		if o.Split {
 			r.Version, r.Transfer = "0", fleet.Transfer{Connector: "simulated"}
+		}
+		if o.Store {
+			r.Store = "simulated"
 		}
 		if i < o.Prefill {
 			r.Role = fleet.RolePrefill
@@ -212,6 +218,14 @@ func (b *Brain) Done(id int) {
 	}
 }
 
+// tier is the tier below the replicas' GPUs.
+func (b *Brain) tier() index.Tier {
+	if b.o.Store {
+		return index.TierStorage
+	}
+	return index.TierCPU
+}
+
 // Stored records that a replica published blocks as stored. An event of vLLM has the
 // blocks of one request; the caller does not say which blocks share one, so each block
 // becomes an event of its own.
@@ -219,6 +233,27 @@ func (b *Brain) Stored(replica int, blocks []int64) error {
 	if b.o.Source != Events {
 		return nil
 	}
+	return b.stored(replica, index.TierGPU, blocks)
+}
+
+// Kept records that a replica published blocks as copied to its tier below the GPU.
+func (b *Brain) Kept(replica int, blocks []int64) error { return b.stored(replica, b.tier(), blocks) }
+
+// Dropped records that blocks were evicted from a replica's tier below the GPU. One store of
+// all replicas has lost them for all.
+func (b *Brain) Dropped(replica int, blocks []int64) error {
+	if !b.o.Store {
+		return b.removed(replica, b.tier(), blocks)
+	}
+	for i := range b.replicas {
+		if err := b.removed(i, b.tier(), blocks); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Brain) stored(replica int, tier index.Tier, blocks []int64) error {
 	b.batch.Events = b.batch.Events[:0]
 	engine := make([]uint64, len(blocks))
 	scope := index.Scope{Model: model, Scheme: index.SchemeTokens, BlockSize: b.o.Block}
@@ -228,7 +263,7 @@ func (b *Brain) Stored(replica int, blocks []int64) error {
 		if !known {
 			return fmt.Errorf("block %d was stored before any request had it", block)
 		}
-		e := index.Event{Kind: index.Stored, Scope: scope, Hashes: engine[i : i+1]}
+		e := index.Event{Kind: index.Stored, Tier: tier, Scope: scope, Hashes: engine[i : i+1]}
 		if parent >= 0 {
 			e.HasParent, e.Parent = true, uint64(key(parent))
 		}
@@ -242,11 +277,15 @@ func (b *Brain) Removed(replica int, blocks []int64) error {
 	if b.o.Source != Events {
 		return nil
 	}
+	return b.removed(replica, index.TierGPU, blocks)
+}
+
+func (b *Brain) removed(replica int, tier index.Tier, blocks []int64) error {
 	engine := make([]uint64, len(blocks))
 	for i, block := range blocks {
 		engine[i] = uint64(key(block))
 	}
-	b.batch.Events = append(b.batch.Events[:0], index.Event{Kind: index.Removed, Hashes: engine})
+	b.batch.Events = append(b.batch.Events[:0], index.Event{Kind: index.Removed, Tier: tier, Hashes: engine})
 	return b.apply(replica)
 }
 
@@ -264,7 +303,7 @@ func (b *Brain) apply(replica int) error {
 }
 
 // Scraped sets every replica's metrics, at most once a second.
-func (b *Brain) Scraped(running, waiting []float64) {
+func (b *Brain) Scraped(pages []simulator.Page) {
 	if b.now.Sub(b.scraped) < scrapeEvery {
 		return
 	}
@@ -272,7 +311,10 @@ func (b *Brain) Scraped(running, waiting []float64) {
 	next := make([]*fleet.Replica, len(b.replicas))
 	for i, r := range b.replicas {
 		c := *r
-		c.Load = []fleet.Load{{Running: running[i], Waiting: waiting[i], At: b.now}}
+		c.Load = []fleet.Load{{Running: float64(pages[i].Running), Waiting: float64(pages[i].Waiting), At: b.now}}
+		if !b.o.Uncounted {
+			c.Load[0].LoadSeconds, c.Load[0].LoadedTokens = pages[i].LoadSeconds, pages[i].Loaded
+		}
 		next[i] = &c
 	}
 	b.replicas, b.fleet = next, fleet.NewSnapshot(next...)

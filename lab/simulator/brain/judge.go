@@ -4,10 +4,8 @@ import "warmroute/lab/simulator"
 
 // inProcess is a Brain as a policy of the simulator, in one process.
 type inProcess struct {
-	b       *Brain
-	blocks  []int64
-	running []float64
-	waiting []float64
+	b      *Brain
+	blocks []int64
 }
 
 // NewPolicy returns a Brain as a policy of the simulator. o.Replicas and o.Block are
@@ -17,7 +15,7 @@ func NewPolicy(o Options) (simulator.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &inProcess{b: b, running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}
+	p := &inProcess{b: b}
 	if o.Groups != OneGroup {
 		return grouped{p}, nil
 	}
@@ -74,12 +72,21 @@ func (p *inProcess) Removed(now float64, replica int, blocks []int32) {
 	must(p.b.Removed(replica, p.ids(blocks)))
 }
 
+// Kept implements simulator.TierPolicy.
+func (p *inProcess) Kept(now float64, replica int, blocks []int32) {
+	p.b.To(now)
+	must(p.b.Kept(replica, p.ids(blocks)))
+}
+
+// Dropped implements simulator.TierPolicy.
+func (p *inProcess) Dropped(now float64, replica int, blocks []int32) {
+	p.b.To(now)
+	must(p.b.Dropped(replica, p.ids(blocks)))
+}
+
 func (p *inProcess) Scraped(now float64, pages []simulator.Page) {
 	p.b.To(now)
-	for i, page := range pages {
-		p.running[i], p.waiting[i] = float64(page.Running), float64(page.Waiting)
-	}
-	p.b.Scraped(p.running, p.waiting)
+	p.b.Scraped(pages)
 }
 
 func must(err error) {

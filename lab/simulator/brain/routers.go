@@ -44,7 +44,7 @@ func NewRouters(n int, delay float64, o Options) (*Routers, error) {
 	rs := &Routers{rng: rand.New(rand.NewPCG(o.Seed, 77)), of: map[int]*router{}, delay: delay}
 	parents := map[int64]int64{}
 	for i := range n {
-		r := &router{inProcess: inProcess{running: make([]float64, o.Replicas), waiting: make([]float64, o.Replicas)}}
+		r := &router{inProcess: inProcess{}}
 		one := o
 		one.Seed = o.Seed ^ uint64(i+1)*0x9E3779B97F4A7C15
 		if delay >= 0 && n > 1 {

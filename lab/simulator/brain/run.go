@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"warmroute/lab/simulator"
 )
 
 // message is a line of the protocol, of any type.
@@ -122,11 +123,11 @@ func (b *Brain) take(m *message, out *bufio.Writer) error {
 		if err := json.Unmarshal(m.Replicas, &pages); err != nil || len(pages) != len(b.replicas) {
 			return fmt.Errorf("replicas: want the metrics of %d", len(b.replicas))
 		}
-		running, waiting := make([]float64, len(pages)), make([]float64, len(pages))
+		all := make([]simulator.Page, len(pages))
 		for i, p := range pages {
-			running[i], waiting[i] = p.Running, p.Waiting
+			all[i].Running, all[i].Waiting = int(p.Running), int(p.Waiting)
 		}
-		b.Scraped(running, waiting)
+		b.Scraped(all)
 	}
 	return nil
 }
