@@ -51,6 +51,12 @@ const (
 	KeyPrompt    = "prompt_tokens"
 	KeyPredicted = "predicted_tokens"
 
+	// KeyLoaded and KeyLoading hold, in MetadataOwn, the number of further tokens that it
+	// is expected to load from below its GPU, and the milliseconds that this takes. They are
+	// absent if there are none.
+	KeyLoaded  = "loaded_tokens"
+	KeyLoading = "load_ms"
+
 	// KeyUsage in MetadataOwn asks Envoy to read the usage of the answer: by its
 	// shape (UsageDetected), or as that of a completion (UsageCompletions), which
 	// has no shape of its own.

@@ -16,8 +16,8 @@ type answerMetadata struct {
 	lbKind, ownKind, bodyKind, splitKind structpb.Value_StructValue
 	texts                                [9]structpb.Value
 	textKinds                            [9]structpb.Value_StringValue
-	numbers                              [6]structpb.Value
-	numberKinds                          [6]structpb.Value_NumberValue
+	numbers                              [8]structpb.Value
+	numberKinds                          [8]structpb.Value_NumberValue
 	splice                               splice
 	usedText, usedNums                   int
 	withoutClient                        bool // clients get no reason, so the reason for them is left out
@@ -33,7 +33,7 @@ type splice struct {
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, 9)
+	own := fields(&s.own, 11)
 	own[envoy.KeyReason] = s.text(string(d.Reason))
 	if !s.withoutClient {
 		own["client_reason"] = s.text(d.ForClients())
@@ -50,6 +50,9 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		root[envoy.MetadataBody] = &s.inBody
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
+		if d.Loaded > 0 {
+			own[envoy.KeyLoaded], own[envoy.KeyLoading] = s.number(d.Loaded), s.number(int(1000*d.Loading))
+		}
 	}
 	if d.Usage != "" {
 		own[envoy.KeyUsage] = s.text(d.Usage)

@@ -127,6 +127,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 		r.decider.Uncharged()
 	}
 	d.Model, d.Tokens, d.Predicted = rec.Model, rec.Tokens, rec.Predicted
+	d.Loaded, d.Loading = rec.Loaded, rec.Loading
 	rec.Took = r.o.Now().Sub(start)
 	d.Seq = r.ring.Put(rec)
 	if d.Usage = r.usage(q.Route, rec.Prompts, &d); d.Usage != "" {

@@ -203,6 +203,9 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
 	line("cached", "%d tokens predicted", rec.Predicted)
+	if rec.Loaded > 0 {
+		line("loaded", "%d tokens more, in %.3f s", rec.Loaded, rec.Loading)
+	}
 	if a := rec.Answered; a != nil && a.ActualCached != nil {
 		line("actual", "%d of %d tokens, as %s counted", *a.ActualCached, a.ActualPrompt, a.Served)
 	} else if a != nil {
@@ -237,7 +240,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		if c.Events {
 			events = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Matched, s.Reported, s.Lower,
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Matched, s.Reported, belowText(&s.Below),
 			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
 	}
 	if err := t.Flush(); err != nil {
@@ -248,6 +251,21 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	printEnds(w, rec, chosen)
 	return printGroups(w, rec)
+}
+
+// belowText says where tokens below the GPU lie, and how long all those in a place take to be
+// loaded.
+func belowText(b *policy.Below) string {
+	var places []string
+	for _, p := range []struct {
+		name string
+		of   policy.Stretch
+	}{{"CPU", b.CPU}, {"storage", b.Storage}, {"shared", b.Shared}} {
+		if p.of.Tokens > 0 {
+			places = append(places, fmt.Sprintf("%s %d (%.3f s)", p.name, p.of.Tokens, float64(p.of.Tokens)*float64(p.of.Token)))
+		}
+	}
+	return cmp.Or(strings.Join(places, ", "), "0")
 }
 
 // printEnds prints what ends each candidate's match, and what to do about each cause.

@@ -7,6 +7,7 @@ import (
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/load"
 )
 
 // replicaView is one replica on /debug/replicas.
@@ -23,10 +24,11 @@ type replicaView struct {
 	Models    []string        `json:"models"` // the base model and its adapters
 	Render    bool            `json:"render"`
 	Synced    bool            `json:"synced"`
-	KVEvents  feed.State      `json:"kv_events,omitempty"` // of a ready one
-	Role      fleet.Role      `json:"role"`                // its part in requests with prefill and decode on two replicas
-	Transfer  *fleet.Transfer `json:"transfer,omitempty"`  // how it hands KV blocks to others; nil: not known
-	NoEvents  string          `json:"no_events,omitempty"` // why it has no subscription, or some ranks have none
+	KVEvents  feed.State      `json:"kv_events,omitempty"`    // of a ready one
+	Role      fleet.Role      `json:"role"`                   // its part in requests with prefill and decode on two replicas
+	Store     string          `json:"shared_store,omitempty"` // the store of KV blocks that it shares with others, as configured or by its connector
+	Transfer  *fleet.Transfer `json:"transfer,omitempty"`     // how it hands KV blocks to others; nil: not known
+	NoEvents  string          `json:"no_events,omitempty"`    // why it has no subscription, or some ranks have none
 	Ranks     []rankView      `json:"ranks"`
 	Cached    cachedView      `json:"cached_tokens"`
 }
@@ -50,9 +52,39 @@ type rankView struct {
 	Running  float64          `json:"running_reported"`
 	Waiting  float64          `json:"waiting_reported"`
 	KVUsage  float64          `json:"kv_usage_reported"`
+	Loads    *loadsView       `json:"loads,omitempty"` // of blocks below the GPU, once some were
 	Events   *kvevents.Status `json:"events,omitempty"`
 	Hashes   *hashView        `json:"hashes,omitempty"`
 	Cache    *cacheView       `json:"cache,omitempty"`
+}
+
+// loadsView has the learned seconds to load a token from each place, with the number of
+// loaded tokens on which they rest.
+type loadsView struct {
+	CPU     *loadView `json:"cpu,omitempty"`
+	Storage *loadView `json:"storage,omitempty"`
+	Shared  *loadView `json:"shared,omitempty"`
+}
+
+type loadView struct {
+	Token   float64 `json:"seconds_each_token"`
+	Tokens  float64 `json:"tokens"`
+	Counted bool    `json:"counted_by_replica"` // else learned from first-token times
+}
+
+func loadsOf(a *load.Account) *loadsView {
+	of := func(t load.Tier) *loadView {
+		tokens, counted := a.LoadedTokens(t)
+		if tokens == 0 {
+			return nil
+		}
+		return &loadView{a.LoadTime(t), tokens, counted}
+	}
+	v := loadsView{of(load.TierCPU), of(load.TierStorage), of(load.TierShared)}
+	if v == (loadsView{}) {
+		return nil
+	}
+	return &v
 }
 
 // cacheView describes the rank's cache groups, and the reliability of
@@ -93,7 +125,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		Address: rep.Addr, Name: rep.Name, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
 		BlockSize: rep.BlockSize, Models: []string{}, Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
 	}
-	v.Role = rep.Role
+	v.Role, v.Store = rep.Role, rep.Store
 	if rep.Transfer.From != "" {
 		v.Transfer = &rep.Transfer
 	}
@@ -118,8 +150,8 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	}
 	for _, rank := range rep.Ranks {
 		h := index.Holder{Replica: rep.Addr, Rank: rank}
-		load := r.ledger.Of(h)
-		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: load.InFlight(), Awaiting: load.Awaiting(), Pending: load.Pending()}
+		account := r.ledger.Of(h)
+		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending(), Loads: loadsOf(account)}
 		if l, ok := rep.LoadOf(rank); ok {
 			rv.Running, rv.Waiting, rv.KVUsage = l.Running, l.Waiting, l.KVUsage
 		}

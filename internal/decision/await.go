@@ -55,7 +55,7 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
 		from = end
 	}
 	best := &w.cands[w.ranked[0]]
-	below := best.Lower > best.Reported && !w.guess.Below()
+	below := best.Matched+best.Below.Tokens() > best.Reported && !w.guess.Below()
 	if len(w.ends) > 1 || best.Matched != best.Reported || below {
 		w.guess.Reset()
 	}

@@ -229,7 +229,7 @@ func TestAnswersSettleWhatIsInCPUMemory(t *testing.T) {
 			t.Fatalf("kept %v: the answer is not telling: %+v", kept, r.w.cands)
 		}
 		r.end(s, want)
-		if s := r.send(Ask{}); s.Telling || r.w.cands[0].Lower != want {
+		if s := r.send(Ask{}); s.Telling || r.w.cands[0].Matched+r.w.cands[0].Below.Tokens() != want {
 			t.Errorf("kept %v: %+v, telling %v", kept, r.w.cands, s.Telling)
 		}
 	}

@@ -25,7 +25,7 @@ func TestADoubtedReplicaCountsAsHoldingNothing(t *testing.T) {
 	q := prompt(1, 0, 99)
 	d, rec = r.ask(q)
 	c := candidate(t, rec, liar)
-	if d.Reason != ReasonCold || !c.Doubted || c.Matched+c.Reported+c.Lower+c.Full != 0 || rec.Predicted != 0 {
+	if d.Reason != ReasonCold || !c.Doubted || c.Matched+c.Reported+c.Below.Tokens()+c.Full != 0 || rec.Predicted != 0 {
 		t.Errorf("%s, %+v", d.Reason, c)
 	}
 	d.Reservation.Release()

@@ -125,6 +125,7 @@ type Work struct {
 	matched  []held
 	cands    []policy.Candidate
 	scores   []policy.Score
+	stores   []int   // by holder.store, the most tokens of a prompt in it
 	at       []int32 // position in the view of each candidate
 	ranked   []int32
 	dest     []byte
@@ -136,10 +137,12 @@ type Work struct {
 
 // held counts the tokens of the prompts that one holder has.
 type held struct {
-	gpu, reported, lower int
-	full                 int  // tokens that full attention holds, if other groups cut the match
-	grouped              bool // cache groups decide the match
-	weight               float64
+	gpu, reported int
+	cpu, storage  int  // behind gpu, in CPU memory, and behind that, in its own storage
+	shared        int  // in the store that it shares, from the prompt's beginning
+	full          int  // tokens that full attention holds, if other groups cut the match
+	grouped       bool // cache groups decide the match
+	weight        float64
 }
 
 // Decide places a request. It never fails, takes no lock that ingest, discovery
@@ -302,6 +305,9 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 	w.Record.Blocks = max(w.Record.Blocks, len(keys))
 	s := &mv.scopes[scope]
 	d.index.FindPrompt(&w.found, *s, keys, &w.prompt)
+	if mv.stores > 0 {
+		w.stores = append(w.stores[:0], make([]int, mv.stores+1)...)
+	}
 	for m := range w.found.All() {
 		if int(m.ID) >= len(mv.byHolder) || mv.byHolder[m.ID] < 0 {
 			continue
@@ -313,13 +319,22 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 		h := &w.matched[at]
 		if m.Grouped { // Hit counts tokens: it may end inside one of these blocks
 			coming := max(m.Hit, m.Coming)
-			h.gpu, h.reported, h.lower = h.gpu+int(coming), h.reported+int(m.Hit), h.lower+int(max(coming, m.Hit+m.Loaded))
+			h.gpu, h.reported = h.gpu+int(coming), h.reported+int(m.Hit)
 			h.full, h.grouped = h.full+int(m.Full), true
-			continue
+			h.below(&mv.holders[at], &m, int(coming), s.BlockSize)
+		} else {
+			h.gpu += int(m.Blocks) * s.BlockSize
+			h.reported += int(m.Reported) * s.BlockSize
+			if m.Storage > m.Blocks {
+				h.below(&mv.holders[at], &m, int(m.Blocks)*s.BlockSize, s.BlockSize)
+			}
 		}
-		h.gpu += int(m.Blocks) * s.BlockSize
-		h.reported += int(m.Reported) * s.BlockSize
-		h.lower += int(m.Storage) * s.BlockSize
+		if c := &mv.holders[at]; c.store > 0 {
+			w.stores[c.store] = max(w.stores[c.store], stored(&m, s.BlockSize))
+		}
+	}
+	if mv.stores > 0 {
+		w.share(mv, scope)
 	}
 }
 
@@ -330,6 +345,6 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	for i := range mv.holders {
 		c := mv.holders[i].history
 		tokens := min(c.Match(p, now, ttl), a.TextTokens)
-		w.matched[i] = held{gpu: tokens, reported: tokens, lower: tokens, weight: c.Weight(now)}
+		w.matched[i] = held{gpu: tokens, reported: tokens, weight: c.Weight(now)}
 	}
 }

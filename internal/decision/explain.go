@@ -23,7 +23,7 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	}
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
-	w.Record.Predicted, w.Record.Saved = w.cands[best].Matched, set.TTFT.Saved(w.Record.Input, &w.cands[best])
+	w.foresee(set, best)
 	return Decision{
 		Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv),
 	}

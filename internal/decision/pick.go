@@ -62,12 +62,20 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
-	w.Record.Predicted, w.Record.Saved = w.cands[best].Matched, set.TTFT.Saved(w.Record.Input, &w.cands[best])
+	w.foresee(set, best)
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ(), Split: res.split,
 	}
+}
+
+// foresee records what is expected of a request on candidate best.
+func (w *Work) foresee(set *policy.Settings, best int32) {
+	rec, c := &w.Record, &w.cands[best]
+	held, seconds := c.Loads()
+	rec.Predicted, rec.Saved = c.Matched, set.TTFT.Saved(rec.Input, c)
+	rec.Loaded, rec.Loading = held-c.Matched, seconds
 }
 
 // choose reads the loads, ranks the candidates and charges res on the best, which will
@@ -93,9 +101,10 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 // terms returns the charge of the whole request on candidate i.
 func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms {
 	in, c, at := w.Record.Input, &w.cands[i], &mv.holders[w.at[i]]
+	held, _ := c.Loads()
 	terms := load.Terms{
 		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: w.sentinel,
-		Model: int64(set.TTFT.Prefill(in.Input, c.Matched) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
+		Model: int64(set.TTFT.Prefill(in.Input, held) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
 	}
 	if a.Prompts != nil { // the learned place of a text is no claim
 		terms.Claimed = w.claimed(mv, i, in.Input)
@@ -106,6 +115,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 	if cached || !at.timed {
 		terms.Sentinel = 0
 	}
+	w.loads(&terms, set, i)
 	terms.DueIn(set.TTFT.Wait(in, c), at.account.Lag())
 	return terms
 }
@@ -224,7 +234,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 		if to.Doubted = c.account.Doubted(); to.Doubted {
 			continue // it counts as holding nothing
 		}
-		to.Matched, to.Reported, to.Lower, to.Full = m.gpu, m.reported, m.lower, m.full
+		to.Matched, to.Reported, to.Below, to.Full = m.gpu, m.reported, m.belowGPU(), m.full
 	}
 	w.cands = w.cands[:len(w.at)]
 	if w.answer = len(w.at); w.apart {
@@ -244,6 +254,10 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 		c, account := &w.cands[i], mv.holders[at].account
 		s := account.State(now)
 		c.InFlight, c.Awaiting, c.Pending, c.Foreign, c.Live, c.Failing, c.Speed = s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Live, s.Failing, s.Speed
+		if c.Below != (policy.Below{}) {
+			c.Loading = s.Loading
+			mv.holders[at].priceLoads(&c.Below, &set.Tiers)
+		}
 		if balance && c.CacheWeight == 0 {
 			c.CacheWeight = account.Placed(now)
 		}

@@ -30,6 +30,7 @@ type holder struct {
 	timed   bool // KV events report its first tokens
 	adapter policy.Residency
 	class   int // policy.Partner.Class
+	store   int // number of the store that it shares, 0 = none is known
 	number  int // policy.Partner.Replica
 }
 
@@ -40,6 +41,7 @@ type View struct {
 	holders  []holder
 	answer   int           // the first holders, which may answer; the others only compute prompts for them
 	paired   bool          // some two of them can split a request
+	stores   int           // number of stores that holders share
 	scopes   []index.Scope // distinct scopes of the holders
 	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
 	events   bool          // some holder has its blocks reported
@@ -142,6 +144,7 @@ func (v *views) build(serving []fleet.Candidate) *View {
 		}
 	}
 	mv.classify()
+	mv.numberStores()
 	return mv
 }
 

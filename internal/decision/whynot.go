@@ -57,7 +57,7 @@ func (d *Decider) explainEnds(a *Ask, mv *View, w *Work) {
 
 // newEnd returns the end of a candidate's match without its cause.
 func newEnd(s *policy.Candidate, block int) *why.End {
-	return &why.End{Cached: s.Reported, Coming: max(0, s.Matched-s.Reported), Lower: max(0, s.Lower-s.Matched), Block: block}
+	return &why.End{Cached: s.Reported, Coming: max(0, s.Matched-s.Reported), Lower: s.Below.Tokens(), Block: block}
 }
 
 // explainEnd finds the cause for one candidate and one prompt, whose keys in the scope are

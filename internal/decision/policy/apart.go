@@ -45,7 +45,7 @@ const MaxClasses = 8
 
 // Price is what a request costs one way, in seconds. The terms sum to Total.
 type Price struct {
-	Queue    float64 `json:"queue"`              // wait until the prefill begins
+	Queue    float64 `json:"queue"`              // wait until the prefill begins: for requests ahead, or for tokens to be loaded
 	Prefill  float64 `json:"prefill"`            // prefill of the tokens that the replica has not cached
 	Handover float64 `json:"handover,omitempty"` // handover and move of the KV cache
 	Later    float64 `json:"later"`              // delay of the requests behind the prefill
@@ -171,8 +171,9 @@ func (p *Price) sum() { p.Total = p.Queue + p.Prefill + p.Handover + p.Later + p
 
 // price is the price of a prefill on a candidate, without the handover.
 func (s *Settings) price(r Request, c *Candidate, lambda float64) Price {
-	cost := s.TTFT.Cost(r, c)
-	p := Price{Queue: c.Pending + c.Foreign, Prefill: cost, Later: lambda * cost, Harm: s.harm(r, c)}
+	held, load := c.Loads()
+	cost := c.speed() * s.TTFT.Prefill(r.Input, held)
+	p := Price{Queue: c.begins(load), Prefill: cost, Later: lambda * (cost + load), Harm: s.harm(r, c)}
 	p.sum()
 	return p
 }

@@ -7,11 +7,12 @@ type Candidate struct {
 	Hash        uint64    `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
 	Matched     int       `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
 	Reported    int       `json:"reported_tokens"`                 // of these, tokens it reported
-	Lower       int       `json:"lower_tier_tokens"`               // prompt tokens held when lower tiers count too; at least Matched
+	Below       Below     `json:"below,omitzero"`                  // prompt tokens behind Matched that it can load
 	Full        int       `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
 	InFlight    int       `json:"in_flight"`                       // requests this router has there
 	Awaiting    int       `json:"awaiting"`                        // of these, requests whose first token has not come
 	Pending     float64   `json:"pending_seconds"`                 // s of prefill of the awaiting requests
+	Loading     float64   `json:"loading_seconds,omitempty"`       // s until the loads of the requests ahead are done
 	Live        float64   `json:"live_tokens"`                     // context tokens of the requests in flight, with the ones in scraped metrics
 	Foreign     float64   `json:"foreign_seconds"`                 // seconds of queued prefill that came around this router, from scraped metrics
 	Speed       float64   `json:"speed"`                           // actual over modelled first-token time, learned; 0 counts as 1

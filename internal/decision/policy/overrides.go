@@ -24,6 +24,7 @@ type Overrides struct {
 	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
 	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
 	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults
+	Tiers          Loads     `yaml:"tiers,omitempty" json:"tiers,omitempty"`                                                          // what a token costs that lies below the GPU; those left out are learned
 	PrefillDecode  Apart     `yaml:"prefill_decode,omitempty" json:"prefill_decode,omitempty"`                                        // prices of a prefill on another replica; those left out keep their defaults
 }
 
@@ -32,6 +33,12 @@ type Constants map[string]*float64
 
 // Keys returns the names, with their defaults.
 func (Constants) Keys() any { return DefaultTTFT() }
+
+// Loads are constants of Tiers by the names of its fields.
+type Loads map[string]*float64
+
+// Keys returns the names, with their defaults.
+func (Loads) Keys() any { return Tiers{} }
 
 // Apart are constants of PrefillDecode by the names of its fields.
 type Apart map[string]*float64
@@ -71,6 +78,13 @@ var apart = map[string]constant[PrefillDecode]{
 	"bandwidth": {func(p *PrefillDecode) *float64 { return &p.Bandwidth }, 0, true},
 }
 
+// tiers are the fields of Tiers by name.
+var tiers = map[string]constant[Tiers]{
+	"cpu":     {func(t *Tiers) *float64 { return &t.CPU }, 0, false},
+	"storage": {func(t *Tiers) *float64 { return &t.Storage }, 0, false},
+	"shared":  {func(t *Tiers) *float64 { return &t.Shared }, 0, false},
+}
+
 // constants are TTFT's fields by name. The prefill of a token costs more than 0, or every
 // request would cost 0.
 var constants = map[string]constant[TTFT]{
@@ -84,7 +98,6 @@ var constants = map[string]constant[TTFT]{
 	"guard_add":     {func(t *TTFT) *float64 { return &t.GuardAdd }, 0, false},
 	"burst_guard":   {func(t *TTFT) *float64 { return &t.BurstGuard }, 0, false},
 	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
-	"lower_tier":    {func(t *TTFT) *float64 { return &t.LowerTier }, 0, false},
 	"junction":      {func(t *TTFT) *float64 { return &t.Junction }, 0, false},
 	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
 }
@@ -134,10 +147,8 @@ func (o Overrides) problems(at string) []error {
 		bad("pressure_threshold", *v, "1 or more")
 	}
 	problems = append(problems, problemsOf(at+"ttft.", constants, o.TTFT)...)
+	problems = append(problems, problemsOf(at+"tiers.", tiers, o.Tiers)...)
 	problems = append(problems, problemsOf(at+"prefill_decode.", apart, o.PrefillDecode)...)
-	if v := o.TTFT["lower_tier"]; v != nil && *v > 1 {
-		bad("ttft.lower_tier", *v, "from 0 to 1")
-	}
 	return problems
 }
 
@@ -147,6 +158,9 @@ func problemsOf[T any](at string, known map[string]constant[T], values map[strin
 		c, ok := known[name]
 		v := values[name]
 		switch {
+		case name == "lower_tier":
+			problems = append(problems, fmt.Errorf("%s%s: this constant is gone, because a token in CPU memory or storage costs the seconds that loading it takes, "+
+				"which are learned; leave it out, or set policy.tiers", at, name))
 		case !ok:
 			problems = append(problems, fmt.Errorf("%s%s: there is no such constant; the constants are %s", at, name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
@@ -180,6 +194,9 @@ func (o Overrides) applyTo(s Settings) Settings {
 	for name, v := range o.TTFT {
 		set(constants[name].of(&s.TTFT), v)
 	}
+	for name, v := range o.Tiers {
+		set(tiers[name].of(&s.Tiers), v)
+	}
 	for name, v := range o.PrefillDecode {
 		set(apart[name].of(&s.PrefillDecode), v)
 	}
@@ -203,7 +220,7 @@ func (o Overrides) clone() Overrides {
 	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = copyOf(o.RoutePolicy), copyOf(o.HintWhenCold), copyOf(o.MaxTTFT)
 	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel), copyOf(o.SpreadTies)
 	o.TextTTL, o.PressureWindow, o.PressureFrom = copyOf(o.TextTTL), copyOf(o.PressureWindow), copyOf(o.PressureFrom)
-	o.TTFT, o.PrefillDecode = copiesOf(o.TTFT), copiesOf(o.PrefillDecode)
+	o.TTFT, o.Tiers, o.PrefillDecode = copiesOf(o.TTFT), copiesOf(o.Tiers), copiesOf(o.PrefillDecode)
 	return o
 }
 

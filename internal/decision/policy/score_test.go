@@ -9,7 +9,7 @@ import (
 
 // plain are constants with which costs can be computed by heart.
 func plain() TTFT {
-	return TTFT{PrefillToken: 1, PrefillPair: 0, DecodeToken: 3, Lambda: 1, Kappa: 4, Beta: 2, LowerTier: 0.5, AdapterLoad: 7}
+	return TTFT{PrefillToken: 1, PrefillPair: 0, DecodeToken: 3, Lambda: 1, Kappa: 4, Beta: 2, AdapterLoad: 7}
 }
 
 // TestScore: every term of the cost, each on its own and all together.
@@ -22,7 +22,11 @@ func TestScore(t *testing.T) {
 	}{
 		"nothing":             {Candidate{}, 100, 200},
 		"a match":             {Candidate{Matched: 60, Reported: 60}, 40, 80},
-		"more in lower tiers": {Candidate{Matched: 20, Reported: 20, Lower: 60}, 60, 120},
+		"more to be loaded":   {Candidate{Matched: 20, Reported: 20, Below: Below{CPU: Stretch{40, 0.5}}}, 20 + 40, 20 + 40 + 40 + 20},
+		"of three places":     {Candidate{Matched: 20, Below: Below{Stretch{20, 0.5}, Stretch{10, 2}, Stretch{10, 1}}}, 40 + 40, 40 + 40 + 40 + 40},
+		"behind other loads":  {Candidate{Matched: 20, Below: Below{CPU: Stretch{40, 0.5}}, Loading: 30}, 50 + 40, 50 + 40 + 40 + 20},
+		"loaded in the queue": {Candidate{Matched: 20, Below: Below{CPU: Stretch{40, 0.5}}, Pending: 30}, 30 + 40, 30 + 40 + 40 + 20},
+		"others' loads alone": {Candidate{Loading: 30}, 100, 200},
 		"pending":             {Candidate{Pending: 5}, 105, 205},
 		"strangers":           {Candidate{Foreign: 6}, 106, 206},
 		"slow":                {Candidate{Speed: 2}, 200, 400},
@@ -31,8 +35,8 @@ func TestScore(t *testing.T) {
 		"an adapter to load":  {Candidate{Adapter: AdapterFree}, 100, 207},
 		"one to evict, too":   {Candidate{Adapter: AdapterEvicted}, 100, 214},
 		"awaiting":            {Candidate{Awaiting: 3}, 100, 100 * (1 + 1 + 4*3)},
-		"all": {Candidate{Matched: 20, Reported: 20, Lower: 60, Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3},
-			11 + 120, 11 + 14*120 + 120},
+		"all": {Candidate{Matched: 20, Reported: 20, Below: Below{Shared: Stretch{20, 0.25}}, Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3},
+			11 + 120, 11 + 14*120 + 13*5 + 120},
 	} {
 		if got := p.Wait(r, &tt.c); got != tt.wait {
 			t.Errorf("%s: the first token is expected after %g s, want %g", name, got, tt.wait)
@@ -187,7 +191,7 @@ func TestBoundsAreAllowed(t *testing.T) {
 	for _, o := range []Overrides{
 		{MaxTTFT: ptr(0.0)}, {MinPrefixMatch: ptr(0.0)}, {MinPrefixMatch: ptr(1.0)}, {BalanceAbs: ptr(0)}, {BalanceRel: ptr(0.0)}, {BalanceRel: ptr(1.0)},
 		{TextTTL: ptr(week)}, {PressureWindow: ptr(1.0)}, {PressureWindow: ptr(week)}, {PressureFrom: ptr(1)},
-		{TTFT: map[string]*float64{"lower_tier": ptr(1.0), "guard": ptr(0.0)}},
+		{TTFT: map[string]*float64{"guard": ptr(0.0)}}, {Tiers: map[string]*float64{"cpu": ptr(0.0)}},
 	} {
 		if err := o.Validate(); err != nil {
 			t.Error(err)

@@ -20,6 +20,7 @@ type Settings struct {
 	Balance  Balance       // for filter-then-score; MinMatch also defines a hot match
 	TTFT     TTFT          // for ttft; its prefill constants also price load under filter-then-score
 	TextTTL  time.Duration // how long it counts at most where a text was sent
+	Tiers    Tiers         // what loading a token costs, where it is not learned
 	Pressure Pressure
 	Version  uint64 // of the Book it came from
 

@@ -4,11 +4,15 @@ import "math"
 
 // TTFT ranks candidates by the cost of serving the request there, in seconds:
 //
-//	h = min(matched, input-1); u = input - h
+//	h = min(matched + loaded, input-1); u = input - h
 //	P = speed * (PrefillToken*u + PrefillPair*u*(h + u/2))    the request's own prefill
-//	W = Pending + Foreign                                     prefill queued ahead of it
+//	R = loading of the tokens that lie below the GPU (Below)
+//	W = max(Pending + Foreign, Loading + R)                   until the prefill begins
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
-//	cost = W + (1+L)*P + speed*Beta*DecodeToken*Live - Junction*J
+//	cost = W + (1+L)*P + L*R + speed*Beta*DecodeToken*Live - Junction*J
+//
+// The engine loads while it computes for other requests, one load after the other: Loading is
+// the time until a new load begins.
 //
 // J is the prefill of the tokens that full attention holds there and other cache groups
 // (windows, Mamba states) lack. vLLM computes them again, and then keeps the blocks that
@@ -27,19 +31,18 @@ import "math"
 // BurstGuard*mean+BurstAdd already: a burst of one prompt then warms every
 // replica instead of queueing behind the first.
 type TTFT struct {
-	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"`    // prefill of one uncached token; the default is an 8B model on an H100
-	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`     // prefill of one (query, key) pair of attention
-	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`     // one decode step for each token of context
-	Lambda       float64 `yaml:"lambda" unit:"factor"`            // price of a request's prefill to later requests, even if none waits
-	Kappa        float64 `yaml:"kappa" unit:"factor"`             // the same price for each waiting request, on average over the replicas
-	Beta         float64 `yaml:"beta" unit:"decode steps"`        // how many decode steps of the running requests a request pays for
-	Guard        float64 `yaml:"guard" unit:"factor"`             // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
-	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`       // requests in flight that the guard adds to the mean
-	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`       // the same for a replica that is still computing the match; 0 = no burst guard
-	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`       // requests in flight that the burst guard adds to the mean
-	LowerTier    float64 `yaml:"lower_tier" unit:"share, 0 to 1"` // value of a token in CPU memory or storage relative to one on the GPU
-	Junction     float64 `yaml:"junction" unit:"factor"`          // share of the prefill that extends a match which other cache groups end, deducted from the cost
-	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`     // loading a LoRA adapter; twice that when one is evicted for it
+	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"` // prefill of one uncached token; the default is an 8B model on an H100
+	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`  // prefill of one (query, key) pair of attention
+	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`  // one decode step for each token of context
+	Lambda       float64 `yaml:"lambda" unit:"factor"`         // price of a request's prefill to later requests, even if none waits
+	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same price for each waiting request, on average over the replicas
+	Beta         float64 `yaml:"beta" unit:"decode steps"`     // how many decode steps of the running requests a request pays for
+	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
+	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests in flight that the guard adds to the mean
+	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that is still computing the match; 0 = no burst guard
+	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
+	Junction     float64 `yaml:"junction" unit:"factor"`       // share of the prefill that extends a match which other cache groups end, deducted from the cost
+	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; twice that when one is evicted for it
 }
 
 // DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of
@@ -50,7 +53,7 @@ func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
 		Lambda: 3, Kappa: 0.7, Beta: 20, Guard: 1.5, GuardAdd: 4, BurstGuard: 1.05, BurstAdd: 1.25,
-		LowerTier: 0.75, Junction: 0.5, AdapterLoad: 0.05,
+		Junction: 0.5, AdapterLoad: 0.05,
 	}
 }
 
@@ -64,7 +67,8 @@ func (t *TTFT) Prefill(input, hit int) float64 {
 
 // Cost returns the prefill time in seconds of a request on a candidate, at its speed.
 func (t *TTFT) Cost(r Request, c *Candidate) float64 {
-	return c.speed() * t.Prefill(r.Input, t.gpuTokens(c))
+	held, _ := c.Loads()
+	return c.speed() * t.Prefill(r.Input, held)
 }
 
 // Saved returns the prefill time in seconds that a candidate's match on its GPU saves a
@@ -76,12 +80,18 @@ func (t *TTFT) Saved(r Request, c *Candidate) float64 {
 // Wait returns the expected time until the request's first token on a candidate, in
 // seconds.
 func (t *TTFT) Wait(r Request, c *Candidate) float64 {
-	return c.Pending + c.Foreign + t.Cost(r, c)
+	held, load := c.Loads()
+	return c.begins(load) + c.speed()*t.Prefill(r.Input, held)
 }
 
-// gpuTokens returns the match of a candidate as tokens on the GPU.
-func (t *TTFT) gpuTokens(c *Candidate) int {
-	return c.Matched + int(t.LowerTier*float64(max(0, c.Lower-c.Matched)))
+// begins returns the seconds until the prefill of a request begins, which loads for load
+// seconds: the prefill ahead of it goes on meanwhile.
+func (c *Candidate) begins(load float64) float64 {
+	queue := c.Pending + c.Foreign
+	if load == 0 {
+		return queue
+	}
+	return max(queue, c.Loading+load)
 }
 
 func (c *Candidate) speed() float64 {
@@ -142,7 +152,8 @@ func (t *TTFT) lambda(awaiting float64, candidates int) float64 {
 }
 
 func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
-	cost := c.Pending + c.Foreign + (1+lambda)*t.Cost(r, c) + c.speed()*t.Beta*t.DecodeToken*c.Live
+	held, load := c.Loads()
+	cost := c.begins(load) + (1+lambda)*c.speed()*t.Prefill(r.Input, held) + lambda*load + c.speed()*t.Beta*t.DecodeToken*c.Live
 	if c.Full > c.Matched {
 		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Full))
 	}

@@ -30,7 +30,7 @@ func TestPrefillFormula(t *testing.T) {
 	if got, want := p.Prefill(100, 100), p.Prefill(100, 99); got != want {
 		t.Errorf("a full hit costs %g, want %g: the last token is always computed", got, want)
 	}
-	c := Candidate{Matched: 400, Lower: 900, Speed: 2}
+	c := Candidate{Matched: 400, Below: Below{CPU: Stretch{500, 1e-6}}, Speed: 2}
 	if got, want := p.Saved(Request{Input: 1000}, &c), 2*(p.Prefill(1000, 0)-p.Prefill(1000, 400)); got != want || got <= 0 {
 		t.Errorf("400 tokens on the GPU save %g, want %g", got, want)
 	}

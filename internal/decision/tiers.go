@@ -1,0 +1,122 @@
+package decision
+
+import (
+	"cmp"
+	"slices"
+
+	"warmroute/index"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/internal/load"
+)
+
+// announcedStore is the name of the store of replicas whose KV events have told of a shared
+// one, without a name.
+const announcedStore = "announced"
+
+// storeOf returns the name of the store that a replica shares, "" if none is known.
+func storeOf(r *fleet.Replica, a *load.Account) string {
+	switch {
+	case r.Store == fleet.NoStore:
+		return ""
+	case r.Store == "" && a.SharesStore():
+		return announcedStore
+	}
+	return r.Store
+}
+
+// numberStores numbers the stores that holders share.
+func (mv *View) numberStores() {
+	var names []string
+	for i := range mv.holders {
+		c := &mv.holders[i]
+		name := storeOf(c.replica, c.account)
+		if name == "" {
+			continue
+		}
+		at := slices.Index(names, name)
+		if at < 0 {
+			at = len(names)
+			names = append(names, name)
+		}
+		c.store = at + 1
+	}
+	mv.stores = len(names)
+}
+
+// below adds what a holder has of a prompt below its GPU, besides gpu tokens on it.
+func (h *held) below(c *holder, m *index.Match, gpu, block int) {
+	cpu, storage := int(m.Lower)*block-gpu, int(m.Storage-m.Lower)*block
+	if m.Grouped {
+		cpu, storage = max(0, int(m.Hit+m.Loaded)-gpu), 0
+	}
+	if c.store > 0 { // share adds what is in the store
+		storage = 0
+		if c.replica.OnlyShared() {
+			cpu = 0
+		}
+	}
+	h.cpu += cpu
+	h.storage += storage
+}
+
+// stored returns the tokens of a prompt that a holder has told of, in any place. What it has
+// told of on its GPU is in its store too: connectors write every block through.
+func stored(m *index.Match, block int) int {
+	switch {
+	case m.Grouped:
+		return int(m.Hit + m.Loaded)
+	case m.Blocks > m.Reported:
+		return int(m.Reported) * block
+	}
+	return int(m.Storage) * block
+}
+
+// share credits what holders have stored of one prompt to all with the same store.
+func (w *Work) share(mv *View, scope int) {
+	for i := range mv.holders {
+		if c := &mv.holders[i]; c.store > 0 && c.scope == scope {
+			w.matched[i].shared += w.stores[c.store]
+		}
+	}
+}
+
+// belowGPU returns what a candidate can load, without prices.
+func (h *held) belowGPU() (b policy.Below) {
+	b.CPU.Tokens, b.Storage.Tokens = int32(h.cpu), int32(h.storage)
+	b.Shared.Tokens = int32(max(0, h.shared-h.gpu-h.cpu-h.storage))
+	return b
+}
+
+// priceLoads sets what a candidate pays for tokens below its GPU.
+func (c *holder) priceLoads(b *policy.Below, set *policy.Tiers) {
+	price := func(s *policy.Stretch, set float64, t load.Tier) {
+		if s.Tokens > 0 {
+			s.Token = float32(cmp.Or(set, c.account.LoadTime(t)))
+		}
+	}
+	price(&b.CPU, set.CPU, load.TierCPU)
+	price(&b.Storage, set.Storage, load.TierStorage)
+	price(&b.Shared, set.Shared, load.TierShared)
+}
+
+// loads adds to the terms of a request on candidate i what it loads.
+func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
+	c := &w.cands[i]
+	_, seconds := c.Loads()
+	if seconds == 0 {
+		return
+	}
+	terms.Loading = int64(seconds * 1e9)
+	terms.LoadsAhead = int64(c.Loading * 1e9)
+	terms.LoadBound = c.Loading+seconds > 2*(c.Pending+c.Foreign)
+	terms.Unhindered = c.Awaiting == 0 && c.Foreign == 0 && c.Loading == 0
+	switch n, b := int32(c.Below.Tokens()), &c.Below; n {
+	case b.CPU.Tokens:
+		terms.Loaded, terms.LoadedFrom = int64(n), load.TierCPU
+	case b.Storage.Tokens:
+		terms.Loaded, terms.LoadedFrom = int64(n), load.TierStorage
+	case b.Shared.Tokens:
+		terms.Loaded, terms.LoadedFrom = int64(n), load.TierShared
+	}
+}

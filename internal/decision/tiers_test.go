@@ -1,0 +1,89 @@
+package decision
+
+import (
+	"testing"
+
+	"warmroute/index"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+)
+
+// below stores a prompt in a tier below the GPU of a replica.
+func (r *rig) below(addr string, p chained, tier index.Tier, shared bool) {
+	e := r.event(p)
+	e.Tier = tier
+	pub := r.publishers[addr]
+	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: pub.life, Shared: shared, Events: []index.Event{e}}
+	if _, err := r.index.Apply(b); err != nil {
+		r.t.Fatal(err)
+	}
+	r.ledger.Applied(b)
+}
+
+// TestTokensBelowTheGPUArePriced: by what is learned until a setting says otherwise; fast ones
+// draw the request, slow ones do not.
+func TestTokensBelowTheGPUArePriced(t *testing.T) {
+	slow, none := 1e-3, 0.0
+	for name, tt := range map[string]struct {
+		set   policy.Loads
+		price float32
+		drawn bool
+	}{
+		"learned":    {nil, 5.2e-6, true},
+		"set to 0":   {policy.Loads{"cpu": &none}, 5.2e-6, true},
+		"set slower": {policy.Loads{"cpu": &slow}, 1e-3, false},
+	} {
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{Tiers: tt.set}}, replicas(3)...)
+		p, holder := prompt(1, 0, 100), r.fleet.Snapshot().Replicas[1].Addr
+		r.below(holder, p, index.TierCPU, false)
+		d, rec := r.ask(p)
+		c := candidate(t, rec, holder)
+		if want := (policy.Below{CPU: policy.Stretch{Tokens: 100 * blockSize, Token: tt.price}}); c.Below != want {
+			t.Errorf("%s: %+v, want %+v", name, c.Below, want)
+		}
+		if drawn := first(d) == holder; drawn != tt.drawn {
+			t.Errorf("%s: the request goes to %s, the prompt is in CPU memory of %s", name, first(d), holder)
+		}
+		if tt.drawn && (rec.Loaded != 100*blockSize || rec.Loading <= 0) {
+			t.Errorf("%s: the record has %d tokens to load in %g s", name, rec.Loaded, rec.Loading)
+		}
+	}
+}
+
+// TestASharedStoreChoosesNobody: what is in a store counts for all replicas that read it, by
+// configuration, connector or events, and for no other one.
+func TestASharedStoreChoosesNobody(t *testing.T) {
+	for name, mark := range map[string]func(r *fleet.Replica){
+		"configured": func(r *fleet.Replica) { r.Store = "s" },
+		"connector": func(r *fleet.Replica) {
+			r.Transfer.Connector = "MooncakeStoreConnector"
+			r.Store = r.Transfer.Connector
+		},
+		"events": func(*fleet.Replica) {},
+	} {
+		all := replicas(4)
+		for _, r := range all[:3] {
+			mark(r)
+		}
+		r := newRig(t, policy.Config{}, all...)
+		p := prompt(1, 0, 100)
+		if name == "events" {
+			r.ask(prompt(50, 0, 1)) // the replicas have accounts from the first request on
+			for i, rep := range all[:3] {
+				r.below(rep.Addr, prompt(10+i, 0, 1), index.TierStorage, true)
+			}
+			r.fleet.Set(all...)
+		}
+		r.below(all[0].Addr, p, index.TierStorage, name == "events")
+		_, rec := r.ask(p)
+		for i, rep := range all {
+			want := policy.Below{}
+			if i < 3 {
+				want.Shared = policy.Stretch{Tokens: 100 * blockSize, Token: 13e-6}
+			}
+			if c := candidate(t, rec, rep.Addr); c.Below != want {
+				t.Errorf("%s: replica %d: %+v, want %+v", name, i, c.Below, want)
+			}
+		}
+	}
+}
