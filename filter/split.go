@@ -117,6 +117,9 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 		st.d.Split.Failed(splitReason(err))
 		st.o.Log.Debug("filter: a prefill leg brought nothing", "replica", st.leg.Addr, "error", err)
 	} else {
+		if a.Cached != nil {
+			st.d.Split.HitOf(*a.Cached)
+		}
 		st.d.Split.Done(a.Tokens)
 		st.give(a.Params)
 	}

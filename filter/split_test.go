@@ -89,13 +89,14 @@ func ask(t *testing.T, ctx context.Context, s *Server, mode *request, answers in
 // brings comes beside the body, for that replica alone.
 func TestLegsOfBodies(t *testing.T) {
 	const params = `{"do_remote_prefill":true}`
+	four := 4
 	for name, c := range map[string]struct {
 		transport Transport
 		legs      fakeLegs
 		splice    string
 		why       decision.SplitReason
 	}{
-		"pulled":    {TransportPull, fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9}}, `,"kv_transfer_params":` + params, decision.SplitDone},
+		"pulled":    {TransportPull, fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9, Cached: &four}}, `,"kv_transfer_params":` + params, decision.SplitDone},
 		"stored":    {TransportStore, fakeLegs{}, "", decision.SplitDone},
 		"no params": {TransportPull, fakeLegs{err: prefill.ErrNoParams}, "", decision.SplitNoParams},
 		"refused":   {TransportPull, fakeLegs{err: prefill.ErrRefused}, "", decision.SplitPrefillRefused},
@@ -124,7 +125,8 @@ func TestLegsOfBodies(t *testing.T) {
 			if c.splice != "" && (split[envoy.KeySplitTo].GetStringValue() != decodeAddr || split[envoy.KeySplitSize].GetNumberValue() != float64(len(spaced)) || split[envoy.KeySplitAt].GetNumberValue() != float64(len(chat)-1)) {
 				t.Errorf("splice %v", split)
 			}
-			if got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split; got.Prefill != prefillAddr {
+			got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split
+			if got.Prefill != prefillAddr || got.Reason != c.why || got.Moved != c.legs.answer.Tokens || (got.Hit == nil) != (c.legs.answer.Cached == nil) || got.Hit != nil && *got.Hit != 4 {
 				t.Errorf("record %+v", got)
 			}
 			if n := b.router.metrics.bodies.Load(); n != 0 {

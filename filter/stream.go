@@ -357,6 +357,9 @@ func (st *stream) close() {
 		st.conclude(st.d.Reservation)
 		st.d.Reservation.Release()
 	}
+	if st.d.Split != nil {
+		st.srv.router.ring.Split(st.d.Seq, st.d.Split)
+	}
 }
 
 // conclude records in l how the response ended, as far as the stream shows it. Envoy

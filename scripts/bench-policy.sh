@@ -21,7 +21,7 @@ if [[ -n ${TIERS:-} ]]; then
 	exec nice bin/polsim -traces "$traces" -replicas 8 -loads 0.8,0.95 -seeds 1 -tiers 2,5,25,55 -jobs "$(nproc)"
 fi
 if [[ -n ${GOODPUT:-} ]]; then
-	exec nice bin/polsim -traces "$traces,prefill" -replicas 8,32 -loads 0.5,0.8,0.95 -requests 3000 -seeds 1 -tpot 0.025,0.05,0.1 -jobs "$(nproc)"
+	exec nice bin/polsim -traces "$traces,prefill" -replicas 8,16,32 -loads 0.5,0.8,0.95 -requests 3000 -seeds 2 -tpot 0.025,0.05,0.1 -jobs "$(nproc)"
 fi
 if [[ -z ${SOURCES:-} ]]; then
 	nice bin/polsim -router "bin/lab policy" -traces "$traces" -jobs "$(nproc)"

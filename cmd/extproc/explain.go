@@ -246,7 +246,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := printSplit(w, &rec.Split); err != nil {
+	if err := printSplit(w, &rec); err != nil {
 		return err
 	}
 	printEnds(w, rec, chosen)

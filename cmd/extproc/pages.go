@@ -90,5 +90,6 @@ func (r *router) notes() []string {
 	notes = append(notes, r.sources().Notes()...)
 	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
 	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
+	notes = append(notes, r.unpairedModels()...)
 	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
 }

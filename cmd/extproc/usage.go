@@ -39,7 +39,7 @@ func (r *router) wantsUsage(seq uint64, replica string, telling bool) bool {
 func (r *router) learn(a *outcome.Answer) {
 	u := &a.Usage
 	if u.Known() && a.Decision != 0 {
-		kept := &decision.Answered{Served: a.Replica, ActualPrompt: u.Prompt}
+		kept := &decision.Answered{Served: a.Replica, ActualPrompt: u.Prompt, FirstByte: a.FirstByte.Seconds()}
 		if u.State == outcome.UsageComplete {
 			cached := u.Cached
 			kept.ActualCached = &cached

@@ -18,6 +18,8 @@ type SplitRecord struct {
 	Predicted int          `json:"predicted_prefill_cached_tokens,omitempty"` // tokens of the prompts expected in the cache of Prefill
 	Moves     int          `json:"predicted_moved_tokens,omitempty"`          // tokens of the prompts that the cache of Decode lacks
 	Moved     int          `json:"moved_tokens,omitempty"`                    // tokens that the answer of Prefill offered
+	Hit       *int         `json:"prefill_cached_tokens,omitempty"`           // tokens that Prefill took from its cache, as it counted; nil = its answer does not say
+	Times     SplitTimes   `json:"times,omitzero"`                            // of the split's parts
 	Local     policy.Price `json:"local"`                                     // with the prefill on Decode
 	Remote    policy.Price `json:"remote,omitzero"`                           // with the prefill on Prefill
 }

@@ -82,6 +82,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		views: views{fleet: f, index: x, ledger: l, readsSalt: o.ReadsSalt},
 	}
 	d.views.history = d.history
+	d.splits.phases = newPhases()
 	d.SetRanked(o.Ranked)
 	return d
 }

@@ -19,6 +19,7 @@ func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descDisturbed
 	ch <- descSplits
 	ch <- descMoved
+	d.splits.phases.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -31,4 +32,14 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descSplits, prometheus.CounterValue, float64(d.splits.by[i].Load()), string(why))
 	}
 	ch <- prometheus.MustNewConstMetric(descMoved, prometheus.CounterValue, float64(d.splits.moved.Load()))
+	d.splits.phases.Collect(ch)
+}
+
+func newPhases() *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "warmroute_split_phase_seconds", Help: "Times of split requests, by the replicas' KV events: prefill, from the decision until the prompt is computed; move, from then until its KV cache is on the replica that answers.",
+		Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60}}, []string{"phase"})
+	v.WithLabelValues(phasePrefill)
+	v.WithLabelValues(phaseMove)
+	return v
 }

@@ -258,6 +258,9 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 			c.Loading = s.Loading
 			mv.holders[at].priceLoads(&c.Below, &set.Tiers)
 		}
+		if c.Apart = s.Apart; i >= w.answer {
+			c.Apart = s.InFlight // other routers do not tell which of their requests are prefill legs
+		}
 		if balance && c.CacheWeight == 0 {
 			c.CacheWeight = account.Placed(now)
 		}

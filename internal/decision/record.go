@@ -71,6 +71,9 @@ type Answered struct {
 	Served       string `json:"served_by"`
 	ActualPrompt int    `json:"actual_prompt_tokens"`
 	ActualCached *int   `json:"actual_cached_tokens,omitempty"` // nil: the answer does not say
+	// FirstByte is the time from the request's first byte, as Envoy has seen it, until the first
+	// of the answer's body, in seconds; 0 = not known.
+	FirstByte float64 `json:"first_byte_seconds,omitempty"`
 }
 
 // CandidateRecord is one candidate of a Record.

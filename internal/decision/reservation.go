@@ -129,6 +129,7 @@ func (r *Reservation) Release() {
 	}
 	if r.split != nil {
 		r.split.over()
+		r.split.observe()
 	}
 	c := r.charge.Load()
 	if c == nil { // the hint was withheld

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"warmroute/internal/load"
 )
 
@@ -57,6 +59,8 @@ type Split struct {
 	local load.Charge                 // of the whole request on the decode replica, after Failed
 	terms load.Terms                  // of local
 	moved atomic.Int64                // tokens that Prefill's answer offered
+	hit   atomic.Int64                // tokens that Prefill took from its cache, plus one; 0 = its answer does not say
+	asked atomic.Int64                // Unix ns at which Prefill's answer came, or failed to; 0 = it is not seen
 	ended atomic.Pointer[SplitReason] // nil = the prefill is under way
 
 	speculation speculation // about Prefill's cache
@@ -84,11 +88,6 @@ func (s *Split) Reason() SplitReason {
 	return SplitDone
 }
 
-// Report records in rec how the split ended.
-func (s *Split) Report(rec *Record) {
-	rec.Split.Reason, rec.Split.Moved = s.Reason(), int(s.moved.Load())
-}
-
 // end ends the split for this reason, once. It reports whether this call ended it.
 func (s *Split) end(why SplitReason) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
@@ -105,6 +104,7 @@ func (s *Split) Done(moved int) {
 		return
 	}
 	s.moved.Store(int64(moved))
+	s.asked.Store(s.res.d.now().UnixNano())
 	s.close(http.StatusOK, s.leg.Unload()) // its event may still come, and shows the replica's speed
 	s.res.d.splits.moved.Add(uint64(max(0, min(s.Moves, moved))))
 }
@@ -124,6 +124,9 @@ func (s *Split) Failed(why SplitReason) {
 		return
 	}
 	status := 0 // it was not asked
+	if why != SplitPrefillBusy {
+		s.asked.Store(s.res.d.now().UnixNano())
+	}
 	switch why {
 	case SplitPrefillFailed, SplitPrefillSlow:
 		status = http.StatusBadGateway
@@ -194,6 +197,8 @@ func (r *Reservation) put(c *load.Charge, a *load.Account, terms load.Terms) {
 type splits struct {
 	by    [16]atomic.Uint64 // in the order of SplitReasons
 	moved atomic.Uint64     // tokens
+
+	phases *prometheus.HistogramVec // see SplitTimes
 }
 
 // decided counts a request that one replica serves.

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
@@ -47,6 +50,9 @@ func TestSplitEndsOnce(t *testing.T) {
 		if p.InFlight() != 1 || d.InFlight() != 1 || p.Pending() != 0.1 || d.Pending() != 0.001 {
 			t.Fatalf("both legs: in flight %d and %d, pending %g and %g", p.InFlight(), d.InFlight(), p.Pending(), d.Pending())
 		}
+		if now := r.decider.now().UnixNano(); p.State(now).Apart != 1 || d.State(now).Apart != 1 {
+			t.Fatal("a leg counts as an answer of its replica")
+		}
 		end(res.split)
 		for _, again := range ends {
 			again(res.split)
@@ -66,7 +72,7 @@ func TestSplitEndsOnce(t *testing.T) {
 		for _, again := range ends {
 			again(res.split)
 		}
-		if p.InFlight() != 0 || d.InFlight() != 0 || p.Pending() != 0 || d.Pending() != 0 || p.Live() != 0 || d.Live() != 0 {
+		if p.InFlight() != 0 || d.InFlight() != 0 || p.Pending() != 0 || d.Pending() != 0 || p.Live() != 0 || d.Live() != 0 || p.State(0).Apart != 0 || d.State(0).Apart != 0 {
 			t.Errorf("%s: something stays", why)
 		}
 		for i, reason := range SplitReasons() {
@@ -203,5 +209,19 @@ func TestMovedCacheIsNoFirstToken(t *testing.T) {
 	if a := r.account(prefillLeg); a.Awaiting() != 0 || a.Speed() == 0 {
 		t.Errorf("the end of the prefill is not seen: %d", a.Awaiting())
 	}
+	r.wait(50 * time.Millisecond)
+	res.split.HitOf(16)
+	res.split.Done(16000)
 	res.Release()
+	var rec Record
+	res.split.Report(&rec)
+	if want := (SplitTimes{Computed: 0.6, Moved: 0.1, Answered: 0.75}); rec.Split.Times != want || rec.Split.Hit == nil || *rec.Split.Hit != 16 {
+		t.Errorf("%+v, want %+v", rec.Split, want)
+	}
+	for phase, want := range map[string]float64{phasePrefill: 0.6, phaseMove: 0.1} {
+		var m dto.Metric
+		if err := r.decider.splits.phases.WithLabelValues(phase).(prometheus.Metric).Write(&m); err != nil || m.Histogram.GetSampleCount() != 1 || m.Histogram.GetSampleSum() != want {
+			t.Errorf("%s: %v, %v", phase, &m, err)
+		}
+	}
 }

@@ -14,6 +14,7 @@ type Account struct {
 	holder    atomic.Int32 // index.HolderID
 	inFlight  atomic.Int64 // requests
 	awaiting  atomic.Int64 // requests before their first token
+	apart     atomic.Int64 // State.Apart
 	pending   atomic.Int64 // ns of expected prefill of the awaiting
 	live      atomic.Int64 // context tokens of the requests in flight
 	sentinels sentinels    // charges by the blocks that their first tokens will store
@@ -77,6 +78,7 @@ func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
 type State struct {
 	InFlight int     // requests
 	Awaiting int     // requests whose first token has not come
+	Apart    int     // of this router's requests, those that another replica answers, or whose prompt another one still computes
 	Pending  float64 // s of their remaining prefill
 	Foreign  float64 // s of prefill of requests that came around this router
 	Loading  float64 // s until the loads of its requests are done
@@ -92,6 +94,7 @@ func (a *Account) State(now int64) (s State) {
 	}
 	o := &a.others
 	s.InFlight = a.InFlight() + int(o.requests.Load())
+	s.Apart = int(a.apart.Load())
 	s.Awaiting, s.Pending = a.ahead(now)
 	s.Awaiting += int(o.awaiting.Load())
 	s.Pending += float64(o.pending.Load()) / 1e9

@@ -77,6 +77,7 @@ type Charge struct {
 	state   atomic.Int32
 	settled atomic.Bool  // its claim has ended
 	first   atomic.Int64 // Unix ns at which an event reported the first token, 0 = none did
+	arrived atomic.Int64 // the same of the moved KV cache, with Terms.From
 }
 
 const (
@@ -94,6 +95,9 @@ func (c *Charge) Put(a *Account, t Terms) {
 	inFlight := a.inFlight.Add(1) + a.others.requests.Load()
 	a.scraped.raise(inFlight)
 	a.awaiting.Add(1)
+	if t.Leg || t.From != nil {
+		a.apart.Add(1)
+	}
 	a.pending.Add(t.Expected)
 	a.live.Add(t.Tokens)
 	a.claims.open.Add(t.Claimed)
@@ -141,6 +145,9 @@ func (c *Charge) FirstToken() bool {
 		return false
 	}
 	c.account.awaiting.Add(-1)
+	if c.terms.From != nil {
+		c.account.apart.Add(-1)
+	}
 	c.account.pending.Add(-c.terms.Expected)
 	c.account.changed()
 	return true
@@ -148,8 +155,16 @@ func (c *Charge) FirstToken() bool {
 
 // ReportedFirst returns when an event reported the first token, zero if none did.
 func (c *Charge) ReportedFirst() time.Time {
-	if ns := c.first.Load(); ns != 0 {
-		return time.Unix(0, ns)
+	return timeOf(&c.first)
+}
+
+// ReportedArrival returns when an event reported that the KV cache of Terms.From was there,
+// zero if none did.
+func (c *Charge) ReportedArrival() time.Time { return timeOf(&c.arrived) }
+
+func timeOf(ns *atomic.Int64) time.Time {
+	if at := ns.Load(); at != 0 {
+		return time.Unix(0, at)
 	}
 	return time.Time{}
 }
@@ -170,6 +185,9 @@ func (c *Charge) Unload() (came bool) {
 		return true
 	}
 	c.account.inFlight.Add(-1)
+	if c.terms.Leg {
+		c.account.apart.Add(-1)
+	}
 	c.account.live.Add(-c.terms.Tokens)
 	c.account.changed()
 	return came

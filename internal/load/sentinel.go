@@ -62,6 +62,7 @@ func (a *Account) stored(content uint64, now int64) {
 			c.Unload()
 		}
 		if p := c.terms.From; p != nil { // the KV cache has arrived, the first token is a step away
+			c.arrived.Store(now)
 			if from := p.first.Load(); from != 0 {
 				a.handover.observe(&c.terms, from-int64(p.account.Lag()*1e9), now-int64(a.Lag()*1e9))
 			}

@@ -2,6 +2,7 @@ package prefill
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,6 +53,7 @@ type Leg struct {
 type Answer struct {
 	Params []byte // kv_transfer_params, a JSON object; nil unless Leg.Pull
 	Tokens int    // of the prompt, as the replica counted; 0 = it does not say
+	Cached *int   // of these, tokens from its cache; nil = it does not say
 }
 
 // Options configure a Sender.
@@ -156,6 +158,11 @@ func causeOf(err error) error {
 	return err
 }
 
+// details are those of a usage's input. Replicas have them with --enable-prompt-tokens-details.
+type details struct {
+	Cached *int `json:"cached_tokens"`
+}
+
 // read reads an answer of one token.
 func read(resp *http.Response, pull bool) (Answer, error) {
 	text := bytes.NewBuffer(make([]byte, 0, min(max(resp.ContentLength, 0), maxAnswer)+bytes.MinRead))
@@ -182,8 +189,10 @@ func read(resp *http.Response, pull bool) (Answer, error) {
 // is in kv_transfer_params, which are most of the answer.
 func parse(text []byte) (a Answer, err error) {
 	var usage struct {
-		Prompt int `json:"prompt_tokens"`
-		Input  int `json:"input_tokens"`
+		Prompt  int     `json:"prompt_tokens"`
+		Input   int     `json:"input_tokens"`
+		Details details `json:"prompt_tokens_details"`
+		Inputs  details `json:"input_tokens_details"`
 	}
 	var broken error
 	err = openai.Members(nil, text, func(key []byte, from, to int) {
@@ -199,6 +208,9 @@ func parse(text []byte) (a Answer, err error) {
 		return Answer{}, errors.New("prefill: the answer is no JSON object of a completion")
 	}
 	a.Tokens = max(usage.Prompt, usage.Input)
+	if hit := cmp.Or(usage.Details.Cached, usage.Inputs.Cached); hit != nil && *hit >= 0 && *hit <= a.Tokens {
+		a.Cached = hit
+	}
 	return a, nil
 }
 

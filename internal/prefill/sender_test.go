@@ -74,11 +74,11 @@ func TestParamsAreOpaque(t *testing.T) {
 	s, _, l := start(t, func(w http.ResponseWriter, r *http.Request) {
 		got, _ = io.ReadAll(r.Body)
 		header = r.Header
-		_, _ = io.WriteString(w, `{"id":"x","kv_transfer_params": `+params+` ,"usage":{"prompt_tokens":48}}`)
+		_, _ = io.WriteString(w, `{"id":"x","kv_transfer_params": `+params+` ,"usage":{"prompt_tokens":48,"prompt_tokens_details":{"cached_tokens":32}}}`)
 	})
 	l.ID, l.Rank = "request", "3"
 	a, err := s.Send(t.Context(), l)
-	if err != nil || string(a.Params) != params || a.Tokens != 48 {
+	if err != nil || string(a.Params) != params || a.Tokens != 48 || a.Cached == nil || *a.Cached != 32 {
 		t.Errorf("params %s, %d tokens: %v", a.Params, a.Tokens, err)
 	}
 	if header.Get("X-Request-Id") != "request" || header.Get("X-Data-Parallel-Rank") != "3" || !bytes.Contains(got, []byte(`"do_remote_decode":true`)) {

@@ -9,12 +9,14 @@ package policy
 //
 // W, P and L are TTFT's. P_P counts h_P, the match on P: D's match saves the transfer, not
 // the prefill. c is the handover and m the time for each moved token, both learned by D.
-// S_D is the step of prefill that D is at. a is the number of running answers, each of
-// which waits for the prefill beside it; the request's own answer waits for what D has
-// still to prefill when it begins. Both sides have D's other terms in common. Ties are
+// S_D is the step of prefill that D is at. a is the number of answers that run when the
+// prefill begins, and wait for it: of all requests there, because those whose first token is
+// still to come are ahead in the queue, but prefill legs and those whose KV cache is still
+// to come from another replica. The request's own answer waits for what D has still to
+// prefill when it begins. Both sides have D's other terms in common. Ties are
 // local: with nothing queued and equal matches, a split only adds the handover.
 type PrefillDecode struct {
-	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each running answer of its replica, in seconds of time to first token; 0 = only the time to first token counts
+	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each answer of its replica, in seconds of time to first token; 0 = only the time to first token counts
 	Handover  float64 `yaml:"handover" unit:"seconds"`            // from the end of a prefill until its KV cache begins to move, until it is learned
 	Bandwidth float64 `yaml:"bandwidth" unit:"tokens per second"` // KV cache moved between two replicas, until it is learned; the default is an 8B model at 10 GB/s
 }
@@ -49,7 +51,7 @@ type Price struct {
 	Prefill  float64 `json:"prefill"`            // prefill of the tokens that the replica has not cached
 	Handover float64 `json:"handover,omitempty"` // handover and move of the KV cache
 	Later    float64 `json:"later"`              // delay of the requests behind the prefill
-	Harm     float64 `json:"harm"`               // delay of the running answers
+	Harm     float64 `json:"harm"`               // delay of the answers on the replica
 	Total    float64 `json:"total"`
 }
 
@@ -178,12 +180,12 @@ func (s *Settings) price(r Request, c *Candidate, lambda float64) Price {
 	return p
 }
 
-// harm is the price of the delay of a candidate's running answers by the prefill.
+// harm is the price of the delay of a candidate's answers by the prefill.
 func (s *Settings) harm(r Request, c *Candidate) float64 {
 	if s.PrefillDecode.Theta == 0 {
 		return 0
 	}
-	return s.PrefillDecode.Theta * float64(max(0, c.InFlight-c.Awaiting)) * s.TTFT.Cost(r, c)
+	return s.PrefillDecode.Theta * float64(max(0, c.InFlight-c.Apart)) * s.TTFT.Cost(r, c)
 }
 
 // Wait returns the expected seconds until the first token of a split request.

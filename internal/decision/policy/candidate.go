@@ -11,6 +11,7 @@ type Candidate struct {
 	Full        int       `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
 	InFlight    int       `json:"in_flight"`                       // requests this router has there
 	Awaiting    int       `json:"awaiting"`                        // of these, requests whose first token has not come
+	Apart       int       `json:"apart,omitempty"`                 // of those in flight, requests that another replica answers, or whose prompt another one still computes
 	Pending     float64   `json:"pending_seconds"`                 // s of prefill of the awaiting requests
 	Loading     float64   `json:"loading_seconds,omitempty"`       // s until the loads of the requests ahead are done
 	Live        float64   `json:"live_tokens"`                     // context tokens of the requests in flight, with the ones in scraped metrics

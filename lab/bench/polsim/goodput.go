@@ -66,18 +66,44 @@ func (o *options) compareSplits(cells []cell, out, log io.Writer) error {
 	g := goodputs{out: out, lead: make([]float64, len(rules)), worst: math.Inf(1)}
 	g.header()
 	for k, c := range runs {
+		if c.seed != 1 { // a row is the mean of all seeds
+			continue
+		}
+		same := seedsOf(runs, k)
 		for n, limit := range limits {
-			good := func(i int) float64 { return 100 * results[i][k].Goodput(&hw, limit) }
+			good := func(i int) float64 {
+				return mean(same, func(k int) float64 { return 100 * results[i][k].Goodput(&hw, limit) })
+			}
 			row := make([]float64, len(rules))
 			for i := range rules {
 				row[i] = good(i)
 			}
-			ours := &results[len(rules)+1+n][k]
-			g.row(c, limit, row, good(len(rules)), good(len(rules)+1+n), 100*float64(ours.Split)/float64(max(1, len(ours.Served))))
+			ours := len(rules) + 1 + n
+			split := mean(same, func(k int) float64 {
+				return 100 * float64(results[ours][k].Split) / float64(max(1, len(results[ours][k].Served)))
+			})
+			g.row(c, limit, row, good(len(rules)), good(ours), split)
 		}
 	}
 	g.summary()
 	return nil
+}
+
+// seedsOf returns the numbers of the runs that differ from run k in the seed alone.
+func seedsOf(runs []cell, k int) (same []int) {
+	for i, c := range runs {
+		if d := runs[k]; c.trace.Name == d.trace.Name && c.replicas == d.replicas && c.load == d.load && c.prefill == d.prefill {
+			same = append(same, i)
+		}
+	}
+	return same
+}
+
+func mean(runs []int, of func(run int) float64) (sum float64) {
+	for _, k := range runs {
+		sum += of(k) / float64(len(runs))
+	}
+	return sum
 }
 
 // goodputs prints a table, and sums it up.
