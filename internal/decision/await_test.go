@@ -219,7 +219,7 @@ func TestAnswersSettleWhatIsInCPUMemory(t *testing.T) {
 		r.stored(one, r.p)
 		for i := range r.p.blocks { // a chunk is one block
 			copied := r.event(chained{blocks: r.p.blocks[:i+1]})
-			copied.Tier, copied.Connector, copied.ByHash = index.TierCPU, index.OffloadSingles, true
+			copied.Tier, copied.Connector, copied.ByHash = index.TierCPU, index.OffloadChunks, true
 			copied.Hashes, copied.Content = copied.Hashes[i:], nil
 			r.apply(copied)
 		}
