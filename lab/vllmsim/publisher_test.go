@@ -166,6 +166,9 @@ func TestReplayBuffer(t *testing.T) {
 	for i := range 5 {
 		oneBlock(t, s, 100*i)
 	}
+	for replay := askReplay(t, s, 0, 4); binary.BigEndian.Uint64(receive(t, replay)[2]) != 4; { // until the fifth batch is published
+		replay = askReplay(t, s, 0, 4)
+	}
 	sub := subscribe(t, s, 0, "")
 	oneBlock(t, s, 900)
 	if m := receive(t, sub); binary.BigEndian.Uint64(m[1]) != 5 {
