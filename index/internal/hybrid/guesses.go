@@ -5,10 +5,9 @@ import "slices"
 const (
 	decay   = 0.99 // of a score, with each observation
 	clearly = 2.5  // how many observations a guess must be ahead to replace the one in use
-	enough  = 3    // observations that distinguish guesses, to confirm the one in use
+	enough  = 3    // observations in which another guess was wrong and the one in use right, to rule it out
 	many    = 40   // the same, where even the kind of the only group is inferred
-	alike   = 8    // hits as predicted, to confirm where guesses never differ
-	recent  = 64   // observations to which the share of right predictions refers
+	recent  = 64   // observations to which the share of right predictions refers; so many right hits rule out a guess that never differed
 )
 
 // Guesses are the competing assumptions about one cache: sets of groups that drop a block,
@@ -20,10 +19,7 @@ type Guesses struct {
 	all    []guess // the first one is in use
 
 	settings Settings
-	evidence int    // observations that distinguished guesses and agreed with the one in use
 	seen     int    // observations
-	differed bool   // some observation distinguished guesses
-	hits     int    // observations of a hit that all guesses predicted
 	inferred bool   // the kind of the only group is inferred
 	last     uint64 // the last predictions, a bit each: 1 if it was right
 	switched int
@@ -31,7 +27,18 @@ type Guesses struct {
 
 type guess struct {
 	Assumed
-	score float64
+	score    float64
+	beaten   int  // observations in which it was wrong and the guess in use right
+	alike    int  // observations of a hit that it and the guess in use predicted
+	differed bool // some prediction was not that of the guess in use
+}
+
+// ruledOut reports whether observations show that the guess in use is right rather than g.
+func (g *guess) ruledOut(inferred bool) bool {
+	if inferred {
+		return g.beaten >= many
+	}
+	return g.beaten >= enough || !g.differed && g.alike >= recent
 }
 
 // NewGuesses returns the guesses about a layout that the settings leave open.
@@ -181,18 +188,22 @@ func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {
 	if right {
 		s.last |= 1
 	}
-	differ := slices.ContainsFunc(predicted, func(p int32) bool { return p != predicted[0] })
-	s.differed = s.differed || differ
-	switch {
-	case right && differ:
-		s.evidence++
-	case right && reported > 0:
-		s.hits++
+	best, differ := 0, false
+	for i := range s.all {
+		o := &s.all[i]
+		switch {
+		case predicted[i] != predicted[0]:
+			o.differed, differ = true, true
+			if right {
+				o.beaten++
+			}
+		case right && reported > 0:
+			o.alike++
+		}
 	}
 	if !differ {
 		return false
 	}
-	best := 0
 	for i := range s.all {
 		o := &s.all[i]
 		o.score *= decay
@@ -203,31 +214,46 @@ func (s *Guesses) Learn(predicted []int32, reported int) (switched bool) {
 			best = i
 		}
 	}
-	if s.all[best].score >= s.all[0].score+clearly {
-		s.use = s.all[best].Assumed
-		s.switched++
-		s.evidence = int(s.all[best].score)
-		s.last, s.seen, s.hits = 0, 0, 0
-		s.spread()
-		return true
+	if s.all[best].score < s.all[0].score+clearly {
+		return false
 	}
-	return false
+	s.change(s.all[best])
+	return true
 }
 
-// Believed reports whether the hits that the replica has reported confirm the guess in use.
-func (s *Guesses) Believed() bool {
-	wanted := enough
-	if s.inferred {
-		wanted = many
+// change puts another guess in use. A guess that is listed again is beaten as often as the new
+// one was right more often.
+func (s *Guesses) change(to guess) {
+	was := slices.Clone(s.all)
+	s.use = to.Assumed
+	s.switched++
+	s.last, s.seen = 0, 0
+	s.spread()
+	for i := range s.all {
+		for _, o := range was {
+			if o.Assumed == s.all[i].Assumed {
+				s.all[i].beaten = max(0, int(to.score-o.score))
+			}
+		}
 	}
-	if s.evidence < wanted && (s.differed || s.hits < alike || s.inferred) {
+}
+
+// Believed reports whether the hits that the replica has reported confirm the guess in use:
+// they rule out every other one.
+func (s *Guesses) Believed() bool {
+	if s.inferred && len(s.all) == 1 {
 		return false
+	}
+	for i := range s.all[1:] {
+		if !s.all[1+i].ruledOut(s.inferred) {
+			return false
+		}
 	}
 	n, right := min(s.seen, recent), 0
 	for i := range n {
 		right += int(s.last >> i & 1)
 	}
-	return right*100 >= n*95
+	return n > 0 && right*100 >= n*95
 }
 
 // Seen returns how many hits were reported since the assumption in use changed, and how

@@ -210,7 +210,7 @@ func TestBelieve(t *testing.T) {
 	}{
 		"they differ":                      {false, differ, 48, 3},
 		"they differ, the kind is a guess": {true, differ, 48, 40},
-		"they never differ":                {false, same, 48, 8},
+		"they never differ":                {false, same, 48, 64},
 		"never, and the kind is a guess":   {true, same, 48, 0},
 		"there is no hit":                  {false, none, 0, 0},
 		"all are wrong":                    {false, differ, 16, 0},
@@ -218,7 +218,7 @@ func TestBelieve(t *testing.T) {
 		s := NewGuesses(layout, Settings{})
 		s.Infer(c.inferred)
 		got := 0
-		for i := 1; i <= 60 && got == 0; i++ {
+		for i := 1; i <= 100 && got == 0; i++ {
 			s.Learn(c.reports, c.reported)
 			if s.Believed() {
 				got = i
@@ -238,6 +238,24 @@ func TestBelieve(t *testing.T) {
 	n, of, right := s.Seen()
 	if n != 61 || of != 61 || right != 57 {
 		t.Errorf("%d seen, %d of %d right", n, right, of)
+	}
+}
+
+// TestBelieveAgainstEveryGuess: reports that rule out one guess do not confirm the guess in use
+// against another one that predicted the same.
+func TestBelieveAgainstEveryGuess(t *testing.T) {
+	layout := NewLayout(Rule032, []Group{fullOf16, windowOf16.at(1)}, 0)
+	s := NewGuesses(layout, Settings{})
+	if len(s.List(nil)) != 4 {
+		t.Fatalf("guesses %v", s.List(nil))
+	}
+	for range 30 {
+		s.Learn([]int32{48, 32, 48, 32}, 48)
+	}
+	equal(t, "one guess is not ruled out", s.Believed(), false)
+	for i := range 3 {
+		s.Learn([]int32{48, 48, 32, 48}, 48)
+		equal(t, "the last one", s.Believed(), i == 2)
 	}
 }
 
