@@ -80,7 +80,7 @@ func TestAnswersTeach(t *testing.T) {
 	if !before.Telling || before.Reported != predictedHit {
 		t.Fatalf("%+v", before.Decision)
 	}
-	for range 10 {
+	for range 80 {
 		next := r.send(Ask{})
 		r.end(before, answeredHit)
 		before = next
