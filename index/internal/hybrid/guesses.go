@@ -34,7 +34,7 @@ type guess struct {
 }
 
 // ruledOut reports whether observations show that the guess in use is right rather than g.
-func (g *guess) ruledOut(inferred bool) bool {
+func (g guess) ruledOut(inferred bool) bool {
 	if inferred {
 		return g.beaten >= many
 	}
@@ -230,30 +230,25 @@ func (s *Guesses) change(to guess) {
 	s.last, s.seen = 0, 0
 	s.spread()
 	for i := range s.all {
-		for _, o := range was {
-			if o.Assumed == s.all[i].Assumed {
-				s.all[i].beaten = max(0, int(to.score-o.score))
-			}
+		g := &s.all[i]
+		if at := slices.IndexFunc(was, func(o guess) bool { return o.Assumed == g.Assumed }); at >= 0 {
+			g.beaten = max(0, int(to.score-was[at].score))
 		}
 	}
 }
 
 // Believed reports whether the hits that the replica has reported confirm the guess in use:
-// they rule out every other one.
+// they rule out every other one. Hits do not confirm a guess that has no other one beside it.
 func (s *Guesses) Believed() bool {
-	if s.inferred && len(s.all) == 1 {
+	others := s.all[1:]
+	if len(others) == 0 || slices.ContainsFunc(others, func(g guess) bool { return !g.ruledOut(s.inferred) }) {
 		return false
-	}
-	for i := range s.all[1:] {
-		if !s.all[1+i].ruledOut(s.inferred) {
-			return false
-		}
 	}
 	n, right := min(s.seen, recent), 0
 	for i := range n {
 		right += int(s.last >> i & 1)
 	}
-	return n > 0 && right*100 >= n*95
+	return right*100 >= n*95
 }
 
 // Seen returns how many hits were reported since the assumption in use changed, and how

@@ -257,6 +257,8 @@ func TestBelieveAgainstEveryGuess(t *testing.T) {
 		s.Learn([]int32{48, 48, 32, 48}, 48)
 		equal(t, "the last one", s.Believed(), i == 2)
 	}
+	s.Fit(NewLayout(Rule032, []Group{{Index: 0, Block: 16}, {Index: 1, Block: 16}}, 0))
+	equal(t, "no other guess is left", s.Believed(), false)
 }
 
 // TestReplayIsPredicted: a hit of at most the replayed window counts as none.
