@@ -63,7 +63,7 @@ const (
 	Rule021          // as in vLLM 0.21
 	Rule032          // as in vLLM 0.32
 	Rule027          // as in vLLM 0.27: as 0.32, but a group that drops a block looks no further than the last token but one
-	RuleSGLang       // SGLang's: whole pages of the prompt without its last token, none of which is dropped
+	RuleSGLang       // SGLang's: a hit has the whole pages of the prompt without its last token, and drops none for a draft model
 )
 
 // MaxGroups bounds the groups of a cache.

@@ -11,7 +11,7 @@ const (
 	SightAll                 // namespaces (SGLang's extra_key), too
 	SightSalts               // salts alone
 	SightTokens              // none
-	SightPages               // none, nor what is before a page: its hash covers its own tokens alone
+	SightPages               // none, and not the tokens before a page, because a page's hash covers its own tokens alone
 	sights
 )
 

@@ -46,7 +46,7 @@ type chunkRule struct {
 	p      *tierProber
 
 	eagle    uint32 // the groups, as bits, that drop a chunk for a draft model
-	verified uint32 // those of them that have dropped one
+	verified uint32 // the groups of eagle, as bits, that have already dropped a chunk
 }
 
 // loadedChunks returns how many tokens behind p.from are loaded in chunks of so many blocks of
