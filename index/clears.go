@@ -57,11 +57,16 @@ func (a *applying) clear(of owner) {
 		}
 		return
 	}
-	h.clear()
-	h.since, h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
+	a.clearGPU()
 	for _, c := range h.members() {
 		c.member.Clear(of == ofGPU)
 	}
+}
+
+// clearGPU drops what the holder has in GPU memory.
+func (a *applying) clearGPU() {
+	a.h.clear()
+	a.h.since, a.h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
 }
 
 // decide applies the AllBlocksCleared that may have been of either memory, by the next events of
@@ -76,8 +81,7 @@ func (a *applying) decide(i int) {
 		}
 		return
 	}
-	h.clear()
-	h.since, h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
+	a.clearGPU()
 	for _, c := range h.members() {
 		c.member.Clear(true) // it is in doubt already
 		c.member.Decided(of == ofGPU)

@@ -12,16 +12,16 @@ import (
 // in the scope, as for Find.
 func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	m := x.modelAt(s.modelKey())
-	x.findPrompt(f, s, keys, p)
+	x.findPrompt(f, s, keys, p, m)
 	if m != nil && m.Sights() != 0 {
 		x.findOtherwise(f, s, p, m)
 	}
 }
 
-func (x *Index) findPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
+// findPrompt finds the holders of keys in a scope of the model m, which is nil if the index does not know it.
+func (x *Index) findPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt, m *hybrid.Model) {
 	reader, r := x.enter()
 	defer reader.Leave()
-	m := x.modelAt(s.modelKey())
 	if m == nil || p == nil {
 		x.find(r, f, &s, keys, -1)
 		return

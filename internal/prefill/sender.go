@@ -216,7 +216,7 @@ func parse(text []byte) (a Answer, err error) {
 
 var colon = []byte(":")
 
-// legBody is a leg's body. Its parts are lent: wait returns when nobody reads them any more.
+// legBody is the body of a leg. The caller lends it the parts and may reuse them when wait has returned.
 type legBody struct {
 	parts  [][]byte // what is left of them
 	left   int64    // bytes in them

@@ -185,8 +185,8 @@ func TestParamsAreSentOnce(t *testing.T) {
 		list   []string
 		to     string
 		status int
-		with   *keeper // gets the body with parameters; nil: nobody does
-		plain  *keeper // gets the plain body after that; nil: nobody does
+		with   *keeper // the replica that gets the body with parameters; nil if none may
+		plain  *keeper // the replica that gets the plain body after that; nil if none may
 	}{
 		"served":                   {list: []string{good.addr}, to: good.addr, status: 200, with: good},
 		"transfer fails":           {list: []string{failing.addr, good.addr}, to: failing.addr, status: 200, with: failing, plain: good},

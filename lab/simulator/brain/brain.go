@@ -24,7 +24,7 @@ type Options struct {
 	Seed        uint64         // of ties
 	Peers       decision.Peers // other routers; nil = there are none
 	Split       bool           // prompts may be computed by other replicas than those that answer
-	Prefill     int            // the first replicas only compute prompts
+	Prefill     int            // so many of the first replicas only compute prompts
 	Source      Source         // where matches come from
 	Capacity    int            // tokens of a replica's cache, for sources besides Events; 0 = not known
 	Store       bool           // the replicas' tier below the GPU is one store of all; else it is CPU memory of each

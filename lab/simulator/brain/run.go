@@ -23,7 +23,7 @@ type message struct {
 	Block    int             `json:"block_tokens"`
 	Capacity int             `json:"kv_capacity_tokens"`
 	Split    bool            `json:"split"`   // init: prompts may be computed by other replicas than those that answer
-	Prefill  int             `json:"prefill"` // init: the first replicas only compute prompts
+	Prefill  int             `json:"prefill"` // init: so many of the first replicas only compute prompts
 }
 
 // page is a replica's metrics in a "metrics" message.
