@@ -12,9 +12,10 @@ type Query struct {
 	Tenant   string       // from the trusted header, "" = shared
 	Subset   []string     // endpoints the gateway allows; nil = all
 	Body     []byte
-	Parent   string // its traceparent, if it is sampled and decisions are traced
-	MaySplit bool   // another replica may compute the prompt
-	Pick     bool   // the gateway needs a pick even without a match to compare
+	Parent   string        // its traceparent, if it is sampled and decisions are traced
+	MaySplit bool          // another replica may compute the prompt
+	Lengths  []openai.Span // of Body, if it is to be split: set by Route, see openai.Request.Lengths
+	Pick     bool          // the gateway needs a pick even without a match to compare
 
 	Priority int               // above 0: never shed for load
 	Dry      bool              // without effects; see Router.Explain

@@ -227,6 +227,9 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		s.ask.MaySplit, s.ask.NoSplit = false, decision.SplitOff // two replicas may render the prompt on two days
 	}
 	d := r.decider.Place(&s.ask, mv, set, &s.work)
+	if d.Split != nil {
+		q.Lengths = req.Lengths()
+	}
 	s.took[phasePlace] = r.o.Now().Sub(parsed)
 	if d.Reason == decision.ReasonBudget && ctx.Err() != nil {
 		d.Reason = decision.ReasonUnfinished

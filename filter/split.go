@@ -86,7 +86,7 @@ func (st *stream) begin(body []byte) *response {
 		st.wait = min(st.wait, s.Wait)
 	}
 	st.leg = &prefill.Leg{
-		Addr: s.Prefill, Rank: s.Rank, Route: st.q.Route, Body: body, ID: st.q.ID, Parent: st.q.Parent,
+		Addr: s.Prefill, Rank: s.Rank, Route: st.q.Route, Body: body, Lengths: st.q.Lengths, ID: st.q.ID, Parent: st.q.Parent,
 		Pull: st.o.Split.Transport == TransportPull, Timeout: st.wait,
 	}
 	return &extprocv3.ProcessingResponse{OverrideMessageTimeout: durationpb.New(st.wait + answerMargin)}

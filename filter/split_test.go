@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/prefill"
+	"warmroute/render/openai"
 )
 
 // fakeLegs answers every leg alike, once it may.
@@ -53,7 +56,7 @@ func apartBench(t *testing.T, o SplitOptions) (*bench, *Server) {
 const (
 	prefillAddr = "10.0.0.1:8000"
 	decodeAddr  = "10.0.0.2:8000"
-	spaced      = chat + " \n"
+	spaced      = `{"max_tokens":9,"model":"m","messages":[{"role":"user","content":"hi"}]}` + " \n"
 )
 
 // patient is what Envoy's configuration sends with a stream.
@@ -109,7 +112,7 @@ func TestLegsOfBodies(t *testing.T) {
 			b, s := apartBench(t, SplitOptions{Transport: c.transport, MaxWait: 30 * time.Second, Legs: &c.legs})
 			out := ask(t, patient(t.Context()), s, headers(buffered, "POST", chatPath, false), 2)
 			leg := <-c.legs.got
-			if leg.Addr != prefillAddr || string(leg.Body) != spaced || leg.ID != "id-1" || leg.Pull != (c.transport == TransportPull) || leg.Timeout <= 0 || leg.Timeout > 30*time.Second {
+			if leg.Addr != prefillAddr || string(leg.Body) != spaced || leg.ID != "id-1" || !slices.Equal(leg.Lengths, []openai.Span{{From: 1, To: 15}}) || leg.Pull != (c.transport == TransportPull) || leg.Timeout <= 0 || leg.Timeout > 30*time.Second {
 				t.Errorf("leg %+v", leg)
 			}
 			if wait := out[0].GetOverrideMessageTimeout().AsDuration(); wait != leg.Timeout+answerMargin || out[0].Response != nil {
@@ -122,7 +125,7 @@ func TestLegsOfBodies(t *testing.T) {
 			if got := split[envoy.KeySplitParams].GetStringValue(); got != c.splice {
 				t.Errorf("params %s, want %s", got, c.splice)
 			}
-			if c.splice != "" && (split[envoy.KeySplitTo].GetStringValue() != decodeAddr || split[envoy.KeySplitSize].GetNumberValue() != float64(len(spaced)) || split[envoy.KeySplitAt].GetNumberValue() != float64(len(chat)-1)) {
+			if c.splice != "" && (split[envoy.KeySplitTo].GetStringValue() != decodeAddr || split[envoy.KeySplitSize].GetNumberValue() != float64(len(spaced)) || split[envoy.KeySplitAt].GetNumberValue() != float64(strings.LastIndex(spaced, "}"))) {
 				t.Errorf("splice %v", split)
 			}
 			got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split

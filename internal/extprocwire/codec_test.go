@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -61,6 +63,11 @@ func chunk(body []byte, end, request bool) *response {
 	return &response{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: b}}
 }
 
+// wait asks Envoy to wait.
+func wait(d time.Duration) *response {
+	return &response{OverrideMessageTimeout: durationpb.New(d)}
+}
+
 // plainAnswers only let the stream go on.
 func plainAnswers() []*response {
 	return []*response{
@@ -102,6 +109,13 @@ func answers() (handmade, others []*response) {
 		a.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"warmroute": structpb.NewStructValue(own), "envoy.lb": hint("a:1", "").DynamicMetadata.Fields["envoy.lb"]}}
 		handmade = append(handmade, a)
 	}
+	full := &structpb.Struct{Fields: map[string]*structpb.Value{}}
+	for i := range 12 { // as many as the router has values for access logs
+		full.Fields[strings.Repeat("x", i+1)] = structpb.NewNumberValue(1)
+	}
+	many := hint("a:1", "")
+	many.DynamicMetadata.Fields["warmroute"] = structpb.NewStructValue(full)
+	handmade = append(handmade, many, wait(30*time.Second), wait(500*time.Millisecond+200*time.Second))
 	drain := hint("a:1", "")
 	drain.RequestDrain = true //nolint:staticcheck // deprecated, and to be written all the same
 	remove := hint("a:1", "")
@@ -112,7 +126,7 @@ func answers() (handmade, others []*response) {
 	refusal := &response{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: 503}, Body: []byte("no\n"), Details: "no"},
 	}}
-	return handmade, []*response{refusal, whole, odd, drain, remove, {}}
+	return handmade, []*response{refusal, whole, odd, drain, remove, wait(-time.Second), {}}
 }
 
 // TestAnswersAreAsProtobufWritesThem: byte for byte.
@@ -146,7 +160,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 // level, is written too.
 func TestEveryOtherFieldGoesTheUsualWay(t *testing.T) {
 	tried := 0
-	for _, base := range append(plainAnswers(), hint("a:1", ""), chunk([]byte("x"), true, true), reason("warm")) {
+	for _, base := range append(plainAnswers(), hint("a:1", ""), chunk([]byte("x"), true, true), reason("warm"), wait(time.Second)) {
 		for path := range levels(base.ProtoReflect()) {
 			fields := path(base.ProtoReflect()).Descriptor().Fields()
 			for i := range fields.Len() {

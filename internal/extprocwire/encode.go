@@ -8,6 +8,7 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -20,6 +21,7 @@ const (
 	fieldAnswerRequestTrailers  = 5
 	fieldAnswerResponseTrailers = 6
 	fieldDynamicMetadata        = 8
+	fieldOverrideTimeout        = 10
 
 	fieldCommon            = 1 // HeadersResponse, BodyResponse
 	fieldHeaderMutation    = 2 // CommonResponse
@@ -36,8 +38,10 @@ const (
 	fieldValueNumber       = 2 // Value
 	fieldValueString       = 3
 	fieldValueStruct       = 5
+	fieldSeconds           = 1 // Duration
+	fieldNanos             = 2
 	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and its values for access logs
-	mostFields             = 10  // of a struct that this package writes
+	mostFields             = 12  // of a struct that this package writes
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7
@@ -58,6 +62,12 @@ var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.Buffer) {
 func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	if !usual(r) {
 		return nil, false
+	}
+	if d := r.OverrideMessageTimeout; d != nil {
+		if r.Response != nil || r.DynamicMetadata != nil || d.Seconds <= 0 || d.Nanos < 0 {
+			return nil, false
+		}
+		return mem.BufferSlice{mem.SliceBuffer(appendWait(nil, d))}, true
 	}
 	if num := plainOf(r); num > 0 && r.DynamicMetadata == nil {
 		return mem.BufferSlice{plain[num]}, true
@@ -124,9 +134,9 @@ func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
 	return num, common
 }
 
-// usual reports whether r has nothing besides its phase and dynamic metadata.
+// usual reports whether r has nothing besides its phase, dynamic metadata and a timeout.
 func usual(r *response) bool {
-	return r.ModeOverride == nil && r.OverrideMessageTimeout == nil && r.ServerWindowUpdate == nil && len(r.TypedDynamicMetadata) == 0 &&
+	return r.ModeOverride == nil && r.ServerWindowUpdate == nil && len(r.TypedDynamicMetadata) == 0 &&
 		!r.RequestDrain && !r.RequestDrainRequests && !r.RequestDrainResponses //nolint:staticcheck // deprecated, and to be written all the same
 }
 
@@ -202,6 +212,19 @@ func appendHeaderOption(b []byte, o *corev3.HeaderValueOption) []byte {
 		})
 		b = protowire.AppendTag(b, fieldOptionAction, wireVarint)
 		return protowire.AppendVarint(b, overwriteAction)
+	})
+}
+
+// appendWait appends the answer that asks Envoy to wait.
+func appendWait(b []byte, d *durationpb.Duration) []byte {
+	return nested(b, fieldOverrideTimeout, func(b []byte) []byte {
+		b = protowire.AppendTag(b, fieldSeconds, wireVarint)
+		b = protowire.AppendVarint(b, uint64(d.Seconds))
+		if d.Nanos != 0 {
+			b = protowire.AppendTag(b, fieldNanos, wireVarint)
+			b = protowire.AppendVarint(b, uint64(d.Nanos))
+		}
+		return b
 	})
 }
 

@@ -44,6 +44,10 @@ func (o HTTPOptions) URL(addr string) string {
 	return "http://" + addr
 }
 
+// bodyBuffer is the memory from which a connection of a client with many sends: most prompts
+// are one packet to the kernel then.
+const bodyBuffer = 32 << 10
+
 // Client returns an HTTP client for replicas that keeps at most idle unused
 // connections to each, sends the API key, and follows no redirects, so that the
 // key goes nowhere else. Errors name the field at fault.
@@ -55,6 +59,9 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 		TLSHandshakeTimeout:    3 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // compressing costs the replica more than the bytes cost the network
+	}
+	if idle > 1 {
+		t.WriteBufferSize = bodyBuffer
 	}
 	if o.TLS {
 		var err error

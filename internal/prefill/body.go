@@ -11,13 +11,6 @@ import (
 const pulled = `,"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,` +
 	`"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`
 
-// replaced are the members of a body that a leg does not take over: those that oneToken
-// sets, and those that vLLM refuses beside them.
-var replaced = map[string]bool{
-	"stream": true, "stream_options": true, "n": true, "best_of": true, "min_tokens": true,
-	"max_tokens": true, "max_completion_tokens": true, "max_output_tokens": true, "kv_transfer_params": true,
-}
-
 // oneToken returns the members by which a route answers with one token, at once.
 func oneToken(r openai.Route) string {
 	switch r {
@@ -30,31 +23,28 @@ func oneToken(r openai.Route) string {
 }
 
 // appendBody appends the parts of the leg's body: an object with the client's members as they
-// came, but for those that are replaced. The parts share the memory of the client's body.
-func appendBody(parts [][]byte, l *Leg) ([][]byte, error) {
+// came, but for those that oneToken replaces. The parts share the memory of the client's body.
+func appendBody(parts [][]byte, l *Leg) [][]byte {
 	parts = append(parts, []byte("{"+oneToken(l.Route)))
 	if l.Pull {
 		parts = append(parts, []byte(pulled))
 	}
-	begin, end := -1, 0 // of the members that are taken over, since the last one that is not
-	flush := func() {
-		if begin >= 0 {
-			parts = append(parts, comma, l.Body[begin:end])
-		}
-		begin = -1
+	from := bytes.IndexByte(l.Body, '{') + 1
+	for _, gone := range l.Lengths {
+		parts = appendMembers(parts, l.Body[from:gone.From])
+		from = gone.To
 	}
-	err := openai.Members(nil, l.Body, func(key []byte, from, to int) {
-		switch {
-		case replaced[string(key)]:
-			flush()
-		case begin < 0:
-			begin, end = from, to
-		default:
-			end = to
-		}
-	})
-	flush()
-	return append(parts, brace), err
+	end := max(from, bytes.LastIndexByte(l.Body, '}'))
+	return append(appendMembers(parts, l.Body[from:end]), brace)
+}
+
+// appendMembers appends a comma and the members in a part of an object, without the commas
+// and white space around them.
+func appendMembers(parts [][]byte, part []byte) [][]byte {
+	if part = bytes.Trim(part, ", \t\r\n"); len(part) > 0 {
+		return append(parts, comma, part)
+	}
+	return parts
 }
 
 var comma, brace = []byte(","), []byte("}")

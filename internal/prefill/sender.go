@@ -42,10 +42,11 @@ type Leg struct {
 	Addr    string // "ip:port" of the replica
 	Rank    string // its data-parallel rank, "" = none
 	Route   openai.Route
-	Body    []byte // the client's, read until Send returns
-	ID      string // the request's x-request-id, "" = none
-	Parent  string // its traceparent, "" = none
-	Pull    bool   // the answer must have kv_transfer_params
+	Body    []byte        // the client's, an object without kv_transfer_params; read until Send returns
+	Lengths []openai.Span // the members of Body that are replaced, see openai.Request.Lengths
+	ID      string        // the request's x-request-id, "" = none
+	Parent  string        // its traceparent, "" = none
+	Pull    bool          // the answer must have kv_transfer_params
 	Timeout time.Duration
 }
 
@@ -101,31 +102,25 @@ func (s *Sender) Send(ctx context.Context, l *Leg) (Answer, error) {
 	defer s.under.Add(-1)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
-	defer cancel()
-	a, err := send(ctx, o, l)
+	body := newBody(appendBody(make([][]byte, 0, 8), l))
+	a, err := send(ctx, o, l, body)
 	if err != nil && ctx.Err() != nil { // whatever the transport makes of it
 		err = ctx.Err()
 	}
+	cancel() // makes the transport close a body that it has not read
+	body.wait()
 	o.Metrics.ended(err, time.Since(start))
 	return a, err
 }
 
-func send(ctx context.Context, o *Options, l *Leg) (Answer, error) {
-	parts, err := appendBody(nil, l)
-	if err != nil {
-		return Answer{}, fmt.Errorf("prefill: %w", err)
-	}
-	body := newBody(parts)
-	ctx, cancel := context.WithCancel(ctx)
+func send(ctx context.Context, o *Options, l *Leg, body *legBody) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.URL(l.Addr)+l.Route.String(), nil)
 	if err != nil {
-		cancel()
+		_ = body.Close()
 		return Answer{}, errors.New("prefill: the replica has no address")
 	}
 	req.Body, req.ContentLength = body, body.left
 	l.header(req.Header)
-	defer body.wait()
-	defer cancel() // runs before body.wait, and makes the transport close a body that it has not read
 	resp, err := o.Client.Do(req)
 	if err != nil {
 		return Answer{}, fmt.Errorf("prefill: %w", causeOf(err))
@@ -142,10 +137,14 @@ func send(ctx context.Context, o *Options, l *Leg) (Answer, error) {
 
 func (l *Leg) header(h http.Header) {
 	h.Set("Content-Type", "application/json")
-	for name, value := range map[string]string{"X-Request-Id": l.ID, "Traceparent": l.Parent, envoy.HeaderRank: l.Rank} {
-		if value != "" {
-			h.Set(name, value)
-		}
+	set(h, "X-Request-Id", l.ID)
+	set(h, "Traceparent", l.Parent)
+	set(h, envoy.HeaderRank, l.Rank)
+}
+
+func set(h http.Header, name, value string) {
+	if value != "" {
+		h.Set(name, value)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -39,22 +40,24 @@ func start(t *testing.T, h http.HandlerFunc) (*Sender, *Metrics, *Leg) {
 // TestLegIsTheBodyWithOneToken: members that would make the answer long, streamed or several
 // are replaced, in any place and spelling; every other one is sent byte for byte.
 func TestLegIsTheBodyWithOneToken(t *testing.T) {
-	for body, want := range map[string]string{
-		` { "model" : "m" , "messages":[ 1, {"n":2} ] , "seed":12345678901234567890 } `: `,"model" : "m" , "messages":[ 1, {"n":2} ] , "seed":12345678901234567890}`,
-		`{"stream":true,"model":"m","n":1}`:                                             `,"model":"m"}`,
-		`{"model":"m","stream":true,"stream_options":{"a":1},"x":"} ,"}`:                `,"model":"m","x":"} ,"}`,
-		`{"max_tokens":7,"a":1,"min_tokens":5,"b":2,"best_of":1}`:                       `,"a":1,"b":2}`,
-		`{"max_completion_tokens":7,"max_output_tokens":9}`:                             `}`,
-		`{"str\u0065am":true,"a":"\u00e4"}`:                                             `,"a":"\u00e4"}`,
-		`{"kv_transfer_params":null,"a":1}`:                                             `,"a":1}`,
+	const prompt = `"model":"m","messages":[],"prompt":"p","input":"i"`
+	for members, want := range map[string]string{
+		` { "a" : "m" , "b":[ 1, {"n":2} ] , "seed":12345678901234567890 ,%s} `: `,"a" : "m" , "b":[ 1, {"n":2} ] , "seed":12345678901234567890 ,%s}`,
+		`{"stream":true,%s,"n":1}`: `,%s}`,
+		`{"a":"m","stream":true,"stream_options":{"a":1,"n":2},"x":"} ,",%s}`:        `,"a":"m","x":"} ,",%s}`,
+		"{\"max_tokens\":7 ,\n%s\t,\"min_tokens\":5,\"b\":2,\"best_of\":1}":          `,%s,"b":2}`,
+		`{"max_completion_tokens":7,"max_output_tokens":9, %s , "max_tokens":null }`: `,%s}`,
+		`{"str\u0065am":true,"a":"\u00e4",%s}`:                                       `,"a":"\u00e4",%s}`,
+		"\xef\xbb\xbf{%s}":                                                           `,%s}`,
 	} {
+		body, want := fmt.Sprintf(members, prompt), fmt.Sprintf(want, prompt)
 		for _, pull := range []bool{false, true} {
 			for _, route := range openai.Routes {
-				parts, err := appendBody(nil, &Leg{Route: route, Body: []byte(body), Pull: pull})
+				req, err := openai.Parse(route, []byte(body))
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := string(bytes.Join(parts, nil))
+				got := string(bytes.Join(appendBody(nil, &Leg{Route: route, Body: []byte(body), Lengths: req.Lengths(), Pull: pull}), nil))
 				begin := "{" + oneToken(route)
 				if pull {
 					begin += pulled

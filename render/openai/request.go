@@ -52,6 +52,8 @@ const (
 	FieldN
 	FieldBestOf
 	FieldBackground
+	FieldStreamOptions
+	FieldMinTokens
 	numFields
 
 	// The fields that Parse reads into Model, CacheSalt, Stream and ExtraKey.
@@ -60,6 +62,16 @@ const (
 	fieldStream
 	fieldExtraKey
 )
+
+// lengths are the fields that say in how many tokens, answers and pieces a replica answers.
+const lengths fields = 1<<fieldStream | 1<<FieldStreamOptions | 1<<FieldN | 1<<FieldBestOf | 1<<FieldMinTokens |
+	1<<FieldMaxTokens | 1<<FieldMaxCompletionTokens | 1<<FieldMaxOutputTokens
+
+// numLengths is the number of fields in lengths.
+const numLengths = 8
+
+// Span is a part of a body.
+type Span struct{ From, To int }
 
 // fields is a set of fields.
 type fields uint64
@@ -80,6 +92,7 @@ var fieldNames = [numFields]string{
 	"truncation_side", "truncation", "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params",
 	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
 	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search", "n", "best_of", "background",
+	"stream_options", "min_tokens",
 }
 
 // String returns the field's key in the body.
@@ -125,11 +138,19 @@ type Request struct {
 	// nullSwitch: a field that vLLM requires to be a boolean is null.
 	nullSwitch  bool
 	ownTransfer bool
+
+	lengths    [numLengths]Span
+	numLengths int
 }
 
 // Raw returns the span of the field's value in the body, nil if the field is absent or
 // null.
 func (r *Request) Raw(f Field) []byte { return r.raw[f] }
+
+// Lengths returns the body's members that say in how many tokens, answers and pieces a
+// replica answers (stream, n, max_tokens and others), by their order in the body: from the
+// key's opening quote to the end of the value.
+func (r *Request) Lengths() []Span { return r.lengths[:r.numLengths] }
 
 // OwnTransfer reports whether the body has kv_transfer_params, null included.
 func (r *Request) OwnTransfer() bool { return r.ownTransfer }
@@ -216,6 +237,9 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 		if seen.twice(f) {
 			return RepeatedField
 		}
+		if lengths&(1<<f) != 0 {
+			return r.length(s, f)
+		}
 		switch f {
 		case fieldModel:
 			return s.span(&model)
@@ -223,9 +247,6 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 			return s.span(&salt)
 		case fieldExtraKey:
 			return s.span(&extra)
-		case fieldStream:
-			r.Stream = s.peek() == 't'
-			return s.value()
 		}
 		if f == FieldPrompt && r.Route == Completions && s.peek() == '[' && r.tokenPrompt(s) {
 			return ""
@@ -255,6 +276,20 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 	}
 	r.Multimodal = s.media || r.raw[FieldPromptEmbeds] != nil
 	return r.finish(s, model, salt)
+}
+
+// length reads one of the fields in lengths, and keeps its place.
+func (r *Request) length(s *scanner, f Field) (why Reason) {
+	from := s.key
+	if f == fieldStream {
+		r.Stream = s.peek() == 't'
+		why = s.value()
+	} else {
+		why = s.span(&r.raw[f])
+	}
+	r.lengths[r.numLengths] = Span{from, s.i}
+	r.numLengths++
+	return why
 }
 
 // span steps over a value and sets to to its span; null leaves to as it is.

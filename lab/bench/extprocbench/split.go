@@ -157,7 +157,7 @@ func (b *bench) splits(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		how := fmt.Sprintf("%sfilter: {token_budget: 10s}\nprefill_decode: {mode: %s}\npolicy: {prefill_decode: {handover: 0.0001, bandwidth: 1000000000}}\n", b.extra, mode)
+		how := fmt.Sprintf("%sfilter: {token_budget: 10s}\nprefill_decode: {mode: %s}\npolicy: {prefill_decode: {handover: 0.0001}}\n", b.extra, mode)
 		if routers[i], err = startRouter(ctx, b.o.extproc, dir, lines, how); err != nil {
 			return err
 		}
@@ -213,7 +213,8 @@ func (b *bench) splitRow(ctx context.Context, c cell, routers [2]*router) error 
 		}
 		cfg.split = true
 		if err := b.profiled(ctx, c, "-split", routers[1], &split, cfg); err != nil {
-			return fmt.Errorf("pull: %w", err)
+			reasons, _ := routers[1].metric(ctx, "warmroute_split_decisions_total", "reason")
+			return fmt.Errorf("pull, with decisions %v: %w", reasons, err)
 		}
 		if err := b.legs(ctx, c, &legs); err != nil {
 			return fmt.Errorf("legs: %w", err)
