@@ -108,6 +108,9 @@ func TestOutcomes(t *testing.T) {
 		"long params": {h: func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, `{"kv_transfer_params":{"a":"`+strings.Repeat("x", MaxParams)+`"}}`)
 		}, is: ErrNoParams, outcome: outcomeNoParams},
+		"params not UTF-8": {h: func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"kv_transfer_params":{"a":"`+"\xff"+`"}}`)
+		}, outcome: outcomeFailed},
 		"no JSON": {h: func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"kv_transfer_params":{}`) }, outcome: outcomeFailed},
 		"endless": {h: func(w http.ResponseWriter, _ *http.Request) {
 			for piece := bytes.Repeat([]byte(" "), 1<<20); ; {
