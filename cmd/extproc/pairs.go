@@ -12,9 +12,6 @@ import (
 	"warmroute/internal/fleet"
 )
 
-// nixl is the connector whose kv_transfer_params the mode pull carries.
-const nixl = "NixlConnector"
-
 // mostPairNotes bounds the models that notes about pairs name.
 const mostPairNotes = 8
 
@@ -100,14 +97,14 @@ func whyNoPair(mode filter.Transport, replicas []*fleet.Replica) string {
 	for _, k := range slices.SortedFunc(maps.Keys(byKind), func(a, b kind) int { return cmp.Compare(a.connector, b.connector) }) {
 		switch {
 		case parts(byKind[k]) != "":
-		case mode == filter.TransportPull && k.connector != nixl:
+		case mode == filter.TransportPull && k.connector != fleet.Nixl:
 			other = k.connector
 		default:
 			return ""
 		}
 	}
 	if other != "" {
-		return fmt.Sprintf("mode pull needs %s, and the connector is %s, for which mode store may do", nixl, other)
+		return fmt.Sprintf("mode pull needs %s, and the connector is %s, for which mode store may do", fleet.Nixl, other)
 	}
 	return "the replicas that compute prompts and those that answer differ in KV connector, version or block size"
 }

@@ -133,7 +133,7 @@ func (p *page) line(line []byte) {
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
 		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
 		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
-		"vllm:external_prefix_cache_hits_total", "vllm:kv_offload_load_time_total",
+		"vllm:external_prefix_cache_hits_total", "vllm:kv_offload_load_time_total", "vllm:nixl_xfer_time_seconds_sum",
 		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum",
 		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
@@ -177,15 +177,12 @@ func (p *page) line(line []byte) {
 	}
 }
 
-// movesBlocks is the connector that brings tokens from other replicas.
-const movesBlocks = "NixlConnector"
-
 // connectorOf returns the KV connector that has a metric of this name: vLLM writes a
 // connector's metrics from its start, and of its own connector alone.
 func connectorOf(name []byte) string {
 	switch {
 	case bytes.HasPrefix(name, []byte("vllm:nixl_")):
-		return movesBlocks
+		return Nixl
 	case bytes.HasPrefix(name, []byte("vllm:mooncake_store_")):
 		return "MooncakeStoreConnector"
 	case bytes.HasPrefix(name, []byte("vllm:hf3fs_")):
@@ -219,6 +216,9 @@ func (p *page) add(name []byte, v float64) {
 		e.LoadedTokens += v
 	case "vllm:kv_offload_load_time_total":
 		e.LoadSeconds += v
+	case "vllm:nixl_xfer_time_seconds_sum":
+		p.connector = cmp.Or(p.connector, Nixl)
+		e.MoveSeconds += v
 	case "vllm:time_to_first_token_seconds_count":
 		e.TTFTCount += v
 	case "vllm:time_to_first_token_seconds_sum":
@@ -394,7 +394,7 @@ func (p *page) loads(at time.Time) []Load {
 	out := slices.Clone(p.engines)
 	for i := range out {
 		out[i].LoRAs, out[i].MaxLoRAs, out[i].At = adapters, p.maxLoRAs, at
-		if p.connector == movesBlocks {
+		if p.connector == Nixl {
 			out[i].LoadSeconds = 0 // its tokens include those that other replicas have computed
 		}
 	}

@@ -90,18 +90,22 @@ func TestPageRanksAndAdapters(t *testing.T) {
 	}
 }
 
-// TestPageLoads: what a connector loads is read, unless its tokens may come from other replicas.
+// TestPageLoads: the times of loads and of moves are read. A replica to which blocks are moved
+// shows no time of loads, because its tokens may come from other replicas.
 func TestPageLoads(t *testing.T) {
 	const text = `vllm:external_prefix_cache_hits_total{engine="0"} 5000
 vllm:kv_offload_load_time_total{engine="0"} 0.25
 `
-	for moved, seconds := range map[string]float64{"": 0.25, "vllm:nixl_xfer_time_seconds_sum 1\n": 0} {
+	for moved, want := range map[string]Load{
+		"": {LoadSeconds: 0.25, LoadedTokens: 5000},
+		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {MoveSeconds: 1.5, LoadedTokens: 5000},
+	} {
 		var p page
 		if err := p.read(strings.NewReader(text+moved), 1<<20); err != nil {
 			t.Fatal(err)
 		}
-		if l := p.loads(time.Time{}); len(l) != 1 || l[0].LoadSeconds != seconds || l[0].LoadedTokens != 5000 {
-			t.Errorf("%q: %+v", moved, l)
+		if l := p.loads(time.Time{}); len(l) != 1 || !reflect.DeepEqual(l[0], want) {
+			t.Errorf("%q: %+v, want %+v", moved, l, want)
 		}
 	}
 }

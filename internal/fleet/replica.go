@@ -81,6 +81,7 @@ type Load struct {
 	PrefixHits       float64 // of these, tokens found
 	LoadSeconds      float64 // seconds of loading blocks to the GPU since its start, as OffloadingConnector counts them
 	LoadedTokens     float64 // prompt tokens that its connector has brought since its start
+	MoveSeconds      float64 // seconds of moving blocks from other replicas since its start, as Nixl counts them
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
 	FirstTokens      FirstTokens

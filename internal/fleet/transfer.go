@@ -21,6 +21,10 @@ const (
 	FoundInServerInfo    = "server_info"
 )
 
+// Nixl is vLLM's connector that brings tokens from other replicas. Its kv_transfer_params are
+// those that the mode pull carries.
+const Nixl = "NixlConnector"
+
 // NoConnector is the configured name of a connector for a replica that has none,
 // whatever it reports.
 const NoConnector = "none"

@@ -1,6 +1,9 @@
 package load
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 const (
 	// handoverShare is the weight of a new move in the learned times: about the last
@@ -13,18 +16,35 @@ const (
 	// handoverJump bounds the distance of a single move from the expected time: a move that
 	// waited for room in the cache does not show the connection.
 	handoverJump = 3
+	// countedLeast is the number of moved tokens from which a replica's own count of the
+	// time they took replaces the setting, within a factor of countedJump.
+	countedLeast = 8192
+	countedJump  = 30
 )
 
 // handover learns how long KV caches take to be moved to one account's cache: a line over
 // the number of tokens, by least squares of decaying weights. One goroutine at a time may
 // observe.
-type handover struct{ sums atomic.Pointer[line] }
+type handover struct {
+	sums    atomic.Pointer[line]
+	counted atomic.Uint64 // seconds for each moved token by the replica's own count, as math.Float64bits; 0 = not known
+}
 
 // line has the sums of a weighted regression of seconds on tokens. It is immutable.
 type line struct{ n, x, y, xx, xy float64 }
 
 func (l line) plus(weight, x, y float64) line {
 	return line{l.n + weight, l.x + weight*x, l.y + weight*y, l.xx + weight*x*x, l.xy + weight*x*y}
+}
+
+// count takes the replica's own sums since its start: seconds of moves and the tokens that
+// they brought. Where another connector brings tokens, too, the time for each is too short.
+func (h *handover) count(seconds, tokens float64) {
+	each := 0.
+	if seconds > 0 && tokens >= countedLeast {
+		each = seconds / tokens
+	}
+	h.counted.Store(math.Float64bits(each))
 }
 
 // observe learns from KV caches of the prefill that ended at from, and were there at now.
@@ -45,8 +65,11 @@ func (h *handover) observe(t *Terms, from, now int64) {
 
 // Handover returns how many seconds after the end of a prefill its KV cache begins to move
 // to this account's cache, and the seconds for each token; base and token are what is
-// assumed before the first move.
+// assumed before the first move. The replica's own count of earlier moves replaces token.
 func (a *Account) Handover(base, token float64) (seconds, eachToken float64) {
+	if each := math.Float64frombits(a.handover.counted.Load()); each > 0 {
+		token = max(token/countedJump, min(token*countedJump, each))
+	}
 	p := a.handover.sums.Load()
 	if p == nil {
 		return base, token

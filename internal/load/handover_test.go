@@ -3,8 +3,10 @@ package load
 import (
 	"math"
 	"testing"
+	"time"
 
 	"warmroute/index"
+	"warmroute/internal/fleet"
 )
 
 // TestHandoverConverges: from any prior, the learned times of moves become those that are
@@ -55,5 +57,34 @@ func TestHandoverFromEqualMoves(t *testing.T) {
 	}
 	if base, each := a.Handover(0.05, 1e-5); math.Abs(base+each*4000-0.2) > 0.02 {
 		t.Errorf("%g + 4000 × %g, want 0.2", base, each)
+	}
+}
+
+// TestHandoverFromCounts: what a replica counted before this router saw a move is the first
+// guess at the time for a token, and observed moves outweigh it.
+func TestHandoverFromCounts(t *testing.T) {
+	for name, c := range map[string]struct{ seconds, tokens, each float64 }{
+		"nothing moved":     {0, 0, 1e-5},
+		"too few tokens":    {1, countedLeast - 1, 1e-5},
+		"no time":           {0, 1e6, 1e-5},
+		"slower":            {4, 1e5, 4e-5},
+		"beyond all reason": {1e300, 1e5, 1e-5 * countedJump},
+		"in no time":        {1e-300, 1e5, 1e-5 / countedJump},
+	} {
+		a := NewLedger(nil).Of(index.Holder{Replica: "d"})
+		a.Scrape(fleet.Load{MoveSeconds: c.seconds, LoadedTokens: c.tokens, At: time.Unix(1, 0)}, true)
+		if base, each := a.Handover(0.05, 1e-5); base != 0.05 || math.Abs(each-c.each) > 1e-9*c.each {
+			t.Errorf("%s: %g, %g, want %g for each token", name, base, each, c.each)
+		}
+	}
+	a := NewLedger(nil).Of(index.Holder{Replica: "d"})
+	a.Scrape(fleet.Load{MoveSeconds: 4, LoadedTokens: 1e5, At: time.Unix(1, 0)}, true)
+	for i := range int64(100) {
+		base, each := a.Handover(0.05, 1e-5)
+		terms := Terms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}
+		a.handover.observe(&terms, i*1e9+1, i*1e9+1+9e7) // 0.05 s and 1e-5 s for each token
+	}
+	if base, each := a.Handover(0.05, 1e-5); math.Abs(base+each*4000-0.09) > 0.01 {
+		t.Errorf("%g + 4000 × %g, want 0.09", base, each)
 	}
 }
