@@ -94,36 +94,37 @@ func (st *stream) begin(body []byte) *response {
 
 // finish waits for the stream's prefill leg and answers the body. Without the leg's help the
 // request goes on to the same replica, which computes the prompt itself. Envoy sends nothing
-// meanwhile but the end of the stream, which ends ss's context and with it the leg.
+// meanwhile but the end of the stream, which ends ss's context and with it the leg. The
+// decision's record has the split's end before Envoy has the answer.
 func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) error {
 	begun := s.router.o.Now()
 	a, err := st.o.Split.Legs.Send(ss.Context(), st.leg)
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	start := s.router.o.Now()
-	defer func() { st.spent += s.router.o.Now().Sub(start) }()
-	defer func() {
-		s.router.ring.Split(st.d.Seq, st.d.Split)
-		if st.q.Parent != "" {
-			s.router.o.Tracer.Prefilled(&TracedLeg{st.q.Parent, st.d.Split.Prefill, st.q.ID, st.d.Split.Reason(), begun, start})
-		}
-	}()
-	if ss.Context().Err() != nil {
+	end := s.router.o.Now()
+	defer func() { st.spent += s.router.o.Now().Sub(end) }()
+	gone := ss.Context().Err()
+	switch {
+	case gone != nil:
 		st.d.Split.Abandoned()
-		st.returned()
-		return ss.Context().Err()
-	}
-	if err != nil {
+	case err != nil:
 		st.d.Split.Failed(splitReason(err))
 		st.o.Log.Debug("filter: a prefill leg brought nothing", "replica", st.leg.Addr, "error", err)
-	} else {
+	default:
 		if a.Cached != nil {
 			st.d.Split.HitOf(*a.Cached)
 		}
 		st.d.Split.Done(a.Tokens)
 		st.give(a.Params)
 	}
+	s.router.ring.Split(st.d.Seq, st.d.Split)
+	if st.q.Parent != "" {
+		s.router.o.Tracer.Prefilled(&TracedLeg{st.q.Parent, st.d.Split.Prefill, st.q.ID, st.d.Split.Reason(), begun, end})
+	}
 	st.returned()
+	if gone != nil {
+		return gone
+	}
 	return ss.Send(st.answer(st.hint.ofBody))
 }
 
