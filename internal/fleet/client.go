@@ -211,9 +211,9 @@ func (c *client) do(ctx context.Context, method, addr, path string, body []byte)
 	return data, nil
 }
 
-// metrics reads addr's /metrics into p.
-func (c *client) metrics(ctx context.Context, addr string, p *page, limit int64) error {
-	r, err := c.open(ctx, http.MethodGet, addr, "/metrics", nil)
+// metrics reads the metrics at a path of addr into p.
+func (c *client) metrics(ctx context.Context, addr, path string, p *page, limit int64) error {
+	r, err := c.open(ctx, http.MethodGet, addr, path, nil)
 	if err != nil {
 		return err
 	}

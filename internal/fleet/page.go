@@ -51,7 +51,7 @@ type page struct {
 	lorasStamp float64 // the series with the latest value is the current one
 	maxLoRAs   int     // 0 when not given
 	connector  string  // whose metrics the page has; "" when it has none
-	sglang     bool    // it has SGLang's metrics
+	sglang     bool    // it has SGLang's metrics or loads
 }
 
 // labels are the wanted labels of one line; the slices point into the buffer.
@@ -127,7 +127,7 @@ func (p *page) line(line []byte) {
 		return
 	}
 	name, rest := bytes.TrimRight(line[:i], " \t"), line[i:]
-	p.sglang = p.sglang || bytes.HasPrefix(name, []byte("sglang:"))
+	p.sglang = p.sglang || bytes.HasPrefix(name, []byte("sglang:")) || bytes.HasPrefix(name, []byte("sglang_"))
 	switch string(name) {
 	case "vllm:num_requests_running", "vllm:num_requests_waiting",
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
@@ -139,6 +139,7 @@ func (p *page) line(line []byte) {
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
 		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum",
 		"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage",
+		"sglang_num_running_reqs", "sglang_num_waiting_reqs", "sglang_token_usage", // of /v1/loads
 		"sglang:prompt_tokens_total", "sglang:cached_tokens_total":
 		if v, ok := p.sample(rest); ok {
 			p.add(name, v)
@@ -202,11 +203,11 @@ func (p *page) add(name []byte, v float64) {
 		return
 	}
 	switch string(name) {
-	case "vllm:num_requests_running", "sglang:num_running_reqs":
+	case "vllm:num_requests_running", "sglang:num_running_reqs", "sglang_num_running_reqs":
 		e.Running += v
-	case "vllm:num_requests_waiting", "sglang:num_queue_reqs":
+	case "vllm:num_requests_waiting", "sglang:num_queue_reqs", "sglang_num_waiting_reqs":
 		e.Waiting += v
-	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage":
+	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "sglang_token_usage":
 		e.KVUsage = max(e.KVUsage, min(v, 1))
 	case "vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total":
 		e.PrefixQueries += v

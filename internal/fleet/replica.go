@@ -72,7 +72,7 @@ type EventSource struct {
 	Topic          string `yaml:"topic,omitempty"`                          // beginning of the topics that are subscribed to; "" = all
 }
 
-// Load is one rank's load from /metrics.
+// Load is one rank's load from /metrics, or from SGLang's /v1/loads.
 type Load struct {
 	Rank             int
 	Running, Waiting float64 // requests

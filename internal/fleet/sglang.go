@@ -18,8 +18,13 @@ func (w *worker) mayBeSGLang(scraped error) bool {
 	if scraped == nil {
 		return w.sglang || w.page.sglang || len(w.page.engines) == 0
 	}
+	return w.sglang || isRefused(scraped)
+}
+
+// isRefused reports whether err is a 4xx, as for a route that the server does not have.
+func isRefused(err error) bool {
 	var s status
-	return w.sglang || errors.As(scraped, &s) && s < 500
+	return errors.As(err, &s) && s < 500
 }
 
 // engine finds out whether a replica runs SGLang, by the owner of its models, and what it
@@ -109,4 +114,21 @@ func (w *worker) ofSGLang(l *learned) {
 		}
 	}
 	w.warned = true
+}
+
+// loadsPath is SGLang's page of loads, in the format of /metrics.
+const loadsPath = "/v1/loads?include=core&format=prometheus"
+
+// readPage reads /metrics into w.page, or the loads of an SGLang. Where an SGLang refuses one
+// of them, the next call reads the other.
+func (w *worker) readPage(ctx context.Context) error {
+	path := "/metrics"
+	if w.sglang && w.loadsOnly {
+		path = loadsPath
+	}
+	err := w.fleet.client().metrics(ctx, w.addr, path, &w.page, w.fleet.now().MaxPageBytes)
+	if w.sglang && isRefused(err) {
+		w.loadsOnly = !w.loadsOnly
+	}
+	return err
 }

@@ -83,6 +83,42 @@ func TestSGLangWithoutFlags(t *testing.T) {
 	})
 }
 
+// TestSGLangLoads: the load of an SGLang without /metrics is that of /v1/loads, which is then
+// read in place of /metrics until it is refused.
+func TestSGLangLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const addr = "10.0.0.1:30000"
+		bare := fakeSGLang()
+		metrics := bare.answer["/metrics"]
+		delete(bare.answer, "/metrics")
+		bare.answer["/v1/loads"] = "# TYPE sglang_num_running_reqs gauge\nsglang_num_running_reqs{dp_rank=\"0\"} 4\nsglang_num_running_reqs{dp_rank=\"1\"} 1\n" +
+			"sglang_num_waiting_reqs{dp_rank=\"0\"} 2\nsglang_num_used_tokens{dp_rank=\"0\"} 400\nsglang_token_usage{dp_rank=\"0\"} 0.25\n"
+		w := start(t, Options{Replicas: list(addr)}, map[string]*fakeReplica{addr: bare})
+		w.pass(10 * time.Second)
+		r := w.fleet.Snapshot().Replica(addr)
+		if l, ok := r.LoadOf(0); !ok || l.Running != 4 || l.Waiting != 2 || l.KVUsage != 0.25 {
+			t.Errorf("rank 0: %+v", l)
+		}
+		if l, ok := r.LoadOf(1); !ok || l.Running != 1 || l.Waiting != 0 {
+			t.Errorf("rank 1: %+v", l)
+		}
+		before := w.net.countPath("/metrics")
+		w.pass(time.Minute)
+		if n := w.net.countPath("/metrics") - before; n != 0 {
+			t.Errorf("/metrics was requested %d times more", n)
+		}
+		w.net.change(func() {
+			delete(bare.answer, "/v1/loads")
+			bare.answer["/metrics"] = metrics
+		})
+		w.pass(10 * time.Second)
+		w.expectServing(addr)
+		if l, ok := w.fleet.Snapshot().Replica(addr).LoadOf(1); !ok || l.Running != 3 {
+			t.Errorf("rank 1 by /metrics: %+v", l)
+		}
+	})
+}
+
 // TestSGLangElsewhere: a publisher on another host needs fleet.event_hosts.
 func TestSGLangElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

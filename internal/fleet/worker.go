@@ -52,6 +52,7 @@ type worker struct {
 	known     learned
 	warned    bool // the log has it that nothing reports the replica's blocks
 	sglang    bool // it runs SGLang, by its last answer
+	loadsOnly bool // it is an SGLang without /metrics, so /v1/loads is read
 	infos     int  // requests for /server_info since the join
 	loads     []Load
 	start     float64 // the start of the process, by its page at the join
@@ -184,11 +185,11 @@ func (w *worker) attempt(ctx context.Context, request func(context.Context) erro
 	return request(ctx)
 }
 
-// scrape reads /metrics into w.page and w.loads.
+// scrape reads /metrics, or SGLang's /v1/loads, into w.page and w.loads.
 func (w *worker) scrape(ctx context.Context) error {
 	began := time.Now()
 	w.page.ranks = w.fleet.now().MaxRanks
-	err := w.fleet.client().metrics(ctx, w.addr, &w.page, w.fleet.now().MaxPageBytes)
+	err := w.readPage(ctx)
 	w.fleet.metrics.scraped(err, time.Since(began))
 	if err != nil {
 		w.page.reset()
@@ -232,8 +233,7 @@ func (w *worker) health(ctx context.Context) error {
 		path = "/ready"
 	}
 	_, err := w.get(ctx, path)
-	var s status
-	if errors.As(err, &s) && s < 500 {
+	if isRefused(err) {
 		return nil
 	}
 	return err

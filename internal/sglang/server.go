@@ -166,7 +166,7 @@ func (s *Server) Missing(events bool) (notes []string) {
 		notes = append(notes, "its answers do not count cached tokens: start SGLang with --enable-cache-report")
 	}
 	if !s.Metrics {
-		notes = append(notes, "it has no /metrics, so its load is known only from the requests in flight: start SGLang with --enable-metrics")
+		notes = append(notes, "it has no /metrics, so its load is that of /v1/loads or of the requests in flight, and its counters of cached tokens are not known: start SGLang with --enable-metrics")
 	}
 	return notes
 }
