@@ -70,6 +70,7 @@ func (a *applying) apply(i int) (events int) {
 		if ev.Tier == TierCPU && a.unloaded(ev) {
 			break
 		}
+		a.h.toldRemovals(ev.Tier)
 		a.x.removed(a.h, ev, a.res)
 		a.h.removedInGroups(ev)
 	case Cleared:
@@ -89,6 +90,7 @@ func (a *applying) stored(i int, ev *Event) (events int) {
 	m := a.h.follower(ev)
 	if m == nil {
 		a.store(ev)
+		a.noteUntold(ev)
 		return 1
 	}
 	if n := m.Repeats(a.h.events[i:]); n > 0 {

@@ -61,7 +61,7 @@ func play(t *testing.T, data []byte) {
 		scheme = "engine"
 	}
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour, checkpointEvery: []int{4, 16, 64, 128}[mode>>6]}
+	o := Options{Now: c.now, ReplicaTTL: 1000 * time.Hour, CPUTTL: 1000 * time.Hour, StorageTTL: 1000 * time.Hour, checkpointEvery: []int{4, 16, 64, 128}[mode>>6]}
 	if capped {
 		o.MaxScopeBlocks = 150
 	}

@@ -25,6 +25,7 @@ type holder struct {
 	events      []hybrid.Event                // of the batch that is being applied
 	result      Result                        // of that batch
 	removals    removals
+	untold      [tiers]untold // of the tiers below the GPU
 	undecided   bool  // the last AllBlocksCleared may be of the GPU or of CPU memory
 	since       int64 // Unix nanoseconds: when it was begun, or lost its blocks last
 	loss        Loss  // what happened then
@@ -213,6 +214,9 @@ func (h *holder) clear() {
 	}
 	h.shards = h.shards[:0]
 	h.removals.forget()
+	for tier := range h.untold {
+		h.forgetUntold(Tier(tier))
+	}
 	h.leaseMu.Lock()
 	leased := h.leased
 	h.leased = nil

@@ -44,6 +44,7 @@ type Index struct {
 	dropped       atomic.Uint64
 	evicted       atomic.Uint64
 	removals      atomic.Int64 // remembered, of all holders
+	untold        atomic.Int64 // blocks in the holders' untold
 	closed        atomic.Bool
 	sweepRequests chan struct{}
 }

@@ -17,6 +17,8 @@ const (
 	DefaultMaxLeases      = 8 << 20
 	DefaultSweepEvery     = time.Minute
 	DefaultReplicaTTL     = 20 * time.Minute
+	DefaultCPUTTL         = 10 * time.Minute
+	DefaultStorageTTL     = time.Hour
 )
 
 // MaxHolders bounds the holders of one (tenant, model) at a time: 4,096
@@ -36,6 +38,8 @@ type Options struct {
 
 	SweepEvery time.Duration // how often Run sweeps
 	ReplicaTTL time.Duration // a reporter that sends nothing for longer is dropped
+	CPUTTL     time.Duration // how long a block in CPU memory counts, since its last event, if its holder announces no removals
+	StorageTTL time.Duration // the same in storage
 
 	checkpointEvery int // see radix.DefaultCheckpointEvery
 }
@@ -77,5 +81,7 @@ func (o Options) Effective() (Options, []string) {
 	number("max_leases", &o.MaxLeases, DefaultMaxLeases)
 	span("sweep_every", &o.SweepEvery, DefaultSweepEvery)
 	span("replica_ttl", &o.ReplicaTTL, DefaultReplicaTTL)
+	span("cpu_ttl", &o.CPUTTL, DefaultCPUTTL)
+	span("storage_ttl", &o.StorageTTL, DefaultStorageTTL)
 	return o, warnings
 }

@@ -66,6 +66,7 @@ type removing struct {
 	ks       *keyspace
 	from, to int
 	watched  bool // there are copies in the shard, or speculation in the node's keyspace
+	every    bool // all copies of a block are removed
 }
 
 // ascending reports whether the hashes are of blocks from the first of a stretch to the
@@ -205,12 +206,15 @@ func (w *removing) copyLeft(ks *keyspace, key uint64) bool {
 	}
 	k := copyKey{int32(ks.index), int32(w.slot), w.tier, key}
 	n := w.sh.copies[k]
-	if n == 0 {
+	switch {
+	case n == 0:
 		return false
-	}
-	if n == 1 {
+	case w.every:
 		delete(w.sh.copies, k)
-	} else {
+		return false
+	case n == 1:
+		delete(w.sh.copies, k)
+	default:
 		w.sh.copies[k] = n - 1
 	}
 	w.res.Copies++

@@ -42,13 +42,14 @@ func (x *Index) sweepSoon() {
 	x.expireLeases()
 }
 
-// Sweep does one round of Run now: it drops silent reporters, ends leases past their
-// deadline, and removes the blocks of ended holders. One sweep runs at a time;
+// Sweep does one round of Run now: it drops silent reporters, ends leases and blocks below
+// the GPU past their deadline, and removes the blocks of ended holders. One sweep runs at a time;
 // another call waits for it.
 func (x *Index) Sweep() {
 	x.sweeping.Lock()
 	defer x.sweeping.Unlock()
 	x.expireSilent(x.o.Now())
+	x.expireUntold(x.o.Now())
 	x.expireLeases()
 	x.sweepDead()
 	for _, sh := range x.allShards() {

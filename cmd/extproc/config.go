@@ -95,6 +95,8 @@ type IndexConfig struct {
 	MaxOrphans     int           `yaml:"max_orphans" unit:"blocks"`      // most stored blocks that are kept until their parent is known
 	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often expired entries are removed
 	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may send nothing before its blocks are dropped
+	CPUTTL         time.Duration `yaml:"cpu_ttl"`                        // how long a block in CPU memory counts since its last KV event, of replicas that announce no removals there (LMCache)
+	StorageTTL     time.Duration `yaml:"storage_ttl"`                    // the same of a block in storage or in a shared store
 	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
 	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often events that may have been missed are requested from a silent replica
 	ReconnectAfter time.Duration `yaml:"reconnect_after"`                // the wait before a failed connection to a replica's event ports is tried again; it doubles up to 5 s while no connection lasts 10 s
@@ -103,7 +105,7 @@ type IndexConfig struct {
 func (c IndexConfig) options() index.Options {
 	return index.Options{
 		MaxScopes: c.MaxScopes, MaxScopeBlocks: c.MaxScopeBlocks, MaxBlocks: c.MaxBlocks, MaxOrphans: c.MaxOrphans,
-		SweepEvery: c.SweepEvery, ReplicaTTL: c.ReplicaTTL,
+		SweepEvery: c.SweepEvery, ReplicaTTL: c.ReplicaTTL, CPUTTL: c.CPUTTL, StorageTTL: c.StorageTTL,
 	}
 }
 
@@ -156,7 +158,7 @@ func defaultConfig() Config {
 		Fleet:  fleet.DefaultOptions(),
 		Index: IndexConfig{
 			MaxScopes: ix.MaxScopes, MaxScopeBlocks: ix.MaxScopeBlocks, MaxBlocks: ix.MaxBlocks, MaxOrphans: ix.MaxOrphans,
-			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
+			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, CPUTTL: ix.CPUTTL, StorageTTL: ix.StorageTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
 			ReconnectAfter: 200 * time.Millisecond,
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},

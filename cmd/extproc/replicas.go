@@ -64,6 +64,7 @@ type loadsView struct {
 	CPU     *loadView `json:"cpu,omitempty"`
 	Storage *loadView `json:"storage,omitempty"`
 	Shared  *loadView `json:"shared,omitempty"`
+	Found   float64   `json:"found"` // share of the tokens that are credited without events of removals that the replica finds; 1 until it shows less
 }
 
 type loadView struct {
@@ -80,8 +81,8 @@ func loadsOf(a *load.Account) *loadsView {
 		}
 		return &loadView{a.LoadTime(t), tokens, counted}
 	}
-	v := loadsView{of(load.TierCPU), of(load.TierStorage), of(load.TierShared)}
-	if v == (loadsView{}) {
+	v := loadsView{of(load.TierCPU), of(load.TierStorage), of(load.TierShared), a.Found()}
+	if v == (loadsView{Found: 1}) {
 		return nil
 	}
 	return &v

@@ -95,6 +95,7 @@ func (d *Decider) chooseBoth(a *Ask, mv *View, set *policy.Settings, w *Work, re
 	decode := local
 	decode.Model = int64(set.TTFT.PrefillToken * 1e9) // D computes the last token
 	decode.Expected, decode.Moved, decode.Moving = decode.Model, int64(w.Record.Split.Moves), int64(c.Remote.Handover*1e9)
+	decode.Loading, decode.Loaded, decode.Credited = 0, 0, 0 // P loads what it has below its GPU, D gets all from P
 	decode.DueIn(c.Wait(), res.here.account.Lag())
 	s := res.splitOn(at, leg, decode, local)
 	s.Wait = load.Late(float64(leg.Wait)/1e9, 0)

@@ -106,6 +106,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: w.sentinel,
 		Model: int64(set.TTFT.Prefill(in.Input, held) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
 	}
+	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Reported))
 	if a.Prompts != nil { // the learned place of a text is no claim
 		terms.Claimed = w.claimed(mv, i, in.Input)
 	}
@@ -234,7 +235,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 		if to.Doubted = c.account.Doubted(); to.Doubted {
 			continue // it counts as holding nothing
 		}
-		to.Matched, to.Reported, to.Below, to.Full = m.gpu, m.reported, m.belowGPU(), m.full
+		to.Matched, to.Reported, to.Below, to.Full = m.gpu, m.reported, m.belowGPU(c.account.Found()), m.full
 	}
 	w.cands = w.cands[:len(w.at)]
 	if w.answer = len(w.at); w.apart {

@@ -209,7 +209,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	if r.split != nil {
 		terms = r.split.terms
 	}
-	terms.Cached, terms.Claimed = false, 0
+	terms.Cached, terms.Claimed, terms.Credited = false, 0, 0
 	if at.scope != from.scope {
 		terms.Sentinel = 0
 	}

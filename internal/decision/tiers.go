@@ -81,11 +81,28 @@ func (w *Work) share(mv *View, scope int) {
 	}
 }
 
-// belowGPU returns what a candidate can load, without prices.
-func (h *held) belowGPU() (b policy.Below) {
-	b.CPU.Tokens, b.Storage.Tokens = int32(h.cpu), int32(h.storage)
-	b.Shared.Tokens = int32(max(0, h.shared-h.gpu-h.cpu-h.storage))
+// belowGPU returns what a candidate can load, without prices. found is the share of it that is
+// there, where no event tells when blocks are gone.
+func (h *held) belowGPU(found float64) (b policy.Below) {
+	own := found
+	if h.grouped { // its events tell
+		own = 1
+	}
+	b.CPU.Tokens, b.Storage.Tokens = int32(own*float64(h.cpu)), int32(own*float64(h.storage))
+	b.Shared.Tokens = int32(found * float64(h.inStore()))
 	return b
+}
+
+// inStore returns the tokens that the holder's store has behind its own.
+func (h *held) inStore() int { return max(0, h.shared-h.gpu-h.cpu-h.storage) }
+
+// credited returns the tokens of belowGPU of which no event tells when they are gone.
+func (h *held) credited() int64 {
+	n := h.inStore()
+	if !h.grouped {
+		n += h.cpu + h.storage
+	}
+	return int64(n)
 }
 
 // priceLoads sets what a candidate pays for tokens below its GPU.

@@ -133,7 +133,7 @@ func (p *page) line(line []byte) {
 		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
 		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
 		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
-		"vllm:external_prefix_cache_hits_total", "vllm:kv_offload_load_time_total", "vllm:nixl_xfer_time_seconds_sum",
+		"vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total", "vllm:kv_offload_load_time_total", "vllm:nixl_xfer_time_seconds_sum",
 		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum",
 		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
@@ -213,6 +213,8 @@ func (p *page) add(name []byte, v float64) {
 		e.PrefixQueries += v
 	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total":
 		e.PrefixHits += v
+	case "vllm:external_prefix_cache_queries_total":
+		e.AskedTokens += v
 	case "vllm:external_prefix_cache_hits_total":
 		e.LoadedTokens += v
 	case "vllm:kv_offload_load_time_total":

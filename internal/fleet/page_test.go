@@ -93,12 +93,13 @@ func TestPageRanksAndAdapters(t *testing.T) {
 // TestPageLoads: the times of loads and of moves are read. A replica to which blocks are moved
 // shows no time of loads, because its tokens may come from other replicas.
 func TestPageLoads(t *testing.T) {
-	const text = `vllm:external_prefix_cache_hits_total{engine="0"} 5000
+	const text = `vllm:external_prefix_cache_queries_total{engine="0"} 7000
+vllm:external_prefix_cache_hits_total{engine="0"} 5000
 vllm:kv_offload_load_time_total{engine="0"} 0.25
 `
 	for moved, want := range map[string]Load{
-		"": {LoadSeconds: 0.25, LoadedTokens: 5000},
-		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {MoveSeconds: 1.5, LoadedTokens: 5000},
+		"": {LoadSeconds: 0.25, AskedTokens: 7000, LoadedTokens: 5000},
+		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {MoveSeconds: 1.5, AskedTokens: 7000, LoadedTokens: 5000},
 	} {
 		var p page
 		if err := p.read(strings.NewReader(text+moved), 1<<20); err != nil {

@@ -80,7 +80,8 @@ type Load struct {
 	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
 	PrefixHits       float64 // of these, tokens found
 	LoadSeconds      float64 // seconds of loading blocks to the GPU since its start, as OffloadingConnector counts them
-	LoadedTokens     float64 // prompt tokens that its connector has brought since its start
+	AskedTokens      float64 // prompt tokens that its connector has looked up since its start
+	LoadedTokens     float64 // of these, tokens that it has brought
 	MoveSeconds      float64 // seconds of moving blocks from other replicas since its start, as Nixl counts them
 	TTFTSum          float64 // seconds
 	TTFTCount        float64

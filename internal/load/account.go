@@ -30,6 +30,7 @@ type Account struct {
 	doubted   atomic.Bool  // claims are disbelieved
 	handover  handover     // how long KV caches take to be moved here
 	loads     loads        // how long blocks below the GPU take to be loaded
+	credit    credit       // how many of them are there, where events do not tell
 
 	// Ledger.Lock guards the fields below.
 	queue  []*Charge // in the order of the charges

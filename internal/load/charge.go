@@ -26,6 +26,8 @@ type Terms struct {
 	Loading    int64 // ns that loading the prompt's tokens below the GPU is expected to take; 0 = there are none
 	Loaded     int64 // these tokens, if they are all in one tier, else 0
 	LoadedFrom Tier  // their tier
+	Credited   int64 // tokens below the GPU that it is expected to load, of places where no event tells when they are gone
+	Behind     int64 // tokens of the prompt behind those on the GPU
 	LoadsAhead int64 // ns until the loads of earlier requests are done
 	LoadBound  bool  // it waits longer for loads than for prefill
 	Unhindered bool  // nothing was queued ahead of the request: its first token shows the time of its load

@@ -43,8 +43,14 @@ func (a *Account) Doubted() bool { return a.doubted.Load() }
 // has looked the prompt up: a request that failed, or was cancelled while it waited,
 // shows nothing.
 func (c *Charge) Settle(looked bool) {
+	if c.settled.Swap(true) {
+		return
+	}
+	if looked {
+		c.account.credit.answered(&c.terms)
+	}
 	n := c.terms.Claimed
-	if n == 0 || c.settled.Swap(true) {
+	if n == 0 {
 		return
 	}
 	of := &c.account.claims

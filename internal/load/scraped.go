@@ -79,6 +79,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		a.pace.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
 	}
 	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
+	a.credit.scrape(&page, s.at.IsZero())
 	a.handover.count(page.MoveSeconds, page.LoadedTokens)
 	s.at = page.At
 	s.peak.Store(a.inFlight.Load() + a.others.requests.Load())

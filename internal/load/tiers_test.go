@@ -92,3 +92,77 @@ func TestLoadsQueue(t *testing.T) {
 		t.Errorf("loads are done in %g s, want 0", got)
 	}
 }
+
+// TestCreditFollowsTheCounters: of tokens that no event takes back, those count that the replica
+// finds; tokens of others, restarts and pages without counters teach nothing wrong.
+func TestCreditFollowsTheCounters(t *testing.T) {
+	for name, tt := range map[string]struct {
+		asked, found float64 // by the replica, of each request of this router
+		others       float64 // requests that others send for each of ours
+		want         [2]float64
+	}{
+		"all found":             {10_000, 8000, 0, [2]float64{1, 1}},
+		"more found":            {10_000, 9900, 0, [2]float64{1, 1}},
+		"half found":            {10_000, 4000, 0, [2]float64{0.5, 0.6}},
+		"nothing found":         {10_000, 0, 0, [2]float64{0, 0}},
+		"half found, others":    {10_000, 4000, 3, [2]float64{0.5, 0.6}},
+		"the connector's is no": {0, 0, 0, [2]float64{1, 1}},
+	} {
+		r := newRig(t)
+		a := r.Of(one)
+		var page fleet.Load
+		scrape := func() {
+			r.wait(time.Second)
+			page.At = r.now
+			r.Lock()
+			a.Scrape(page, true)
+			r.Unlock()
+		}
+		scrape()
+		send := func(credited int64, answered bool) {
+			c := r.put(one, Terms{Credited: credited, Behind: 10_000})
+			page.AskedTokens += tt.asked * (1 + tt.others)
+			page.LoadedTokens += tt.found * (1 + tt.others)
+			c.Release()
+			c.Settle(answered)
+			scrape()
+		}
+		for range 40 {
+			send(8000, true)
+		}
+		if got := a.Found(); got < tt.want[0] || got > tt.want[1] {
+			t.Errorf("%s: %g counts, want %g to %g", name, got, tt.want[0], tt.want[1])
+		}
+		was := a.Found()
+		page = fleet.Load{} // restarted
+		scrape()
+		send(0, true)
+		send(8000, false)
+		page.MoveSeconds = 1 // blocks have come from another replica
+		scrape()
+		if got := a.Found(); got != was {
+			t.Errorf("%s: %g counts after what teaches nothing, want %g", name, got, was)
+		}
+	}
+}
+
+// TestCreditComesBack: a replica that finds its blocks again is credited again.
+func TestCreditComesBack(t *testing.T) {
+	r := newRig(t)
+	a := r.Of(one)
+	page := fleet.Load{At: r.now}
+	a.Scrape(page, true)
+	for i, want := range []float64{0, 1} {
+		for range 60 {
+			r.wait(time.Second)
+			c := r.put(one, Terms{Credited: 10_000, Behind: 10_000})
+			c.Release()
+			c.Settle(true)
+			page.At, page.AskedTokens, page.LoadedTokens = r.now, page.AskedTokens+10_000, page.LoadedTokens+10_000*float64(i)
+			a.Scrape(page, true)
+		}
+		if got := a.Found(); got < want-0.1 {
+			t.Errorf("after 60 requests %g counts, want %g", got, want)
+		}
+	}
+}

@@ -102,13 +102,16 @@ func (m *Member) UntrackedBelow() {
 	}
 }
 
+// Untracked reports whether UntrackedBelow has been recorded.
+func (m *Member) Untracked() bool { return m.untracked }
+
 // belowWhy returns the reason, in one sentence, why what a prompt loads from lower tiers may
 // differ from the prediction, or "".
 func (m *Member) belowWhy(p *Plan) string {
 	t := m.tier
 	switch {
 	case m.untracked:
-		return "a connector copies its blocks to memory or storage and announces no removals, or no order of lookup, that can be followed: use OffloadingConnector or SimpleCPUOffloadConnector without secondary tiers"
+		return "a connector copies its blocks to memory or storage and announces no removals, or no order of lookup, that can be followed: use OffloadingConnector or SimpleCPUOffloadConnector without secondary tiers, or set index.cpu_ttl and index.storage_ttl to the time for which it keeps a block"
 	case t == nil:
 		return ""
 	case t.lost:

@@ -48,6 +48,9 @@ const model = "m"
 // maxReplicas is the number of replicas that an index has room for.
 const maxReplicas = 4096
 
+// forever is longer than any simulation.
+const forever = 10 * 365 * 24 * time.Hour
+
 // scrapeEvery is how often the router reads metrics.
 const scrapeEvery = time.Second
 
@@ -87,7 +90,7 @@ func New(o Options) (*Brain, error) {
 	}
 	b := &Brain{o: o, now: start, at: map[string]int{}, parents: map[int64]int64{}, open: map[int]decision.Decision{}}
 	clock := func() time.Time { return b.now }
-	if b.index, err = index.New(index.Options{Now: clock, ReplicaTTL: 10 * 365 * 24 * time.Hour}); err != nil {
+	if b.index, err = index.New(index.Options{Now: clock, ReplicaTTL: forever, CPUTTL: forever, StorageTTL: forever}); err != nil {
 		return nil, err
 	}
 	b.ledger = load.NewLedger(clock)
