@@ -51,11 +51,16 @@ const (
 	KeyPrompt    = "prompt_tokens"
 	KeyPredicted = "predicted_tokens"
 
-	// KeyLoaded and KeyLoading hold, in MetadataOwn, the number of further tokens that it
-	// is expected to load from below its GPU, and the milliseconds that this takes. They are
-	// absent if there are none.
-	KeyLoaded  = "loaded_tokens"
-	KeyLoading = "load_ms"
+	// KeyLoads holds, in MetadataOwn, an object with what that replica is expected to load of
+	// the prompt from below its GPU: the number of tokens in each place, and the milliseconds
+	// that loading them takes. It is absent if there are none.
+	KeyLoads         = "loads"
+	KeyCPU           = "cpu"
+	KeyCPUMillis     = "cpu_ms"
+	KeyStorage       = "storage"
+	KeyStorageMillis = "storage_ms"
+	KeyShared        = "shared"
+	KeySharedMillis  = "shared_ms"
 
 	// KeyUsage in MetadataOwn asks Envoy to read the usage of the answer: by its
 	// shape (UsageDetected), or as that of a completion (UsageCompletions), which
@@ -88,8 +93,13 @@ const (
 	// front of the decode replica: "ip:port". Set by warmroute in prefill_decode mode header.
 	HeaderPrefiller = "x-prefiller-host-port"
 
-	// KeyPrefill in MetadataOwn has the address of the replica with the prefill leg.
-	KeyPrefill = "prefill"
+	// KeySplit in MetadataOwn says whether another replica computed the prompt, and if not,
+	// why; it is absent where no request is split. KeyPrefill has the address of the replica
+	// with the prefill leg, and KeyPrefillCached the tokens that it took from its cache, if it
+	// has said so.
+	KeySplit         = "split"
+	KeyPrefill       = "prefill"
+	KeyPrefillCached = "prefill_cached_tokens"
 
 	// MetadataSplit has what Envoy puts into the body of a request whose prefill ran
 	// elsewhere, in one attempt and only if that goes to the replica KeySplitTo:

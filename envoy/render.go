@@ -93,7 +93,7 @@ func (o Options) page(from Discovery) map[string]any {
 		"ReasonHeader": o.ReasonHeader, "HeaderReason": HeaderReason, "MetadataOwn": MetadataOwn,
 		"TagFirstByte": TagFirstByte, "KeyReason": KeyReason, "KeyWithheld": KeyWithheld,
 		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsUsage": o.UsageShare > 0, "Usages": usages, "KeyUsage": KeyUsage, "MetadataUsage": MetadataUsage,
-		"KeyPrompt": KeyPrompt, "KeyPredicted": KeyPredicted, "Listing": fleet.Listing,
+		"KeyPrompt": KeyPrompt, "KeyPredicted": KeyPredicted, "KeyLoads": KeyLoads, "Listing": fleet.Listing,
 	}
 	o.Split.fill(in, o)
 	reads := fleet.ReadsModel || len(fleet.Groups) > 0

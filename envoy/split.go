@@ -25,7 +25,8 @@ func (s Split) fill(in map[string]any, o Options) {
 	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(s.Wait+waitMargin)
 	in["KeySplitBody"], in["SplitBody"] = KeySplitBody, o.BodyLimit/splitShare
 	in["MetadataSplit"], in["KeySplitTo"], in["KeySplitAt"], in["KeySplitSize"], in["KeySplitParams"] = MetadataSplit, KeySplitTo, KeySplitAt, KeySplitSize, KeySplitParams
-	in["HeaderRetry"], in["KeyPrefill"] = HeaderRetry, KeyPrefill
+	in["HeaderRetry"] = HeaderRetry
+	in["KeySplit"], in["KeyPrefill"], in["KeyPrefillCached"] = KeySplit, KeyPrefill, KeyPrefillCached
 	if s.On {
 		in["Owned"] = slices.Concat(Owned[:], OwnedLegs[:])
 	}

@@ -1,26 +1,29 @@
 package filter
 
 import (
+	"math"
+
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 )
 
 // answerMetadata is the dynamic metadata of one answer in one piece of memory: the header's
 // value again, as envoy.lb (endpoint-picker protocol 004 requires both, and equal), the model
 // for Envoy's routes, and the values that access logs may print.
 type answerMetadata struct {
-	root, lb, own, body, split           structpb.Struct
-	inLB, inOwn, inBody, inSplit         structpb.Value
-	lbKind, ownKind, bodyKind, splitKind structpb.Value_StructValue
-	texts                                [9]structpb.Value
-	textKinds                            [9]structpb.Value_StringValue
-	numbers                              [8]structpb.Value
-	numberKinds                          [8]structpb.Value_NumberValue
-	splice                               splice
-	usedText, usedNums                   int
-	withoutClient                        bool // clients get no reason, so the reason for them is left out
+	root, lb, own, body, split, loads               structpb.Struct
+	inLB, inOwn, inBody, inSplit, inLoads           structpb.Value
+	lbKind, ownKind, bodyKind, splitKind, loadsKind structpb.Value_StructValue
+	texts                                           [10]structpb.Value
+	textKinds                                       [10]structpb.Value_StringValue
+	numbers                                         [13]structpb.Value
+	numberKinds                                     [13]structpb.Value_NumberValue
+	splice                                          splice
+	usedText, usedNums                              int
+	withoutClient                                   bool // clients get no reason, so the reason for them is left out
 }
 
 // splice is what Envoy puts into the body of a request, on its way to one replica.
@@ -33,7 +36,7 @@ type splice struct {
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, 11)
+	own := fields(&s.own, 13)
 	own[envoy.KeyReason] = s.text(string(d.Reason))
 	if !s.withoutClient {
 		own["client_reason"] = s.text(d.ForClients())
@@ -50,8 +53,9 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		root[envoy.MetadataBody] = &s.inBody
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
-		if d.Loaded > 0 {
-			own[envoy.KeyLoaded], own[envoy.KeyLoading] = s.number(d.Loaded), s.number(int(1000*d.Loading))
+		if d.Below != (policy.Below{}) {
+			s.loaded(&d.Below)
+			own[envoy.KeyLoads] = &s.inLoads
 		}
 	}
 	if d.Usage != "" {
@@ -59,8 +63,14 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		own[envoy.KeyReported] = s.number(d.Reported)
 		own[envoy.KeyDecision] = s.number(int(d.Seq))
 	}
+	if d.SplitReason != "" {
+		own[envoy.KeySplit] = s.text(string(d.SplitReason))
+	}
 	if d.Split != nil {
-		own[envoy.KeyPrefill] = s.text(d.Split.Prefill)
+		own[envoy.KeySplit], own[envoy.KeyPrefill] = s.text(string(d.Split.Reason())), s.text(d.Split.Prefill)
+		if hit, ok := d.Split.Hit(); ok {
+			own[envoy.KeyPrefillCached] = s.number(hit)
+		}
 	}
 	if s.splice.to != "" {
 		split := fields(&s.split, 4)
@@ -77,6 +87,20 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		root[envoy.MetadataLB] = &s.inLB
 	}
 	return &s.root
+}
+
+// loaded fills in what the first named replica loads from below its GPU.
+func (s *answerMetadata) loaded(b *policy.Below) {
+	loads := fields(&s.loads, 6)
+	add := func(tokens, millis string, of policy.Stretch) {
+		if of.Tokens > 0 {
+			loads[tokens], loads[millis] = s.number(int(of.Tokens)), s.number(int(math.Round(1000*of.Seconds())))
+		}
+	}
+	add(envoy.KeyCPU, envoy.KeyCPUMillis, b.CPU)
+	add(envoy.KeyStorage, envoy.KeyStorageMillis, b.Storage)
+	add(envoy.KeyShared, envoy.KeySharedMillis, b.Shared)
+	s.loadsKind.StructValue, s.inLoads.Kind = &s.loads, &s.loadsKind
 }
 
 // fields returns the map of a struct, without fields.

@@ -67,7 +67,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision, by base model.", Buckets: decisionBuckets}, []string{"model"})
 	savedTokens := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests that were predicted to be cached on the replica named first, by base model."}, []string{"model"})
+		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests that were predicted to be cached on the replica that computes the prompt, by base model."}, []string{"model"})
 	savedSeconds := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of these tokens, at the learned speed of the replica."}, []string{"model"})
 	m := &Metrics{
@@ -80,7 +80,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		sources: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named."}, []string{"replica"}),
+			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named, or that computes the prompt for it."}, []string{"replica"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
@@ -138,14 +138,27 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 		m.withheld.WithLabelValues(string(rec.Withheld), string(rec.Reason)).Inc()
 		return // the predictions for a replica are of requests that were sent there
 	}
-	if rec.Predicted > 0 {
-		first, _, _ := strings.Cut(rec.Chosen, ",")
-		t := m.total(first)
-		t.tokens.Add(int64(rec.Predicted))
-		t.counter.Add(float64(rec.Predicted))
-		of.tokens.Add(float64(rec.Predicted))
+	first, _, _ := strings.Cut(rec.Chosen, ",")
+	m.expected(first, rec.Predicted)
+	saved := rec.Predicted
+	if s := &rec.Split; s.Reason == decision.SplitDone { // the other replica's match saves prefill
+		m.expected(s.Prefill, s.Predicted)
+		saved = s.Predicted
+	}
+	if saved > 0 {
+		of.tokens.Add(float64(saved))
 		of.seconds.Add(max(0, rec.Saved))
 	}
+}
+
+// expected counts tokens that are predicted to be cached on a replica.
+func (m *Metrics) expected(replica string, tokens int) {
+	if tokens <= 0 {
+		return
+	}
+	t := m.total(replica)
+	t.tokens.Add(int64(tokens))
+	t.counter.Add(float64(tokens))
 }
 
 func (m *Metrics) total(replica string) *total {

@@ -34,6 +34,9 @@ type RouterOptions struct {
 	// number of its decision's record and the replica that it is sent to, "" for one
 	// without a hint; telling says that the index may learn from it. nil: of none.
 	Usage func(seq uint64, replica string, telling bool) bool
+	// Prefilled takes what a replica counted of a prompt that it has computed for another,
+	// when Envoy has the request's answer. nil: nobody does.
+	Prefilled func(*Prefilled)
 }
 
 func (o RouterOptions) withDefaults() RouterOptions {
@@ -127,7 +130,9 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 		r.decider.Uncharged()
 	}
 	d.Model, d.Tokens, d.Predicted = rec.Model, rec.Tokens, rec.Predicted
-	d.Loaded, d.Loading = rec.Loaded, rec.Loading
+	if d.Split == nil {
+		d.SplitReason = rec.Split.Reason
+	}
 	rec.Took = r.o.Now().Sub(start)
 	d.Seq = r.ring.Put(rec)
 	if d.Usage = r.usage(q.Route, rec.Prompts, &d); d.Usage != "" {

@@ -117,6 +117,7 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 		st.d.Split.Done(a.Tokens)
 		st.give(a.Params)
 	}
+	counted := st.prefilled(&a, err)
 	s.router.ring.Split(st.d.Seq, st.d.Split)
 	if st.q.Parent != "" {
 		s.router.o.Tracer.Prefilled(&TracedLeg{st.q.Parent, st.d.Split.Prefill, st.q.ID, st.d.Split.Reason(), begun, end})
@@ -125,7 +126,33 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 	if gone != nil {
 		return gone
 	}
-	return ss.Send(st.answer(st.hint.ofBody))
+	if err := ss.Send(st.answer(st.hint.ofBody)); err != nil {
+		return err
+	}
+	if counted != nil {
+		s.router.o.Prefilled(counted)
+	}
+	return nil
+}
+
+// Prefilled is what a replica counted of a prompt that it has computed for another, beside
+// what the router counted and predicted.
+type Prefilled struct {
+	Replica                     string
+	Prompt, Predicted, Reported int // tokens of the prompt; of these, tokens expected in its cache, and reported by its events
+	Counted, Cached             int // tokens of the prompt, and of these those that it took from its cache, as it counted
+}
+
+// prefilled returns what the answer about the stream's leg says, nil if it says nothing or
+// nobody wants to know.
+func (st *stream) prefilled(a *prefill.Answer, err error) *Prefilled {
+	if err != nil || a.Cached == nil || st.srv.router.o.Prefilled == nil {
+		return nil
+	}
+	s := st.d.Split
+	return &Prefilled{
+		Replica: s.Prefill, Prompt: st.d.Tokens, Predicted: s.Predicted, Reported: s.Reported(), Counted: a.Tokens, Cached: *a.Cached,
+	}
 }
 
 // returned gives the memory of the leg's body to a later request.

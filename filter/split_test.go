@@ -98,18 +98,21 @@ func TestLegsOfBodies(t *testing.T) {
 		legs      fakeLegs
 		splice    string
 		why       decision.SplitReason
+		counts    int // of the prompt, in P's cache by its answer
 	}{
-		"pulled":    {TransportPull, fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9, Cached: &four}}, `,"kv_transfer_params":` + params, decision.SplitDone},
-		"stored":    {TransportStore, fakeLegs{}, "", decision.SplitDone},
-		"no params": {TransportPull, fakeLegs{err: prefill.ErrNoParams}, "", decision.SplitNoParams},
-		"refused":   {TransportPull, fakeLegs{err: prefill.ErrRefused}, "", decision.SplitPrefillRefused},
-		"busy":      {TransportPull, fakeLegs{err: prefill.ErrBusy}, "", decision.SplitPrefillBusy},
-		"slow":      {TransportPull, fakeLegs{err: context.DeadlineExceeded}, "", decision.SplitPrefillSlow},
-		"failed":    {TransportStore, fakeLegs{err: errors.New("broken")}, "", decision.SplitPrefillFailed},
+		"pulled":    {TransportPull, fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9, Cached: &four}}, `,"kv_transfer_params":` + params, decision.SplitDone, 4},
+		"stored":    {TransportStore, fakeLegs{}, "", decision.SplitDone, 0},
+		"no params": {TransportPull, fakeLegs{err: prefill.ErrNoParams}, "", decision.SplitNoParams, 0},
+		"refused":   {TransportPull, fakeLegs{err: prefill.ErrRefused}, "", decision.SplitPrefillRefused, 0},
+		"busy":      {TransportPull, fakeLegs{err: prefill.ErrBusy}, "", decision.SplitPrefillBusy, 0},
+		"slow":      {TransportPull, fakeLegs{err: context.DeadlineExceeded}, "", decision.SplitPrefillSlow, 0},
+		"failed":    {TransportStore, fakeLegs{err: errors.New("broken")}, "", decision.SplitPrefillFailed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.legs.got = make(chan prefill.Leg, 1)
 			b, s := apartBench(t, SplitOptions{Transport: c.transport, MaxWait: 30 * time.Second, Legs: &c.legs})
+			counted := make(chan Prefilled, 1)
+			b.router.o.Prefilled = func(p *Prefilled) { counted <- *p }
 			out := ask(t, patient(t.Context()), s, headers(buffered, "POST", chatPath, false), 2)
 			leg := <-c.legs.got
 			if leg.Addr != prefillAddr || string(leg.Body) != spaced || leg.ID != "id-1" || !slices.Equal(leg.Lengths, []openai.Span{{From: 1, To: 15}}) || leg.Pull != (c.transport == TransportPull) || leg.Timeout <= 0 || leg.Timeout > 30*time.Second {
@@ -131,6 +134,17 @@ func TestLegsOfBodies(t *testing.T) {
 			got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split
 			if got.Prefill != prefillAddr || got.Reason != c.why || got.Moved != c.legs.answer.Tokens || (got.Hit == nil) != (c.legs.answer.Cached == nil) || got.Hit != nil && *got.Hit != 4 {
 				t.Errorf("record %+v", got)
+			}
+			own := out[1].GetDynamicMetadata().GetFields()[envoy.MetadataOwn].GetStructValue().GetFields()
+			if hit := own[envoy.KeyPrefillCached]; own[envoy.KeySplit].GetStringValue() != string(c.why) || own[envoy.KeyPrefill].GetStringValue() != prefillAddr || (hit == nil) != (got.Hit == nil) || int(hit.GetNumberValue()) != c.counts {
+				t.Errorf("access logs get %v", own)
+			}
+			if got.Hit != nil {
+				if p, want := <-counted, (Prefilled{prefillAddr, 50_000, got.Predicted, got.Predicted, 9, 4}); p != want {
+					t.Errorf("compared: %+v, want %+v", p, want)
+				}
+			} else if len(counted) > 0 {
+				t.Errorf("compared: %+v without a count", <-counted)
 			}
 			if n := b.router.metrics.bodies.Load(); n != 0 {
 				t.Errorf("%d bytes of bodies are still counted", n)

@@ -2,14 +2,43 @@ package filter
 
 import (
 	"bytes"
+	"maps"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
+	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/extprocwire"
 )
+
+// everything is a decision with every value that access logs may print.
+func everything() decision.Decision {
+	some := policy.Stretch{Tokens: 1000, Token: 5e-6}
+	return decision.Decision{
+		Reason: decision.ReasonWarm, Destination: "10.0.0.1:8000", Withheld: decision.WithheldShare, SplitReason: decision.SplitLocalIdle,
+		Model: "m", Tokens: 5000, Predicted: 1000, Below: policy.Below{CPU: some, Storage: some, Shared: some}, Reported: 1000, Seq: 7, Usage: "detected",
+	}
+}
+
+// TestLoadsByPlace: access logs get the tokens below the GPU where they lie, and their
+// price; nothing for a replica without any.
+func TestLoadsByPlace(t *testing.T) {
+	own := func(b policy.Below) *structpb.Value {
+		d := decision.Decision{Model: "m", Below: b}
+		return new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields()[envoy.KeyLoads]
+	}
+	got := own(policy.Below{CPU: policy.Stretch{Tokens: 2000, Token: 5e-6}, Shared: policy.Stretch{Tokens: 500, Token: 1e-5}}).GetStructValue().AsMap()
+	if want := map[string]any{"cpu": 2000.0, "cpu_ms": 10.0, "shared": 500.0, "shared_ms": 5.0}; !maps.Equal(got, want) {
+		t.Errorf("loads %v, want %v", got, want)
+	}
+	if got := own(policy.Below{}); got != nil {
+		t.Errorf("loads %v of a replica that loads nothing", got)
+	}
+}
 
 // TestAnswersAreAsProtobufWritesThem: the codec writes the filter's answers as
 // the library does.
@@ -17,7 +46,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 	var usual []*response
 	for _, d := range []decision.Decision{
 		{Destination: "10.0.0.1:8000"}, {Destination: "10.0.0.1:8000,10.0.0.2:8000", Rank: "3"},
-		{Destination: strings.Repeat("10.0.0.1:8000,", 40)}, {},
+		{Destination: strings.Repeat("10.0.0.1:8000,", 40)}, {}, everything(),
 	} {
 		usual = append(usual, new(hint).ofHeaders(&d), new(hint).ofBody(&d))
 	}

@@ -53,7 +53,7 @@ type Config struct {
 	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
-	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md)
+	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md); which part each replica takes, and how it hands KV blocks over, is in `fleet.replicas[].role` and `kv_connector` there, the price in `policy.prefill_decode`
 
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 

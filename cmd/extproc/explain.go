@@ -206,7 +206,9 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	if rec.Loaded > 0 {
 		line("loaded", "%d tokens more, in %.3f s", rec.Loaded, rec.Loading)
 	}
-	if a := rec.Answered; a != nil && a.ActualCached != nil {
+	if a := rec.Answered; a != nil && rec.Split.Reason == decision.SplitDone {
+		line("actual", "%d tokens of the prompt, as %s counted; %s computed them", a.ActualPrompt, a.Served, rec.Split.Prefill)
+	} else if a != nil && a.ActualCached != nil {
 		line("actual", "%d of %d tokens, as %s counted", *a.ActualCached, a.ActualPrompt, a.Served)
 	} else if a != nil {
 		line("actual", "the answer of %s has no cached tokens, but %d of the prompt", a.Served, a.ActualPrompt)
@@ -262,7 +264,7 @@ func belowText(b *policy.Below) string {
 		of   policy.Stretch
 	}{{"CPU", b.CPU}, {"storage", b.Storage}, {"shared", b.Shared}} {
 		if p.of.Tokens > 0 {
-			places = append(places, fmt.Sprintf("%s %d (%.3f s)", p.name, p.of.Tokens, float64(p.of.Tokens)*float64(p.of.Token)))
+			places = append(places, fmt.Sprintf("%s %d (%.3f s)", p.name, p.of.Tokens, p.of.Seconds()))
 		}
 	}
 	return cmp.Or(strings.Join(places, ", "), "0")

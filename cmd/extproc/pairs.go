@@ -12,6 +12,9 @@ import (
 	"warmroute/internal/fleet"
 )
 
+// mostListed bounds the replicas whose parts check prints.
+const mostListed = 64
+
 // mostPairNotes bounds the models that notes about pairs name.
 const mostPairNotes = 8
 
@@ -20,19 +23,34 @@ const mostPairNotes = 8
 func (c Config) pairNotes() string {
 	mode, roles := c.PrefillDecode.Mode, false
 	var listed []*fleet.Replica
-	for _, o := range c.Fleet.Replicas {
+	var named strings.Builder
+	name := func(who string, o *fleet.ReplicaOptions, more string) {
 		roles = roles || o.Role != ""
 		role, _ := fleet.ParseRole(o.Role) // Validate has read it
-		listed = append(listed, &fleet.Replica{Addr: o.Address, Role: role, Transfer: fleet.Transfer{Connector: o.KVConnector}})
+		listed = append(listed, &fleet.Replica{Addr: who, Role: role, Transfer: fleet.Transfer{Connector: o.KVConnector}})
+		if len(listed) <= mostListed {
+			fmt.Fprintf(&named, "#   %s: role %s%s, connector %s\n", who, role, more, cmp.Or(o.KVConnector, "as the replica reports"))
+		}
+	}
+	for i := range c.Fleet.DNS {
+		name("those of "+c.Fleet.DNS[i].Name, &c.Fleet.DNS[i].Replica, "")
+	}
+	if c.Kubernetes.Enabled() {
+		label := ""
+		if c.Kubernetes.RoleLabel != "" {
+			label = " unless its label " + c.Kubernetes.RoleLabel + " says another"
+		}
+		name("those of the pool", &c.Kubernetes.Replica, label)
+	}
+	listed = nil // found replicas have no addresses yet
+	for i := range c.Fleet.Replicas {
+		name(c.Fleet.Replicas[i].Address, &c.Fleet.Replicas[i], "")
 	}
 	if mode == filter.TransportOff && !roles {
 		return ""
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "# prefill and decode: mode %s\n", mode)
-	for _, r := range listed[:min(len(listed), 64)] {
-		fmt.Fprintf(&out, "#   %s: role %s, connector %s\n", r.Addr, r.Role, cmp.Or(r.Transfer.Connector, "as the replica reports"))
-	}
+	fmt.Fprintf(&out, "# prefill and decode: mode %s\n%s", mode, named.String())
 	switch why := c.neverPaired(listed); {
 	case mode == filter.TransportOff:
 		fmt.Fprintln(&out, "# prefill and decode: no request is split, because prefill_decode.mode is off")

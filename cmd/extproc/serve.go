@@ -187,7 +187,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	}
 	routing.Requests = r.requests
 	r.usage.Set(c.Envoy.UsageShare)
-	routing.Usage = r.wantsUsage
+	routing.Usage, routing.Prefilled = r.wantsUsage, r.learnPrefill
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, routing)
 	if c.TLS.Enabled() {
 		if r.certs, err = certs.New(c.TLS, log); err != nil {

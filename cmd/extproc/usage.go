@@ -5,6 +5,7 @@ import (
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/cmd/extproc/internal/shortfall"
+	"warmroute/filter"
 	"warmroute/internal/decision"
 	"warmroute/internal/tracefile"
 )
@@ -35,12 +36,13 @@ func (r *router) wantsUsage(seq uint64, replica string, telling bool) bool {
 // learn takes an answer: it adds its usage to the record of its decision. If the predicted
 // replica has served, it compares the usage with the prediction, and learns settings that the
 // replica's events do not contain from it. Where the replica has counted another number of prompt
-// tokens, the ids that are computed in process are compared.
+// tokens, the ids that are computed in process are compared. The answer to a prompt that another
+// replica has computed tells nothing of what the serving one has cached.
 func (r *router) learn(a *outcome.Answer) {
 	u := &a.Usage
 	if u.Known() && a.Decision != 0 {
 		kept := &decision.Answered{Served: a.Replica, ActualPrompt: u.Prompt, FirstByte: a.FirstByte.Seconds()}
-		if u.State == outcome.UsageComplete {
+		if u.State == outcome.UsageComplete && a.Prefill == "" {
 			cached := u.Cached
 			kept.ActualCached = &cached
 		}
@@ -58,14 +60,41 @@ func (r *router) learn(a *outcome.Answer) {
 	if u.Known() && u.Prompt != a.Prompt && a.Reported > 0 {
 		r.local.Suspect(s.Base(a.Replica))
 	}
+	if a.Prefill != "" {
+		r.compareAnswer(shortfall.Answer{Replica: a.Replica, Known: u.Known()}) // with nothing to compare
+		return
+	}
 	if u.State == outcome.UsageComplete && u.Prompt == a.Prompt && a.Decision != 0 {
 		r.decider.Answered(a.Decision, a.RequestID, u.Cached)
 	}
-	change, changed := r.watch.Answered(shortfall.Answer{
+	r.compareAnswer(shortfall.Answer{
 		Replica: a.Replica, Known: u.State == outcome.UsageComplete,
 		Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
 	})
-	if changed {
+}
+
+// learnPrefill compares what a replica has counted of a prompt that it computed for another
+// with the prediction for it.
+func (r *router) learnPrefill(p *filter.Prefilled) {
+	s := r.fleet.Snapshot()
+	if s.Replica(p.Replica) == nil {
+		return
+	}
+	if p.Counted != p.Prompt && p.Reported > 0 {
+		r.local.Suspect(s.Base(p.Replica))
+	}
+	r.differences.Count(&outcome.Answer{
+		Replica: p.Replica, Prompt: p.Prompt, Predicted: p.Predicted, Reported: p.Reported,
+		Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: p.Counted, Cached: p.Cached},
+	}, s.Base(p.Replica))
+	r.compareAnswer(shortfall.Answer{
+		Replica: p.Replica, Known: true, Reported: p.Reported, Prompt: p.Prompt, Counted: p.Counted, Cached: p.Cached,
+	})
+}
+
+// compareAnswer compares an answer with its replica's events.
+func (r *router) compareAnswer(a shortfall.Answer) {
+	if change, changed := r.watch.Answered(a); changed {
 		r.doubt()
 		r.logShortfall(change)
 	}

@@ -23,9 +23,8 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	}
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
-	w.foresee(set, best)
 	return Decision{
-		Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv),
+		Below: w.foresee(set, best), Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv),
 	}
 }
 

@@ -62,20 +62,28 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
-	w.foresee(set, best)
+	below := w.foresee(set, best)
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ(), Split: res.split,
+		Below: below,
 	}
 }
 
-// foresee records what is expected of a request on candidate best.
-func (w *Work) foresee(set *policy.Settings, best int32) {
+// foresee records what is expected of a request on candidate best, and returns what it loads
+// from below its GPU. Where another candidate computes the prompt, that one's match saves the
+// prefill, and best loads nothing: the whole rest of the prompt is moved to it.
+func (w *Work) foresee(set *policy.Settings, best int32) policy.Below {
 	rec, c := &w.Record, &w.cands[best]
+	rec.Predicted = c.Matched
+	if w.compared.Split {
+		rec.Saved = set.TTFT.Saved(rec.Input, &w.cands[w.compared.P])
+		return policy.Below{}
+	}
 	held, seconds := c.Loads()
-	rec.Predicted, rec.Saved = c.Matched, set.TTFT.Saved(rec.Input, c)
-	rec.Loaded, rec.Loading = held-c.Matched, seconds
+	rec.Loaded, rec.Loading, rec.Saved = held-c.Matched, seconds, set.TTFT.Saved(rec.Input, c)
+	return c.Below
 }
 
 // choose reads the loads, ranks the candidates and charges res on the best, which will

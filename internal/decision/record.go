@@ -18,16 +18,16 @@ type Decision struct {
 	Reservation *Reservation // of the request on the first of them; nil without a hint
 	Withheld    Withheld     // why there is no destination although the decision chose one
 	Split       *Split       // the other replica computes the prompt for the first of them; nil = the first does
+	SplitReason SplitReason  // why there is no Split, "" = there is one, or requests are never split
 
-	Model             string  // the served model's id, "" = none; never a string of the request (Record.Asked is)
-	Tokens, Predicted int     // tokens of the prompts; of these, tokens expected in the first one's cache
-	Loaded            int     // further tokens, which it loads from below its GPU
-	Loading           float64 // s that loading them takes
-	Traced            uint64  // its number in the trace file, 0 = it has no line there
-	Reported          int     // tokens that the first one's events report as cached, also if it is doubted
-	Seq               uint64  // of the record
-	Telling           bool    // the answer shows which of the first one's assumed settings are wrong
-	Usage             string  // how Envoy is asked to read the answer's usage, "" = not at all
+	Model             string       // the served model's id, "" = none; never a string of the request (Record.Asked is)
+	Tokens, Predicted int          // tokens of the prompts; of these, tokens expected in the first one's cache
+	Below             policy.Below // further tokens, which it loads from below its GPU
+	Traced            uint64       // its number in the trace file, 0 = it has no line there
+	Reported          int          // tokens that the first one's events report as cached, also if it is doubted
+	Seq               uint64       // of the record
+	Telling           bool         // the answer shows which of the first one's assumed settings are wrong
+	Usage             string       // how Envoy is asked to read the answer's usage, "" = not at all
 }
 
 // Record explains a decision later: it has names, numbers and verdicts, no text of a prompt
@@ -50,7 +50,7 @@ type Record struct {
 	Predicted int            `json:"predicted_cached_tokens"`
 	Loaded    int            `json:"predicted_loaded_tokens,omitempty"` // further ones that the chosen replica loads from below its GPU
 	Loading   float64        `json:"predicted_load_seconds,omitempty"`  // s that loading them takes
-	Saved     float64        `json:"saved_prefill_seconds,omitempty"`   // the expected prefill of the predicted tokens there
+	Saved     float64        `json:"saved_prefill_seconds,omitempty"`   // the expected prefill of the tokens that the replica which computes the prompt has cached
 	Chosen    string         `json:"chosen,omitempty"`
 	Withheld  Withheld       `json:"withheld,omitempty"` // Envoy did not get Chosen
 	Input     policy.Request `json:"request"`

@@ -14,11 +14,20 @@ type SplitTimes struct {
 // counted them itself.
 func (s *Split) HitOf(tokens int) { s.hit.Store(int64(tokens) + 1) }
 
+// Hit returns what HitOf has recorded, if anything.
+func (s *Split) Hit() (tokens int, ok bool) {
+	n := int(s.hit.Load()) - 1
+	return n, n >= 0
+}
+
+// Reported returns the tokens of the prompt that Prefill's events reported as cached.
+func (s *Split) Reported() int { return int(s.leg.Terms().Claimed) }
+
 // Report records in rec how the split ended, and its times so far.
 func (s *Split) Report(rec *Record) {
 	of := &rec.Split
 	of.Reason, of.Moved, of.Times = s.Reason(), int(s.moved.Load()), s.times()
-	if hit := int(s.hit.Load()) - 1; hit >= 0 {
+	if hit, ok := s.Hit(); ok {
 		of.Hit = &hit
 	}
 }

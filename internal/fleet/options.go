@@ -62,7 +62,7 @@ type ReplicaOptions struct {
 	Name               string         `yaml:"name,omitempty"`                                    // a name for people, in logs, pages and one metric; "" = none
 	Tenant             string         `yaml:"tenant,omitempty"`                                  // the only tenant that it serves; "" = it is shared
 	Role               string         `yaml:"role,omitempty" default:"both"`                     // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
-	KVConnector        string         `yaml:"kv_connector,omitempty"`                            // kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
+	KVConnector        string         `yaml:"kv_connector,omitempty"`                            // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
 	SharedStore        string         `yaml:"shared_store,omitempty"`                            // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
 	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
 	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports

@@ -57,7 +57,7 @@ func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *a
 			api.ServeHTTP(w, r)
 		})
 	}
-	o := envoy.Options{Mode: mode, Split: split}
+	o := envoy.Options{Mode: mode, Split: split, UsageShare: 100}
 	if split.Wait > 0 {
 		o.MessageTimeout = 2 * time.Second // so that only Envoy's longer wait explains a late answer
 	}
@@ -66,7 +66,7 @@ func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *a
 		replica: func(i int) string {
 			return fmt.Sprintf("    role: %s\n%s", []string{"prefill", "decode", "decode"}[i], store)
 		},
-		config: "prefill_decode: " + how + "\npolicy: {prefill_decode: {handover: 0.001" + theta + "}}\n",
+		config: readAll + "prefill_decode: " + how + "\npolicy: {prefill_decode: {handover: 0.001" + theta + "}}\n",
 	})
 	if split.Wait > 0 || strings.Contains(how, "header") {
 		a.until("a request is split", func() bool { // once the replicas' KV connectors are known
@@ -82,6 +82,17 @@ func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *a
 func (a *apart) split(reason string) int {
 	a.t.Helper()
 	return int(a.metrics()[fmt.Sprintf("warmroute_split_decisions_total{reason=%q}", reason)])
+}
+
+// compared returns how many predictions the router has compared with answers.
+func (a *apart) compared() (n int) {
+	a.t.Helper()
+	for name, v := range a.metrics() {
+		if strings.HasPrefix(name, "warmroute_prediction_difference_tokens_count{") {
+			n += int(v)
+		}
+	}
+	return n
 }
 
 func (a *apart) legs(outcome string) int {
@@ -190,6 +201,7 @@ func TestPrefillOnAnotherReplica(t *testing.T) {
 	t.Parallel()
 	a := startApart(t, envoy.Buffered, "{mode: pull, max_wait: 60s}", waits)
 	t.Run("pulled", func(t *testing.T) {
+		compared := a.compared()
 		for range 10 {
 			before := a.legs("done")
 			a.send(t, a.warm(t), http.StatusOK)
@@ -199,6 +211,14 @@ func TestPrefillOnAnotherReplica(t *testing.T) {
 		}
 		if moved := a.metrics()["warmroute_split_moved_tokens_total"]; moved < 10*3900 {
 			t.Errorf("%v tokens moved", moved)
+		}
+		// The answers of D have P's cached tokens: they are compared with the prediction for P.
+		a.until("every answer of P is compared", func() bool { return a.compared() >= compared+10 })
+		a.until("every answer of D has come", func() bool {
+			return int(a.metrics()[`warmroute_answer_usage_total{state="complete"}`]) >= a.legs("done")
+		})
+		if n, exact := a.compared(), a.exact(); n != a.legs("done") || exact != n {
+			t.Errorf("%d predictions are compared, %d of them exact, after %d legs", n, exact, a.legs("done"))
 		}
 	})
 	for name, c := range map[string]struct {

@@ -33,7 +33,8 @@ func (c *Candidate) Loads() (held int, seconds float64) {
 		return c.Matched, 0
 	}
 	b := &c.Below
-	return c.Matched + b.Tokens(), b.CPU.seconds() + b.Storage.seconds() + b.Shared.seconds()
+	return c.Matched + b.Tokens(), b.CPU.Seconds() + b.Storage.Seconds() + b.Shared.Seconds()
 }
 
-func (s Stretch) seconds() float64 { return float64(s.Tokens) * float64(s.Token) }
+// Seconds returns the time to load the stretch.
+func (s Stretch) Seconds() float64 { return float64(s.Tokens) * float64(s.Token) }

@@ -2,11 +2,26 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"os"
 	"testing"
 	"time"
 )
+
+// TestFailedRequestsAreNoRequests: rates and costs are of the requests that got a destination.
+func TestFailedRequestsAreNoRequests(t *testing.T) {
+	r := report{cfg: &clientConfig{pid: 1}, elapsed: 2 * time.Second, results: []exchange{
+		{dest: "a:1"}, {dest: "a:1"}, {dest: "b:1"}, {dest: "b:1"}, {err: io.EOF}, {status: 503}, {},
+	}}
+	r.after.cpu = 20 * time.Millisecond
+	if s := r.summary(); s.Requests != 4 || s.Failed != 3 || s.RPS != 2 || s.CPUPerReq != 5 {
+		t.Errorf("%+v", s)
+	}
+	if s := (&report{cfg: &clientConfig{pid: 1}, elapsed: time.Second, results: []exchange{{}}}).summary(); s.Requests != 0 || s.Failed != 1 || s.CPUPerReq != 0 {
+		t.Errorf("none got one: %+v", s)
+	}
+}
 
 // TestAgainstNoop plays every mode against the do-nothing server.
 func TestAgainstNoop(t *testing.T) {

@@ -304,7 +304,7 @@ func measure(ctx context.Context, to *sum, cfg clientConfig, addr string, pid in
 	}
 	s := rep.summary()
 	if len(s.Errors) > 0 || s.BodyChanged > 0 {
-		return fmt.Errorf("%d of %d requests failed: %v; %d bodies changed", s.Requests-len(s.Picks), s.Requests, s.Errors, s.BodyChanged)
+		return fmt.Errorf("%d of %d requests failed: %v; %d bodies changed", s.Failed, s.Failed+s.Requests, s.Errors, s.BodyChanged)
 	}
 	to.add(s)
 	return nil

@@ -30,7 +30,8 @@ type summary struct {
 	Mode        string         `json:"mode"`
 	Workers     int            `json:"c"`
 	RespChunks  int            `json:"response_chunks"`
-	Requests    int            `json:"requests"`
+	Requests    int            `json:"requests"` // that got a destination; rates and costs are theirs
+	Failed      int            `json:"failed"`   // that got none
 	Seconds     float64        `json:"seconds"`
 	RPS         float64        `json:"rps"`
 	PickMS      latency        `json:"pick_ms"`
@@ -47,8 +48,7 @@ type summary struct {
 
 func (r *report) summary() summary {
 	s := summary{
-		Mode: r.cfg.mode, Workers: r.cfg.workers, RespChunks: r.cfg.respChunks, Requests: len(r.results),
-		Seconds: r.elapsed.Seconds(), RPS: float64(len(r.results)) / r.elapsed.Seconds(),
+		Mode: r.cfg.mode, Workers: r.cfg.workers, RespChunks: r.cfg.respChunks, Seconds: r.elapsed.Seconds(),
 		Picks: map[string]int{}, Errors: map[string]int{}, Load: [2]float64{r.loadBefore, r.loadAfter},
 	}
 	var pick, total []time.Duration
@@ -73,8 +73,10 @@ func (r *report) summary() summary {
 		}
 	}
 	s.PickMS, s.StreamMS = percentiles(pick), percentiles(total)
-	if r.cfg.pid != 0 && len(r.results) > 0 {
-		s.CPUPerReq = ms(r.after.cpu-r.before.cpu) / float64(len(r.results))
+	s.Requests, s.Failed = len(pick), len(r.results)-len(pick)
+	s.RPS = float64(s.Requests) / s.Seconds
+	if r.cfg.pid != 0 && s.Requests > 0 {
+		s.CPUPerReq = ms(r.after.cpu-r.before.cpu) / float64(s.Requests)
 		s.RSSBeforeMB = float64(r.before.rssKB) / 1024
 		s.RSSAfterMB = float64(r.after.rssKB) / 1024
 		s.RSSPeakMB = float64(r.after.hwmKB) / 1024
@@ -99,8 +101,8 @@ func (r *report) print(w io.Writer, jsonOnly bool) error {
 	if err := json.NewEncoder(w).Encode(s); err != nil || jsonOnly {
 		return err
 	}
-	fmt.Fprintf(w, "%d requests in %.2f s, %.0f rps, mode %s, c=%d, load %.2f -> %.2f\n",
-		s.Requests, s.Seconds, s.RPS, s.Mode, s.Workers, s.Load[0], s.Load[1])
+	fmt.Fprintf(w, "%d requests and %d failed ones in %.2f s, %.0f rps, mode %s, c=%d, load %.2f -> %.2f\n",
+		s.Requests, s.Failed, s.Seconds, s.RPS, s.Mode, s.Workers, s.Load[0], s.Load[1])
 	fmt.Fprintf(w, "pick   ms: p50 %.3f  p90 %.3f  p99 %.3f  max %.3f\n", s.PickMS.P50, s.PickMS.P90, s.PickMS.P99, s.PickMS.Max)
 	fmt.Fprintf(w, "stream ms: p50 %.3f  p90 %.3f  p99 %.3f  max %.3f\n", s.StreamMS.P50, s.StreamMS.P90, s.StreamMS.P99, s.StreamMS.Max)
 	if r.cfg.pid != 0 {

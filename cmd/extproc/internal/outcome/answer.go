@@ -27,6 +27,7 @@ type Answer struct {
 	Withheld  decision.Withheld // why there is no hint although the decision named a replica
 	Hint      string            // the named replicas, best first, "" = none
 	Replica   string            // that served, "" = none did
+	Prefill   string            // the other replica that computed the prompt, "" = none did
 	Told      bool              // the router knows the replica from the response's headers already
 	Status    int               // of the response, 0 = none
 
@@ -73,7 +74,24 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 	}
 	asked := own[envoy.KeyUsage].GetStringValue() != ""
 	a.Usage = usageOf(common.GetMetadata().GetTypedFilterMetadata()[envoy.MetadataUsage], asked && a.Status == http.StatusOK)
+	a.split(own)
 	return a
+}
+
+// split reads which other replica computed the prompt. The cached tokens of such an answer are
+// those of neither replica alone: that one's own count takes their place.
+func (a *Answer) split(own map[string]*structpb.Value) {
+	if decision.SplitReason(own[envoy.KeySplit].GetStringValue()) != decision.SplitDone {
+		return
+	}
+	a.Prefill = own[envoy.KeyPrefill].GetStringValue()
+	if a.Usage.State != UsageComplete {
+		return
+	}
+	counted, told := own[envoy.KeyPrefillCached]
+	if a.Usage.Cached = min(count(counted), a.Usage.Prompt); !told {
+		a.Usage.State = UsagePartial
+	}
 }
 
 // withheld returns one of the closed set.

@@ -93,6 +93,31 @@ func TestAnswerOfAnEntry(t *testing.T) {
 	}
 }
 
+// TestCachedOfASplit: the cached tokens of an answer whose prompt another replica has computed
+// are those that this one has counted, and not known if it has counted none.
+func TestCachedOfASplit(t *testing.T) {
+	for name, c := range map[string]struct {
+		split  string
+		counts any // in the metadata
+		want   Usage
+		from   string
+	}{
+		"counted":     {"split", 16, Usage{State: UsageComplete, Prompt: 101, Cached: 16, Output: 7}, "10.0.0.9:8000"},
+		"none cached": {"split", 0, Usage{State: UsageComplete, Prompt: 101, Output: 7}, "10.0.0.9:8000"},
+		"not told":    {"split", nil, Usage{State: UsagePartial, Prompt: 101, Output: 7}, "10.0.0.9:8000"},
+		"not split":   {"prefill_failed", nil, Usage{State: UsageComplete, Prompt: 101, Cached: 80, Output: 7}, ""},
+	} {
+		own := map[string]any{"usage": "detected", envoy.KeySplit: c.split, envoy.KeyPrefill: "10.0.0.9:8000"}
+		if c.counts != nil {
+			own[envoy.KeyPrefillCached] = c.counts
+		}
+		a := answerOf(entry(t, own, nil, record(t, aiv3.TokenUsage_COMPLETE, 101, 80)))
+		if a.Usage != c.want || a.Prefill != c.from {
+			t.Errorf("%s: %+v by %q, want %+v by %q", name, a.Usage, a.Prefill, c.want, c.from)
+		}
+	}
+}
+
 func TestStatesOfUsage(t *testing.T) {
 	const complete = aiv3.TokenUsage_COMPLETE
 	other, err := anypb.New(wrapperspb.String("x"))

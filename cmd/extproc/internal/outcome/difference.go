@@ -26,9 +26,10 @@ func NewDifferences(reg prometheus.Registerer) *Differences {
 	return d
 }
 
-// Count counts an answer of the first named replica, which serves model.
+// Count counts an answer of the first named replica, which serves model. If another one
+// computed the prompt, the answer does not say what the first had cached.
 func (d *Differences) Count(a *Answer, model string) {
-	if a.Usage.State == UsageComplete {
+	if a.Usage.State == UsageComplete && a.Prefill == "" {
 		d.cached.WithLabelValues(model, a.Replica).Observe(float64(a.Usage.Cached - a.Predicted))
 	}
 	if a.Usage.Known() && a.Reported > 0 && a.Usage.Prompt != a.Prompt {

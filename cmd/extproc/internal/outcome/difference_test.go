@@ -23,7 +23,23 @@ func TestDifferences(t *testing.T) {
 	if d.Count(&a, "m"); testutil.ToFloat64(d.prompts.WithLabelValues(a.Replica)) != 1 || testutil.CollectAndCount(d.cached) != 1 {
 		t.Error("the difference is not counted, or an equal length is")
 	}
+	a.Prefill = "10.0.0.2:8000"
+	if d.Count(&a, "m"); sampled(t, d) != 1 {
+		t.Error("what another replica had cached is compared with the prediction for this one")
+	}
 	if d.Forget(a.Replica); testutil.CollectAndCount(d.cached)+testutil.CollectAndCount(d.prompts) != 0 {
 		t.Error("series of a replica that left")
 	}
+}
+
+// sampled returns the number of differences.
+func sampled(t *testing.T, d *Differences) uint64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(d.cached)
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0].GetMetric()[0].GetHistogram().GetSampleCount()
 }

@@ -24,7 +24,7 @@ var UsageStates = [...]UsageState{UsageComplete, UsagePartial, UsageFailed, Usag
 type Usage struct {
 	State  UsageState
 	Prompt int // tokens of the prompt, if State is partial or complete
-	Cached int // of these, tokens found in the cache, if State is complete
+	Cached int // of these, tokens found in the cache of the replica that computed the prompt, if State is complete
 	Output int // tokens of the answer, if State is partial or complete; 0 = not known
 }
 
