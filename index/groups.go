@@ -50,6 +50,10 @@ const (
 // prompts with the method Mixes.
 type Mix = hybrid.Mix
 
+// Flight is what else a holder has in flight when a prompt arrives there, for prompts with the
+// method InFlight that ExplainGroups describes.
+type Flight = hybrid.Flight
+
 // Keying says how the keys of a prompt's blocks are computed.
 type Keying = hybrid.Keying
 

@@ -26,9 +26,9 @@ type holder struct {
 	result      Result                        // of that batch
 	removals    removals
 	untold      [tiers]untold // of the tiers below the GPU
-	undecided   bool  // the last AllBlocksCleared may be of the GPU or of CPU memory
-	since       int64 // Unix nanoseconds: when it was begun, or lost its blocks last
-	loss        Loss  // what happened then
+	undecided   bool          // the last AllBlocksCleared may be of the GPU or of CPU memory
+	since       int64         // Unix nanoseconds: when it was begun, or lost its blocks last
+	loss        Loss          // what happened then
 
 	leaseMu sync.Mutex
 	leased  []*expiry.Table // the tables that may have its leases

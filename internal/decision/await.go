@@ -50,7 +50,7 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
 	}
 	from := 0
 	for i, end := range w.ends {
-		w.prompt = onePrompt{a.Prompts, i}
+		w.prompt = onePrompt{of: a.Prompts, i: i}
 		d.index.Expect(&w.guess, at.id, s, w.keys[from:end], &w.prompt)
 		from = end
 	}

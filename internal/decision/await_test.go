@@ -64,7 +64,7 @@ func (r *answering) end(s sent, cached int) {
 
 func (r *answering) groups() index.Groups {
 	r.t.Helper()
-	g, ok := r.index.ExplainGroups(r.decider.index.ID(index.Holder{Replica: one}), index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize, Group: 1}, &onePrompt{r.p, 0})
+	g, ok := r.index.ExplainGroups(r.decider.index.ID(index.Holder{Replica: one}), index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize, Group: 1}, &onePrompt{of: r.p})
 	if !ok {
 		r.t.Fatal("no group is known")
 	}

@@ -242,9 +242,13 @@ func (w *Work) Blocks() (keys []prefixhash.Key, tokens int) {
 
 // onePrompt is one of a request's prompts, for the index.
 type onePrompt struct {
-	of Prompts
-	i  int
+	of     Prompts
+	i      int
+	flight index.Flight // to explain it
 }
+
+// InFlight implements index.Prompt's addition for prompts that are described as they arrive.
+func (p *onePrompt) InFlight() (index.Flight, bool) { return p.flight, true }
 
 // Tokens implements index.Prompt.
 func (p *onePrompt) Tokens() int { return p.of.Length(p.i) }
@@ -277,7 +281,7 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 		w.chain(a, mv, scope)
 		from := 0
 		for i, end := range w.ends {
-			w.prompt = onePrompt{a.Prompts, i}
+			w.prompt = onePrompt{of: a.Prompts, i: i}
 			d.matchPrompt(mv, scope, w.keys[from:end], w)
 			from = end
 		}

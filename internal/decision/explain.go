@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
 )
@@ -43,9 +44,12 @@ func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
 	if a.Prompts == nil || a.Cacheless || a.Prompts.Len() != 1 {
 		return
 	}
-	w.prompt = onePrompt{a.Prompts, 0}
 	for i, at := range w.at {
-		c := &mv.holders[at]
+		c, state := &mv.holders[at], &w.cands[i]
+		w.prompt = onePrompt{of: a.Prompts, flight: index.Flight{Others: state.InFlight > 0 || state.Foreign > 0}}
+		if state.Matched > state.Reported {
+			w.prompt.flight.Shared = state.Matched
+		}
 		if g, ok := d.index.ExplainGroups(c.id, mv.scopes[c.scope], &w.prompt); ok {
 			w.Record.Candidates[i].Cache = &g
 		}

@@ -79,6 +79,11 @@ func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 			g.Trust = Trust{Why: why}
 		}
 	}
+	if f := m.tiered.Load(); f != nil && g.Trust.Exact {
+		if why := l.underWay(f, q); why != "" {
+			g.Trust = Trust{Why: why}
+		}
+	}
 	g.Hit = p.layout.Hit(n, p.assumed, b)
 	g.FullOnly = b.Depth(spec, max(0, n-1)/g.Block) * g.Block
 	least := n

@@ -35,6 +35,24 @@ type query struct {
 	LoRA   *string  `json:"lora_name"`
 	Path   string   `json:"lora_path"`
 	Space  string   `json:"extra_key"`
+
+	// InFlight are the prompts of the other requests that the replica has when this one
+	// arrives, in any order; nil: the query is at the request's admission.
+	InFlight [][]uint32 `json:"in_flight"`
+}
+
+// flight returns what the replica has in flight besides the query. Prompts share what is equal,
+// whatever is mixed into it.
+func (q *query) flight() (f index.Flight) {
+	f.Others = len(q.InFlight) > 0
+	for _, other := range q.InFlight {
+		shared := 0
+		for shared < min(len(other), len(q.Tokens)) && other[shared] == q.Tokens[shared] {
+			shared++
+		}
+		f.Shared = max(f.Shared, shared)
+	}
+	return f
 }
 
 // header is the first line.

@@ -174,7 +174,7 @@ func (p *Predictor) frame(f *frame) error {
 }
 
 func (p *Predictor) query(q *query) (*Answer, error) {
-	t := prompt{tokens: q.Tokens}
+	t := prompt{tokens: q.Tokens, arrives: q.InFlight != nil, flight: q.flight()}
 	t.mix.CacheSalt, t.mix.Namespace = q.Salt, q.Space
 	if q.LoRA != nil {
 		t.mix.LoRA, t.mix.LoRAPath = prefixhash.LoRA{Name: *q.LoRA, Set: true}, q.Path
@@ -228,9 +228,14 @@ func (p *Predictor) Close() error { return p.index.Close() }
 
 // prompt is a query's tokens with the values that are mixed into their blocks.
 type prompt struct {
-	tokens []uint32
-	mix    prefixhash.Request
+	tokens  []uint32
+	mix     prefixhash.Request
+	arrives bool
+	flight  index.Flight
 }
+
+// InFlight implements index.Prompt's addition for prompts that are described as they arrive.
+func (t *prompt) InFlight() (index.Flight, bool) { return t.flight, t.arrives }
 
 // Tokens implements index.Prompt.
 func (t *prompt) Tokens() int { return len(t.tokens) }

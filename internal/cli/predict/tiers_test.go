@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"path/filepath"
@@ -120,4 +121,137 @@ func TestTiers(t *testing.T) {
 func (s *tierScore) add(o tierScore) {
 	s.queries, s.device, s.host, s.sum = s.queries+o.queries, s.device+o.device, s.host+o.host, s.sum+o.sum
 	s.over, s.exact, s.exactWrong = s.over+o.over, s.exact+o.exact, s.exactWrong+o.exactWrong
+}
+
+// arriving is a lookup of a capture.
+type arriving struct {
+	tokens                 []uint32
+	query                  map[string]any
+	device, host           int
+	from, at               int  // the lines before which it arrives and is admitted
+	alone                  bool // no other request is in flight when it arrives
+	right, exact, answered bool // by the prediction at its arrival
+}
+
+// arrivals reads the lines of a capture, and its lookups. The generator has one request at a time
+// for the first 30 % of the 300 lookups, and from 62 % to 75 %.
+func arrivals(t *testing.T, name string) (lines [][]byte, all []*arriving) {
+	t.Helper()
+	frames, waits := map[uint64]int{}, map[*arriving]uint64{}
+	for text := range golden.Lines(t, name) {
+		var l struct {
+			Reset        json.RawMessage
+			Frame        *frame
+			Query        map[string]any
+			Device, Host int
+			Arrived      *uint64
+		}
+		if err := json.Unmarshal(text, &l); err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case l.Reset != nil:
+			continue
+		case l.Frame != nil:
+			frames[*l.Frame.Seq] = len(lines)
+		case l.Query != nil:
+			q := &arriving{query: l.Query, device: l.Device, host: l.Host, from: len(lines), at: len(lines)}
+			for _, token := range l.Query["tokens"].([]any) {
+				q.tokens = append(q.tokens, uint32(token.(float64)))
+			}
+			if all = append(all, q); l.Arrived != nil {
+				waits[q] = *l.Arrived
+			}
+		}
+		lines = append(lines, bytes.Clone(text))
+	}
+	for q, seq := range waits {
+		q.from = frames[seq]
+	}
+	for _, q := range all {
+		admitted := 0
+		for _, o := range all {
+			if o.at < q.from {
+				admitted++
+			}
+		}
+		q.alone = admitted < 90 || admitted >= 186 && admitted < 225
+	}
+	return lines, all
+}
+
+// ask asks for the lookup as it arrives, when all has the lookups in the order of their admissions.
+// The last six that have arrived before count as in flight; of a replica with one request at a
+// time, the one before, if no event has come since its admission.
+func (q *arriving) ask(t *testing.T, p *Predictor, all []*arriving) {
+	t.Helper()
+	others := [][]uint32{}
+	for i := len(all) - 1; i >= 0 && len(others) < 6; i-- {
+		if o := all[i]; o != q && o.from <= q.from && (!q.alone || o.at == q.from-1) {
+			others = append(others, o.tokens)
+		}
+	}
+	q.query["in_flight"] = others
+	text, err := json.Marshal(map[string]any{"query": q.query})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.Take(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.answered, q.exact, q.right = true, a.Exact, a.Device == q.device && a.Host == q.host
+}
+
+// TestTiersAtArrival: a prediction for the moment when a prompt arrives is called exact only if
+// nothing is in flight that may change it until the prompt is admitted; then it is right.
+func TestTiersAtArrival(t *testing.T) {
+	var sum struct{ queries, wrong, exact, exactWrong, alone, aloneExact int }
+	for _, name := range tierCaptures(t) {
+		p := newPredictor(t)
+		lines, all := arrivals(t, name)
+		var head header
+		if err := json.Unmarshal(lines[0], &head); err != nil {
+			t.Fatal(err)
+		}
+		lines[0], _ = json.Marshal(map[string]any{"version": head.Version, "hash_algo": head.Algo, "none_hash": head.NoneHash, "assume": map[string]any{"rule": head.Assume.Rule}})
+		next := 0
+		for i, line := range lines {
+			for _, q := range all {
+				if q.from == i {
+					q.ask(t, p, all)
+				}
+			}
+			if next < len(all) && all[next].at == i {
+				next++
+				continue
+			}
+			if _, err := p.Take(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, q := range all {
+			sum.queries++
+			if !q.right {
+				sum.wrong++
+			}
+			if q.exact {
+				sum.exact++
+				if !q.right {
+					sum.exactWrong++
+					t.Errorf("%s: the lookup of line %d, which arrives before line %d, is called exact: %d and %d tokens are hit", filepath.Base(name), q.at, q.from, q.device, q.host)
+				}
+			}
+			if q.alone {
+				sum.alone++
+				if q.exact {
+					sum.aloneExact++
+				}
+			}
+		}
+	}
+	t.Logf("%+v", sum)
+	if sum.aloneExact*100 < sum.alone*85 || sum.exact <= sum.aloneExact {
+		t.Errorf("%+v: too few are called exact", sum)
+	}
 }
