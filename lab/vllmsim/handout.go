@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"reflect"
 	"time"
 )
 
@@ -38,7 +39,7 @@ const (
 
 // handout is the blocks of one prompt that wait to be pulled.
 type handout struct {
-	params  []byte // as given, without spaces
+	params  []byte // as given
 	prompt  string // its fingerprint
 	tables  []table
 	claimed bool
@@ -119,7 +120,7 @@ func (e *engine) claim(request string, params []byte, prompt string) string {
 		return refusedUnknown
 	case h.claimed:
 		return refusedUsed
-	case !bytes.Equal(h.params, params):
+	case !sameMembers(h.params, params):
 		return refusedChanged
 	case h.prompt != prompt:
 		return refusedForeign
@@ -127,6 +128,18 @@ func (e *engine) claim(request string, params []byte, prompt string) string {
 	h.claimed = true
 	h.lease.Reset(e.o.Lease) // vLLM's D extends the lease for as long as it waits
 	return ""
+}
+
+// sameMembers reports whether two JSON texts differ in white space and in the order of
+// members at most: what a sidecar may change that decodes parameters and encodes them again.
+func sameMembers(a, b []byte) bool {
+	decode := func(text []byte, into *any) error {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		return d.Decode(into)
+	}
+	var x, y any
+	return decode(a, &x) == nil && decode(b, &y) == nil && reflect.DeepEqual(x, y)
 }
 
 // pulled frees the blocks of a handout that another replica has pulled.

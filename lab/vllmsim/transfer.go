@@ -19,7 +19,7 @@ const bytesPerToken = 1024
 
 // transfer is a request's kv_transfer_params.
 type transfer struct {
-	raw           []byte // without spaces
+	raw           []byte
 	RemotePrefill bool   `json:"do_remote_prefill"`
 	RemoteDecode  bool   `json:"do_remote_decode"`
 	Request       string `json:"remote_request_id"`
@@ -35,11 +35,7 @@ func readTransfer(raw json.RawMessage) (t transfer, err error) {
 	if err := json.Unmarshal(raw, &t); err != nil {
 		return t, badRequest("kv_transfer_params cannot be decoded: %v", err)
 	}
-	var b bytes.Buffer
-	if err := json.Compact(&b, raw); err != nil {
-		return t, badRequest("kv_transfer_params cannot be decoded: %v", err)
-	}
-	t.raw = b.Bytes()
+	t.raw = raw
 	return t, nil
 }
 

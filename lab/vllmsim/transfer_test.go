@@ -190,6 +190,24 @@ func TestTransferRefuses(t *testing.T) {
 	}
 }
 
+// A sidecar that decodes a body and encodes it again changes the order of members.
+func TestTransferTakesMembersInAnyOrder(t *testing.T) {
+	r := startTwo(t, Options{})
+	body := idsOf(0, 100)
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(r.leg(t, body), &members); err != nil {
+		t.Fatal(err)
+	}
+	sorted, err := json.MarshalIndent(members, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want[completed](t, r.d, "/v1/completions", with(body, sorted))
+	if n := sums(t, r.d)["vllm:external_prefix_cache_hits_total"]; n != 100 {
+		t.Errorf("%v tokens were moved, want 100", n)
+	}
+}
+
 // A prompt that is handed out keeps its blocks from eviction until it is pulled.
 func TestHandedOutBlocksStay(t *testing.T) {
 	r := startTwo(t, Options{Blocks: 9})

@@ -2,7 +2,8 @@
 // API they are written for, without a cluster: Envoy Gateway with its file
 // provider and the Envoy it starts; the API server of Kubernetes and etcd side by
 // side, without kubelets; Istio's control plane on that API server, and an Envoy
-// that takes its configuration from it. They are built from their Go modules by
+// that takes its configuration from it; llm-d's sidecar in front of a simulated
+// replica. They are built from their Go modules by
 // scripts/install-gateways.sh; `make test-gateways` runs that and the tests (build
 // tag gateways).
 //
