@@ -43,13 +43,14 @@ test-schedulers: setup ## every lookup of vLLM's own schedulers against the pred
 
 test-vllm: test-live test-reference ## both of the following: everything on real vLLM (CPU build, tiny models)
 
-test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense and hybrid, 0.27, 0.21 (about 10 minutes)
-	scripts/install-vllm.sh $(VLLM)
-	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded|PrefillDecode' -v ./vllm
+test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense (also prefill and decode apart, over NIXL) and hybrid, 0.27, 0.21 (about 12 minutes)
+	scripts/install-vllm.sh $(VLLM) 0.32.0-nixl
+	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./vllm
 
-test-live-pd: setup ## three real vLLM 0.32 that hand KV to each other over NIXL: prefill and decode apart (about 5 minutes)
+test-live-pd: setup ## of these, three real vLLM 0.32 that hand KV to each other over NIXL, one also behind llm-d's sidecar (about 5 minutes, the first time 3 CPU minutes more to build it)
 	scripts/install-vllm.sh 0.32.0 0.32.0-nixl
-	cd test && go test -tags vllm -count=1 -timeout 30m -run PrefillDecode -v ./vllm
+	scripts/install-gateways.sh llmd
+	cd test && go test -tags vllm -count=1 -timeout 30m -run 'Live/0.32.0_qwen3$$/apart' -v ./vllm
 
 test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 3 minutes)
 	scripts/install-vllm.sh $(VLLM)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,10 +21,14 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/checkout"
 )
 
-// through starts Envoy and the router in front of some of the trio, with a role for each.
-func (f *trio) through(t *testing.T, name string, roles ...string) *fixture {
+// member is a replica by the address that Envoy dials, with its role.
+type member struct{ addr, role string }
+
+// through starts Envoy and the router in front of replicas that are split by mode.
+func (f *trio) through(t *testing.T, name, mode string, members ...member) *fixture {
 	t.Helper()
 	g := &fixture{version: version{name: name}, t: t, dir: t.TempDir(), folder: f.folder, counted: map[string]int{}}
 	copy(g.replicas[:], f.replicas[:])
@@ -38,16 +43,17 @@ func (f *trio) through(t *testing.T, name string, roles ...string) *fixture {
 	fmt.Fprintf(&b, "envoy: {listen: %s, admin: %s, usage_share: 100, served_header: true, message_timeout: 3s}\n", local[2], local[3])
 	// The delay of a running answer counts for a million times as much as one's own: a
 	// replica with such an answer computes no prompt itself.
-	fmt.Fprintf(&b, "prefill_decode: {mode: pull}\npolicy: {prefill_decode: {theta: 1000000}}\n")
+	fmt.Fprintf(&b, "prefill_decode: {mode: %s}\npolicy: {prefill_decode: {theta: 1000000}}\n", mode)
 	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
-	for i, role := range roles {
-		fmt.Fprintf(&b, "  - {address: %q, role: %s}\n", f.replicas[i].Addr, role)
+	for _, m := range members {
+		fmt.Fprintf(&b, "  - {address: %q, role: %s}\n", m.addr, m.role)
 	}
 	g.config = filepath.Join(g.dir, "warmroute.yaml")
 	if err := os.WriteFile(g.config, []byte(b.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	g.startExtproc()
+	g.awaitPartners(t, len(members))
 	bootstrap, err := exec.Command(g.binary, "envoy-config", "-static", "-config", g.config).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +63,20 @@ func (f *trio) through(t *testing.T, name string, roles ...string) *fixture {
 	}
 	t.Cleanup(g.envoy.Stop)
 	return g
+}
+
+// awaitPartners waits until the router knows the KV connector of each replica.
+func (f *fixture) awaitPartners(t *testing.T, replicas int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		page, err := testenv.Get(t.Context(), "http://"+f.admin+"/debug/replicas")
+		if err == nil && strings.Count(page, `"NixlConnector"`) == replicas {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the router does not know the replicas' connectors: %v, %s", err, page)
+		}
+	}
 }
 
 // monologue is a long answer on the replica that answers: a prompt computed there would delay it.
@@ -110,9 +130,45 @@ func (k *monologue) stop() {
 // split; its text is that of a replica alone, and the hits and the tokens moved are those
 // that the router has predicted.
 func (f *trio) chats(t *testing.T) {
-	g := f.through(t, "apart", "prefill", "decode")
+	g := f.through(t, "apart", "pull", member{f.replicas[0].Addr, "prefill"}, member{f.replicas[1].Addr, "decode"})
+	f.talk(t, g, 5000, 25)
+	for _, r := range f.replicas[:2] {
+		page := testenv.Metrics(t, r.Addr)
+		for _, name := range []string{"vllm:nixl_num_failed_transfers_total", "vllm:nixl_num_notifications_after_expiry_total", "vllm:nixl_num_kv_expired_reqs_total"} {
+			if v := sum(page, name); v != 0 {
+				t.Errorf("%s is %v at %s", name, v, r.Addr)
+			}
+		}
+	}
+}
+
+// sidecar sends chats to a replica behind llm-d's own sidecar, which sends the prefill legs.
+func (f *trio) sidecar(t *testing.T) {
+	program := filepath.Join(checkout.Root(), ".cache", "gateways", "pd-sidecar")
+	if _, err := os.Stat(program); err != nil {
+		t.Skip("llm-d's sidecar is not built: scripts/install-gateways.sh llmd")
+	}
+	port, err := testenv.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port[0])
+	_, behind, _ := strings.Cut(f.replicas[1].Addr, ":")
+	p, err := testenv.Start(t.TempDir(), "sidecar", nil, program, "--port", strconv.Itoa(port[0]), "--vllm-port", behind, "--connector", "nixlv2", "--secure-proxy=false")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	if err := p.WaitHTTP(t.Context(), "http://"+addr+"/health"); err != nil {
+		t.Fatal(err)
+	}
+	g := f.through(t, "sidecar", "header", member{f.replicas[0].Addr, "prefill"}, member{addr, "decode"})
+	f.talk(t, g, 6000, 3)
+}
+
+// talk sends so many conversations of four chats each, from a story on.
+func (f *trio) talk(t *testing.T, g *fixture, from, conversations int) {
 	g.awaitTrust(t)
-	const conversations = 25
 	k := g.beginMonologue(t)
 	defer func() { k.stop() }()
 	n := 0
@@ -129,20 +185,12 @@ func (f *trio) chats(t *testing.T) {
 		return f.split(t, g, fmt.Sprintf("chat %d", n), body)
 	}
 	for i := range conversations {
-		first := user(story(5000 + i))
+		first := user(story(from + i))
 		said := turn(first)
 		second := []object{first, assistant(said), user("And what did the next one do?")}
 		then := turn(second...)
 		turn(append(second, assistant(then), user("And after that?"))...)
 		turn(first, assistant(said), user("Begin another story instead."))
-	}
-	for _, r := range f.replicas[:2] {
-		page := testenv.Metrics(t, r.Addr)
-		for _, name := range []string{"vllm:nixl_num_failed_transfers_total", "vllm:nixl_num_notifications_after_expiry_total", "vllm:nixl_num_kv_expired_reqs_total"} {
-			if v := sum(page, name); v != 0 {
-				t.Errorf("%s: %s is %v", r.Addr, name, v)
-			}
-		}
 	}
 }
 
@@ -164,9 +212,10 @@ func (f *trio) split(t *testing.T, g *fixture, name string, body object) string 
 		return int(sum(testenv.Metrics(t, f.replicas[replica].Addr), metric) - sum(before[replica], metric))
 	}
 	s := d.Split
-	if o.status != http.StatusOK || s.Reason != decision.SplitDone || o.replica != f.replicas[1].Addr {
+	if o.status != http.StatusOK || s.Reason != decision.SplitDone || o.replica != s.Decode {
 		t.Errorf("%s: status %d by %s, reason %s, split %+v: %.300s", name, o.status, o.replica, d.Reason, s, o.body)
 	}
+	streamed := body["stream"] != nil
 	delete(body, "stream")
 	text := o.text
 	if text == "" {
@@ -175,11 +224,23 @@ func (f *trio) split(t *testing.T, g *fixture, name string, body object) string 
 	if alone := f.ask(t, 2, "/v1/chat/completions", body, "").text(); alone != text {
 		t.Errorf("%s: answers %q, a replica alone %q", name, text, alone)
 	}
+	// vLLM's answers have P's hit, none if it is 0; a stream has no usage.
+	if !streamed && max(o.reported, 0) != s.Predicted || s.Hit != nil && *s.Hit != s.Predicted {
+		t.Errorf("%s: the answer's usage has %d cached tokens, P's hit was predicted to be %d, and its own answer is %s", name, o.reported, s.Predicted, number(s.Hit))
+	}
 	const hits, moved = "vllm:prefix_cache_hits_total", "vllm:external_prefix_cache_hits_total"
 	if p, h, m := rose(0, hits), rose(1, hits), rose(1, moved); p != s.Predicted || h != s.Held || m != s.Moves {
 		t.Errorf("%s: P hit %d of %d predicted, D %d of %d, %d tokens moved of %d", name, p, s.Predicted, h, s.Held, m, s.Moves)
 	}
 	return text
+}
+
+// number prints a number that may be missing.
+func number(n *int) string {
+	if n == nil {
+		return "silent"
+	}
+	return strconv.Itoa(*n)
 }
 
 // streamedText is the text of a streamed chat.
@@ -198,7 +259,7 @@ func streamedText(stream string) (text string) {
 
 // kills ends P, the router and D in turn under load: no request fails.
 func (f *trio) kills(t *testing.T) {
-	g := f.through(t, "kills", "prefill", "decode", "both")
+	g := f.through(t, "kills", "pull", member{f.replicas[0].Addr, "prefill"}, member{f.replicas[1].Addr, "decode"}, member{f.replicas[2].Addr, "both"})
 	g.awaitTrust(t)
 	var mu sync.Mutex
 	status := map[int]int{}

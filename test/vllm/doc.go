@@ -3,8 +3,8 @@
 // TestLive (make test-live) shows on one such pair all that this release and model
 // can show, dense or with several KV cache groups; two pairs are up at a time.
 //
-// TestPrefillDecode (make test-live-pd) boots three replicas that hand KV blocks to each
-// other over NIXL.
+// The dense pair of 0.32 has a third replica, and all three hand KV blocks to each other
+// over NIXL: its last part (make test-live-pd runs it alone) has prefill and decode apart.
 //
 // The others (make test-reference) boot nothing. TestCoded calls a render server of
 // each model whose chats vLLM renders in code; all of them are in one Python process

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,7 @@ type version struct {
 	sources   bool // it reports its event sources itself
 	model     string
 	second    []string // further flags of the second replica
+	nixl      bool     // they hand KV blocks to each other, and there is a third
 }
 
 // built holds the programs that all fixtures run.
@@ -68,6 +70,7 @@ type fixture struct {
 	folder   string // of the model
 	flags    [2][]string
 	replicas [2]*testenv.VLLM
+	alone    *testenv.VLLM // a third replica, which Envoy does not know; nil unless nixl
 	envoy    *testenv.Envoy
 	extproc  *testenv.Process
 	binary   string
@@ -98,13 +101,19 @@ func boot(t *testing.T, v version) *fixture {
 		f.flags[1] = append(f.flags[1], "--enable-lora", "--max-lora-rank", "8", "--lora-modules", adapter+"="+path)
 	}
 	for i := range f.replicas {
-		f.launch(i)
+		f.replicas[i] = f.launch(strconv.Itoa(i), f.flags[i])
+	}
+	if v.nixl {
+		f.alone = f.launch("alone", f.flags[0])
 	}
 	if f.binary, err = router(); err != nil { // while the replicas boot
 		t.Fatal(err)
 	}
-	for i := range f.replicas {
-		f.awaitHealth(i)
+	for _, r := range f.replicas {
+		f.awaitHealth(r)
+	}
+	if f.alone != nil {
+		f.awaitHealth(f.alone)
 	}
 	local := testenv.Addresses(t, 5)
 	f.listen, f.admin, f.service = local[0], local[1], local[4]
@@ -124,25 +133,28 @@ func boot(t *testing.T, v version) *fixture {
 	return f
 }
 
-func (f *fixture) launch(i int) {
+func (f *fixture) launch(name string, flags []string) *testenv.VLLM {
 	f.t.Helper()
 	o := testenv.VLLMOptions{
-		Version: f.name, Name: fmt.Sprintf("vllm-%s-%d", f.name, i), Model: f.folder, Served: served,
-		BlockSize: f.blockSize, Flags: f.flags[i],
+		Version: f.name, Name: fmt.Sprintf("vllm-%s-%s", f.name, name), Model: f.folder, Served: served,
+		BlockSize: f.blockSize, Flags: flags,
+	}
+	if f.nixl {
+		o.Flags, o.Env = slices.Concat(flags, nixl), f.sideChannel()
 	}
 	v, err := testenv.StartVLLM(f.dir, o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(v.Stop)
-	f.replicas[i] = v
+	return v
 }
 
-func (f *fixture) awaitHealth(i int) {
+func (f *fixture) awaitHealth(r *testenv.VLLM) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute) // two minutes on idle cores
 	defer cancel()
-	if err := f.replicas[i].WaitHTTP(ctx, "http://"+f.replicas[i].Addr+"/health"); err != nil {
+	if err := r.WaitHTTP(ctx, "http://"+r.Addr+"/health"); err != nil {
 		f.t.Fatal(err)
 	}
 }

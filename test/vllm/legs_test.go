@@ -4,7 +4,6 @@ package vllm
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,49 +17,27 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// trio are three replicas that hand KV blocks to each other over NIXL.
+// trio are three replicas that hand KV blocks to each other over NIXL: the fixture's, and one
+// whose answers those of the others are compared with.
 type trio struct {
-	t        *testing.T
-	dir      string
 	folder   string // of the model
 	replicas [3]*testenv.VLLM
 }
 
-// bootTrio starts three replicas at once. A request whose KV does not arrive is computed
+// nixl are the flags of a replica of a trio. A request whose KV does not arrive is computed
 // where it is.
-func bootTrio(t *testing.T) *trio {
-	t.Helper()
-	f := &trio{t: t, dir: t.TempDir()}
-	var err error
-	if f.folder, err = testenv.TinyModel(f.dir, "qwen3"); err != nil {
-		t.Fatal(err)
+var nixl = []string{"--kv-transfer-config",
+	`{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_buffer_device":"cpu","kv_load_failure_policy":"recompute"}`}
+
+// sideChannel is the environment of one: where the others reach it.
+func (f *fixture) sideChannel() []string {
+	f.t.Helper()
+	port, err := testenv.FreePorts(1)
+	if err != nil {
+		f.t.Fatal(err)
 	}
-	for i := range f.replicas {
-		side, err := testenv.FreePorts(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		v, err := testenv.StartVLLM(f.dir, testenv.VLLMOptions{
-			Version: "0.32.0", Name: fmt.Sprintf("vllm-nixl-%d", i), Model: f.folder, Served: served, BlockSize: 32,
-			Flags: []string{"--num-gpu-blocks-override", "512", "--kv-transfer-config",
-				`{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_buffer_device":"cpu","kv_load_failure_policy":"recompute"}`},
-			// An idle replica polls for transfers: its threads must not spin as well.
-			Env: []string{"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(side[0]), "OMP_WAIT_POLICY=PASSIVE"},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(v.Stop)
-		f.replicas[i] = v
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	for _, r := range f.replicas {
-		if err := r.WaitHTTP(ctx, "http://"+r.Addr+"/health"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return f
+	// An idle replica polls for transfers: its threads must not spin as well.
+	return []string{"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(port[0]), "OMP_WAIT_POLICY=PASSIVE"}
 }
 
 // answer is the part of an answer that these tests read.
@@ -261,12 +238,20 @@ func (f *trio) found(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Run(t, fl.Run)
-	for end := time.Now().Add(time.Minute); fl.Snapshot().Ready < len(roles); time.Sleep(50 * time.Millisecond) {
+	of := func(i int) *fleet.Replica { return fl.Snapshot().Replica(f.replicas[i].Addr) }
+	known := func() bool { // the page that names the connector may come after the replica is ready
+		for i := range roles {
+			if r := of(i); r == nil || r.Transfer.Connector == "" {
+				return false
+			}
+		}
+		return fl.Snapshot().Ready == len(roles)
+	}
+	for end := time.Now().Add(time.Minute); !known(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%d replicas are ready", fl.Snapshot().Ready)
+			t.Fatalf("%d replicas are ready, and not all have a known connector", fl.Snapshot().Ready)
 		}
 	}
-	of := func(i int) *fleet.Replica { return fl.Snapshot().Replica(f.replicas[i].Addr) }
 	for i, role := range roles {
 		if r := of(i); r.Role != role || r.Transfer != (fleet.Transfer{Connector: "NixlConnector", From: fleet.FoundInMetrics}) {
 			t.Errorf("replica %d: role %v, transfer %+v", i, r.Role, r.Transfer)
@@ -279,12 +264,16 @@ func (f *trio) found(t *testing.T) {
 	}
 }
 
-// TestPrefillDecode boots three replicas with NIXL once.
-func TestPrefillDecode(t *testing.T) {
-	f := bootTrio(t)
-	t.Run("connectors and roles are found", f.found)
-	t.Run("chats", f.chats) // before legs by hand, some of which expire
-	t.Run("legs by hand", f.legs)
-	t.Run("parameters are not checked", f.unchecked)
-	t.Run("kills", f.kills)
+// apart tests all that three replicas with NIXL can show. The fixture's own router and Envoy
+// are ended first.
+func (f *fixture) apart(t *testing.T) {
+	f.envoy.Stop()
+	f.extproc.Stop()
+	g := &trio{folder: f.folder, replicas: [3]*testenv.VLLM{f.replicas[0], f.replicas[1], f.alone}}
+	t.Run("connectors and roles are found", g.found)
+	t.Run("chats", g.chats) // before legs by hand, some of which expire
+	t.Run("legs by hand", g.legs)
+	t.Run("parameters are not checked", g.unchecked)
+	t.Run("sidecar", g.sidecar)
+	t.Run("kills", g.kills)
 }

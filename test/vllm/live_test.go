@@ -22,7 +22,7 @@ var pairs = []struct {
 	shows func(*fixture, *testing.T)
 }{
 	{version{name: "0.21.0", model: "qwen3", blockSize: 16, blocks: 1024}, (*fixture).everything},
-	{version{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, adapters: true, sources: true}, (*fixture).everything},
+	{version{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, adapters: true, sources: true, nixl: true}, (*fixture).everything},
 	// Models whose layers keep different parts of a prompt. One replica of the first
 	// drafts with n-grams, which drops no block.
 	{version{name: "0.32.0", model: "gemma3", blockSize: 32, blocks: 2000, sources: true,
@@ -54,6 +54,14 @@ func TestLive(t *testing.T) {
 
 // everything tests all that a dense model can show.
 func (f *fixture) everything(t *testing.T) {
+	t.Run("alone", f.everythingAlone)
+	if f.nixl {
+		t.Run("prefill and decode apart", f.apart)
+	}
+}
+
+// everythingAlone is all of it where each replica computes its own prompts.
+func (f *fixture) everythingAlone(t *testing.T) {
 	f.awaitTrust(t)
 	before := f.tokenSources(t)
 	t.Run("second turns", f.secondTurns)

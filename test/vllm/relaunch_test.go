@@ -19,7 +19,7 @@ func (f *fixture) relaunch(i int) {
 	}
 	f.t.Cleanup(v.Stop)
 	f.replicas[i] = v
-	f.awaitHealth(i)
+	f.awaitHealth(v)
 	for end := time.Now().Add(20 * time.Second); sum(testenv.Metrics(f.t, f.admin), `warmroute_fleet_replicas{state="ready"}`) != 2; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			f.t.Fatal("the restarted replica is not ready after 20 s")
