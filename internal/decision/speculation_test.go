@@ -145,3 +145,20 @@ func TestBurstOfOnePrompt(t *testing.T) {
 		}
 	}
 }
+
+// inNamespace is a prompt of a request with SGLang's extra_key.
+type inNamespace struct{ chained }
+
+func (inNamespace) Mixes() index.Mix { return index.Mix{Namespace: true} }
+
+// TestNoSpeculationInNamespaces: a prompt with an extra_key does not count for the same prompt
+// without it, whose keys it has besides those in its namespace.
+func TestNoSpeculationInNamespaces(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	p := prompt(1, 0, 100)
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: inNamespace{p}}, new(Work))
+	_, rec := r.ask(p)
+	if c := candidate(t, rec, first(d)); c.Matched != 0 {
+		t.Errorf("%+v", c)
+	}
+}

@@ -148,13 +148,13 @@ func (f *Feed) subscribe(s *supply) error {
 	}
 	room := kvevents.NewRoom()
 	for _, e := range r.Events {
-		adapter := kvevents.VLLM()
+		adapter, ofVLLM := adapterOf(r)
 		hashes, presume, err := hashesOf(r)
 		if err != nil {
 			return err
 		}
-		if r.SGLang != nil {
-			adapter, hashes = kvevents.SGLang(kvevents.SGLangOptions{Dynamo: r.SGLang.Dynamo()}), nil
+		if !ofVLLM {
+			hashes = nil
 		}
 		p, err := newProver(r)
 		if err != nil {
@@ -170,7 +170,7 @@ func (f *Feed) subscribe(s *supply) error {
 			ResumeWithin: f.o.SyncTimeout, Room: room,
 			Forgot: func(why index.Loss) { f.index.Lose(holder, why) },
 			Observe: func(seq uint64, b *kvevents.Batch) {
-				if r.SGLang == nil {
+				if ofVLLM {
 					p.observe(seq, b)
 				}
 				if f.o.Observe != nil {
@@ -185,6 +185,17 @@ func (f *Feed) subscribe(s *supply) error {
 		s.subs, s.provers = append(s.subs, sub), append(s.provers, p)
 	}
 	return nil
+}
+
+// adapterOf returns the reader of a replica's events, and whether their hashes are vLLM's.
+func adapterOf(r *fleet.Replica) (a kvevents.Adapter, ofVLLM bool) {
+	switch {
+	case r.SGLang != nil:
+		return kvevents.SGLang(kvevents.SGLangOptions{Dynamo: r.SGLang.Dynamo()}), false
+	case r.TensorRT:
+		return kvevents.TensorRT(), false
+	}
+	return kvevents.VLLM(), true
 }
 
 func (f *Feed) sink() kvevents.Sink {

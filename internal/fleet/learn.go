@@ -39,6 +39,7 @@ type learned struct {
 	incomplete    bool   // some answer failed that may succeed later
 	transfer      Transfer
 	sglang        *sglang.Server // nil: another engine
+	tensorRT      bool           // it runs TensorRT-LLM
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the

@@ -38,7 +38,8 @@ type Replica struct {
 	Transfer Transfer // how it hands KV blocks to others
 	Store    string   // the store of KV blocks that it shares with others, by name; "" = none is known
 
-	SGLang *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
+	SGLang   *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
+	TensorRT bool           // it runs TensorRT-LLM
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 

@@ -27,20 +27,25 @@ func isRefused(err error) bool {
 	return errors.As(err, &s) && s < 500
 }
 
-// engine finds out whether a replica runs SGLang, by the owner of its models, and what it
-// says about itself.
+// tensorRT is the owned_by of TensorRT-LLM's models.
+const tensorRT = "tensorrt_llm"
+
+// engine finds out whether a replica runs SGLang or TensorRT-LLM, by the owner of its models,
+// and what an SGLang says about itself.
 func (w *worker) engine(ctx context.Context, l, before *learned) {
 	if before != nil && before.sglang == nil && !before.incomplete {
+		l.tensorRT = before.tensorRT
 		return
 	}
 	body, err := w.get(ctx, "/v1/models")
 	if err != nil {
 		if before != nil {
-			l.sglang = before.sglang
+			l.sglang, l.tensorRT = before.sglang, before.tensorRT
 		}
 		return
 	}
-	if w.sglang = ownedBySGLang(body); !w.sglang {
+	l.tensorRT = ownedBy(body, tensorRT)
+	if w.sglang = ownedBy(body, sglang.Name); !w.sglang {
 		return
 	}
 	l.sglang = new(sglang.Server)
@@ -56,12 +61,12 @@ func (w *worker) engine(ctx context.Context, l, before *learned) {
 	l.incomplete = l.incomplete || isTransient(err)
 }
 
-// ownedBySGLang reports whether a list of models is SGLang's.
-func ownedBySGLang(body []byte) bool {
+// ownedBy reports whether a list of models is an owner's.
+func ownedBy(body []byte, owner string) bool {
 	var list struct {
 		Data modelList `json:"data"`
 	}
-	return json.Unmarshal(body, &list) == nil && slices.ContainsFunc(list.Data, func(m listedModel) bool { return m.Owner == sglang.Name })
+	return json.Unmarshal(body, &list) == nil && slices.ContainsFunc(list.Data, func(m listedModel) bool { return m.Owner == owner })
 }
 
 // published returns where each rank of an SGLang publishes.

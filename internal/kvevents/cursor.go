@@ -25,9 +25,10 @@ var (
 // small multiple of the received bytes: every element takes at least a byte, so a
 // length above the rest is truncation.
 type cursor struct {
-	b   []byte
-	i   int
-	err error
+	b     []byte
+	i     int
+	texts bool // tokens may be texts
+	err   error
 }
 
 func (c *cursor) fail(err error) {
@@ -279,8 +280,8 @@ func (c *cursor) nested() bool {
 }
 
 // tokens appends an array of n token ids to dst. ok is false if an id is not an
-// unsigned 32-bit number (some engines write negative placeholders): the array is
-// still read, but its ids are not used.
+// unsigned 32-bit number (some engines write negative placeholders or, with c.texts, texts for media): the
+// array is still read, but its ids are not used.
 func (c *cursor) tokens(dst []uint32) (out []uint32, ok bool) {
 	n := c.array()
 	dst = slices.Grow(dst, n)
@@ -305,12 +306,15 @@ func (c *cursor) tokens(dst []uint32) (out []uint32, ok bool) {
 			}
 		}
 		c.i = i
-		v, negative := c.integer()
+		var v uint64
+		if negative := false; c.texts && isStr(c.peek()) {
+			c.skip(1)
+			ok = false
+		} else if v, negative = c.integer(); negative || v > math.MaxUint32 {
+			ok = false
+		}
 		if c.err != nil {
 			return dst, false
-		}
-		if negative || v > math.MaxUint32 {
-			ok = false
 		}
 		dst = append(dst, uint32(v))
 		i = c.i

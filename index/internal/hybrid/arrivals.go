@@ -110,7 +110,11 @@ func (l *Lookup) Arrive(m *Member, a Arrival, index Index) {
 	}
 	var room [MaxPlaces]Places
 	places := p.layout.Leaves(room[:0], p.assumed, l.inFlight(m, p, &a, index))
-	m.model.arrivals.add(m.ID, &a, places, p.layout.Behind(p.assumed))
+	behind := p.layout.Behind(p.assumed)
+	if p.layout.Rule == RuleSGLang { // a page is hit with the tokens behind it alone
+		behind += p.home.Ahead
+	}
+	m.model.arrivals.add(m.ID, &a, places, behind)
 }
 
 // Withdraw takes back a prompt that was sent to the member.

@@ -111,3 +111,24 @@ func TestArrivalsContinueWhatIsThere(t *testing.T) {
 	equal(t, "by an arrival", at(165, 16), InFlight{Tokens: 160, Hit: 96, Full: 96})
 	equal(t, "by an arrival that parts early", at(80, 16), InFlight{Tokens: 80, Hit: 80, Full: 80})
 }
+
+// TestArrivalsOfPairs: SGLang hits a page of a prompt in flight if the token behind it is
+// shared, too.
+func TestArrivalsOfPairs(t *testing.T) {
+	g := newTestModel()
+	m, _ := newMember(g, 7, &Settings{Rule: RuleSGLang, EagleKnown: true})
+	stored := seen(0, 1, "", 0)
+	stored.Ahead = 1
+	apply(m, Keying{}, stored)
+	equal(t, "pairs are foreseen", m.Foreseen(), true)
+	keys := length(112).AppendChain(nil, Keying{Unit: 1})
+	var l Lookup
+	l.Arrive(m, Arrival{Asked: Home{Block: 1}, Keys: keys[:111], Until: 200, Now: 100}, &nodesByHand{})
+	for _, shared := range []int{1, 2, 50, 111} {
+		got := 0
+		for _, blocks := range g.Coming(keys[:shared], 150) {
+			got = blocks
+		}
+		equal(t, fmt.Sprint(shared, " tokens shared"), got, shared-1)
+	}
+}
