@@ -70,6 +70,12 @@ func (o *options) compareSplits(cells []cell, out, log io.Writer) error {
 			continue
 		}
 		same := seedsOf(runs, k)
+		share := func(i int) float64 {
+			return mean(same, func(k int) float64 {
+				return 100 * float64(results[i][k].Split) / float64(max(1, len(results[i][k].Served)))
+			})
+		}
+		g.rest(c, share(len(rules)))
 		for n, limit := range limits {
 			good := func(i int) float64 {
 				return mean(same, func(k int) float64 { return 100 * results[i][k].Goodput(&hw, limit) })
@@ -79,10 +85,7 @@ func (o *options) compareSplits(cells []cell, out, log io.Writer) error {
 				row[i] = good(i)
 			}
 			ours := len(rules) + 1 + n
-			split := mean(same, func(k int) float64 {
-				return 100 * float64(results[ours][k].Split) / float64(max(1, len(results[ours][k].Served)))
-			})
-			g.row(c, limit, row, good(len(rules)), good(ours), split)
+			g.row(c, limit, row, good(len(rules)), good(ours), share(ours))
 		}
 	}
 	g.summary()
@@ -114,6 +117,9 @@ type goodputs struct {
 	at    string    // the row of worst
 	rows  int
 	near  int // rows in which it is at most 2 % below the best
+
+	low  float64 // the least load; 0 = none yet
+	zero float64 // the most that it splits there with a theta of 0, where all replicas do both, in percent
 }
 
 func (g *goodputs) header() {
@@ -146,12 +152,23 @@ func (g *goodputs) row(c cell, limit float64, others []float64, zero, ours, spli
 	}
 }
 
+// rest takes what the router splits with a theta of 0 on a cell.
+func (g *goodputs) rest(c cell, split float64) {
+	switch {
+	case c.prefill > 0 || g.low > 0 && c.load > g.low:
+	case g.low == 0 || c.load < g.low:
+		g.low, g.zero = c.load, split
+	default:
+		g.zero = max(g.zero, split)
+	}
+}
+
 func (g *goodputs) summary() {
 	fmt.Fprintf(g.out, "\nwarmroute is within 2 %% of the best rule in %d of %d rows; at worst %+.1f points (%s). Its largest leads:", g.near, g.rows, g.worst, g.at)
 	for i, name := range rules {
 		fmt.Fprintf(g.out, " %s %.1f", name, g.lead[i])
 	}
-	fmt.Fprintln(g.out)
+	fmt.Fprintf(g.out, "\nWith θ 0, at a load of %g, where all replicas do both, it splits at most %.2f %% of the requests.\n", g.low, g.zero)
 }
 
 // ruled runs a rule on a cell.
