@@ -115,8 +115,9 @@ func (a *applying) ownerByNext(i int) owner {
 	return ofGPUProbably
 }
 
-// holds reports whether the holder has the first block of an event.
+// holds reports whether the holder has the first block of an event, and a prompt with more than
+// this block would hit it.
 func (a *applying) holds(ev *Event) bool {
 	m := a.h.memberOf(ev.Scope.modelKey())
-	return m != nil && m.OnGPU(ev.Scope.Group, ev.Hashes[0])
+	return m != nil && m.HitsFirst() && m.OnGPU(ev.Scope.Group, ev.Hashes[0])
 }

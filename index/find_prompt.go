@@ -12,21 +12,21 @@ import (
 // in the scope, as for Find.
 func (x *Index) FindPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt) {
 	m := x.modelAt(s.modelKey())
-	x.findPrompt(f, s, keys, p, m)
+	x.findPrompt(f, &s, keys, p, m)
 	if m != nil && m.Sights() != 0 {
 		x.findOtherwise(f, s, p, m)
 	}
 }
 
 // findPrompt finds the holders of keys in a scope of the model m, which is nil if the index does not know it.
-func (x *Index) findPrompt(f *Found, s Scope, keys []prefixhash.Key, p Prompt, m *hybrid.Model) {
+func (x *Index) findPrompt(f *Found, s *Scope, keys []prefixhash.Key, p Prompt, m *hybrid.Model) {
 	reader, r := x.enter()
 	defer reader.Leave()
 	if m == nil || p == nil {
-		x.find(r, f, &s, keys, -1)
+		x.find(r, f, s, keys, -1)
 		return
 	}
-	v := r.promptLookup(x, &s, keys)
+	v := r.promptLookup(x, s, keys)
 	v.f = f
 	r.hybrid.Find(m, v.ask(p), v)
 	v.coming(m)

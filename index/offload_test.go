@@ -177,6 +177,24 @@ func TestWhoseClear(t *testing.T) {
 	}
 }
 
+// TestDraftsHideWhoseClear: with a draft model a prompt may not hit its first block, so that the
+// GPU stores the block again does not show that it was cleared.
+func TestDraftsHideWhoseClear(t *testing.T) {
+	for drafts, exact := range map[uint32]bool{0: true, 1: false} {
+		h := newTiered(t, newGroups(t, nil), "a:1", 4)
+		h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true, Eagle: drafts})
+		h.apply(h.full)
+		for i := range h.hashes {
+			h.apply(h.stored(OffloadSingles, i))
+		}
+		h.apply(Event{Kind: Cleared})
+		h.apply(h.full)
+		if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); trust.Exact != exact {
+			t.Errorf("groups with a draft model %b: %+v, want exact %v", drafts, trust, exact)
+		}
+	}
+}
+
 // TestSilentClear: without an AllBlocksCleared, a replica's count that is too low shows that CPU
 // memory was cleared. A chunk that is removed later was stored since.
 func TestSilentClear(t *testing.T) {

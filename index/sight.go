@@ -30,7 +30,7 @@ func (x *Index) findOtherwise(f *Found, s Scope, p Prompt, m *hybrid.Model) {
 		}
 		keys := p.AppendChain(nil, Keying{Unit: s.BlockSize, Sight: sight})
 		var other Found
-		x.findPrompt(&other, scope, keys[:min(len(keys), max(0, p.Tokens()-1)/s.BlockSize)], &sighted{p, sight}, m)
+		x.findPrompt(&other, &scope, keys[:min(len(keys), max(0, p.Tokens()-1)/s.BlockSize)], &sighted{p, sight}, m)
 		has := func(id HolderID) bool {
 			m := x.memberOf(id, s.modelKey())
 			return m != nil && m.Sight() == sight

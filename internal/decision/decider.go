@@ -310,9 +310,7 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 	w.Record.Blocks = max(w.Record.Blocks, len(keys))
 	s := &mv.scopes[scope]
 	d.index.FindPrompt(&w.found, *s, keys, &w.prompt)
-	if mv.stores > 0 {
-		w.stores = append(w.stores[:0], make([]int, mv.stores+1)...)
-	}
+	w.emptyStores(mv)
 	for m := range w.found.All() {
 		if int(m.ID) >= len(mv.byHolder) || mv.byHolder[m.ID] < 0 {
 			continue
@@ -338,18 +336,21 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 			w.stores[c.store] = max(w.stores[c.store], stored(&m, s.BlockSize))
 		}
 	}
-	if mv.stores > 0 {
-		w.share(mv, scope)
-	}
+	w.share(mv, scope)
 }
 
 // recall fills w.matched with what the holders' histories have of the text.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
 	p, now, ttl := history.Prompt{Keys: a.Text, Marks: prefixhash.TextMarks}, d.now(), d.Settings(mv).TextTTL
+	w.emptyStores(mv)
 	for i := range mv.holders {
-		c := mv.holders[i].history
+		c, store := mv.holders[i].history, mv.holders[i].store
 		tokens := min(c.Match(p, now, ttl), a.TextTokens)
 		w.matched[i] = held{gpu: tokens, reported: tokens, weight: c.Weight(now)}
+		if store > 0 {
+			w.stores[store] = max(w.stores[store], tokens)
+		}
 	}
+	w.share(mv, anyScope)
 }

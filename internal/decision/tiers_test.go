@@ -7,6 +7,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
 )
 
 // below stores a prompt in a tier below the GPU of a replica.
@@ -119,5 +120,25 @@ func TestWhatIsNotFoundIsNotCredited(t *testing.T) {
 	_, rec := r.ask(p)
 	if got := candidate(t, rec, holder).Below.CPU.Tokens; got < 500*blockSize || got > 600*blockSize {
 		t.Errorf("%d of %d tokens are credited, the replica finds half", got, 1000*blockSize)
+	}
+}
+
+// TestTextsAreInTheStoreToo: a text that was sent to a replica with a shared store costs every
+// replica that reads the store a load, and others its prefill.
+func TestTextsAreInTheStoreToo(t *testing.T) {
+	all := silent(3)
+	all[0].Store, all[1].Store = "s", "s"
+	r := newRig(t, policy.Config{}, all...)
+	keys := r.textKeys(1, 8)
+	r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: all[0].Addr}, Keys: keys})
+	rec := r.explainOf(&Ask{Text: keys, TextTokens: len(keys) * prefixhash.TextUnit})
+	held := candidate(t, &rec, all[0].Addr).Matched
+	for i, want := range []int{0, held, 0} {
+		if got := candidate(t, &rec, all[i].Addr).Below; got.Tokens() != want || int(got.Shared.Tokens) != want || (want > 0) != (got.Shared.Token > 0) {
+			t.Errorf("replica %d: %+v, want %d tokens from the store", i, got, want)
+		}
+	}
+	if held == 0 {
+		t.Error("the replica that got the text has nothing of it")
 	}
 }

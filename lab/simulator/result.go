@@ -12,6 +12,7 @@ type Result struct {
 	P50, P90, P99 float64   // of the same
 	End           float64   // mean time to the last token
 	Imbalance     float64   // longest prefill time of a replica, over the mean
+	Uneven        float64   // longest time in which a replica computed, prefills and answers, over the mean
 	Busy          float64   // share of time replicas computed
 	Rate          float64   // requests per second finished between the first and last fifth
 	TTFT          []float64 // all times to first token, ascending
@@ -69,13 +70,13 @@ func (s *Sim) result() (res Result) {
 	if to > from && ends[to] > ends[from] {
 		res.Rate = float64(to-from) / (ends[to] - ends[from])
 	}
-	var most, sum, busy float64
+	var most, sum, busiest, busy float64
 	for _, e := range s.engines {
 		v := float64(e.computed) * e.slow
-		most, sum, busy = max(most, v), sum+v, busy+e.busyTime
+		most, sum, busiest, busy = max(most, v), sum+v, max(busiest, e.busyTime), busy+e.busyTime
 	}
 	replicas := float64(len(s.engines))
-	res.Imbalance, res.Busy = most*replicas/max(1, sum), busy/replicas/ends[len(ends)-1]
+	res.Imbalance, res.Uneven, res.Busy = most*replicas/max(1, sum), busiest*replicas/max(1e-9, busy), busy/replicas/ends[len(ends)-1]
 	return res
 }
 

@@ -46,7 +46,9 @@ func (l *Lookup) begin(q *Query, index Index, members []*Member) {
 // end drops the references to the query and the members.
 func (l *Lookup) end() {
 	l.query, l.index, l.members, l.one[0] = nil, nil, nil, nil
-	l.tier = tierProber{agree: l.tier.agree[:0]}
+	if l.tier.plan != nil {
+		l.tier = tierProber{agree: l.tier.agree[:0]}
+	}
 }
 
 // search looks the query up where the caller asks. It returns the group whose members it

@@ -155,6 +155,13 @@ func (m *Member) Chained() bool {
 	return p != nil && p.layout.ByTokens()
 }
 
+// HitsFirst reports whether a prompt hits its first block if the GPU has it: no other group may
+// lack it, and no draft model drops it.
+func (m *Member) HitsFirst() bool {
+	p := m.plan.Load()
+	return p != nil && p.layout.Plain() && p.assumed.None()
+}
+
 // OnGPU reports whether the GPU has a block of a group.
 func (m *Member) OnGPU(group int, hash uint64) bool { return m.host.Has(group, hash) }
 

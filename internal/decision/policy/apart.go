@@ -153,11 +153,12 @@ func (s *Settings) apart(r Request, of *Crowd, d int, p int32, lambda float64) C
 	moved := float64(r.Input - max(0, min(cands[d].Matched, r.Input-1)))
 	a.Remote.Handover = at.Handover + moved*at.Token
 	wait := a.Remote.Queue + a.Remote.Prefill + a.Remote.Handover
-	if step := min(a.Local.Queue, cands[d].speed()*chunk*s.TTFT.PrefillToken); wait < step {
+	queue := cands[d].begins(0) // of prefill: it delays what is moved to D, and loads do not
+	if step := min(queue, cands[d].speed()*chunk*s.TTFT.PrefillToken); wait < step {
 		a.Remote.Queue += step - wait
 		wait = step
 	}
-	a.Remote.Harm += s.PrefillDecode.Theta * max(0, a.Local.Queue-wait)
+	a.Remote.Harm += s.PrefillDecode.Theta * max(0, queue-wait)
 	a.Remote.sum()
 	a.Split = a.Remote.Total < a.Local.Total
 	a.Idle = a.Remote.Total-a.Remote.Queue >= a.Local.Total

@@ -138,3 +138,15 @@ func BenchmarkPickApart32And32(b *testing.B) {
 		ranked, _ = s.PickApart(ranked[:0], 3, r, Crowd{cands, partners, 32}, scores)
 	}
 }
+
+// TestLoadsDelayNothingThatIsMoved: a candidate that loads tokens computes nothing meanwhile, so
+// what another one computes for it waits for no step, and delays no answer behind one.
+func TestLoadsDelayNothingThatIsMoved(t *testing.T) {
+	s := DefaultSettings()
+	s.PrefillDecode.Theta = 1
+	d := Candidate{Hash: 1, Below: Below{CPU: Stretch{Tokens: 20_000, Token: 1e-3}}, Loading: 30}
+	_, a := pickApart(&s, Request{Input: 20_001, Ordinal: 1}, []Candidate{d, {Hash: 2, Matched: 20_000, Reported: 20_000}}, partnersOf(2), 1)
+	if !a.Split || a.Local.Queue < 49.9 || a.Remote.Queue != 0 || a.Remote.Harm != 0 {
+		t.Errorf("%+v, want a split without a wait", a)
+	}
+}

@@ -95,7 +95,7 @@ func (o *options) compareSplits(cells []cell, out, log io.Writer) error {
 // seedsOf returns the numbers of the runs that differ from run k in the seed alone.
 func seedsOf(runs []cell, k int) (same []int) {
 	for i, c := range runs {
-		if d := runs[k]; c.trace.Name == d.trace.Name && c.replicas == d.replicas && c.load == d.load && c.prefill == d.prefill {
+		if d := runs[k]; c.trace.Name == d.trace.Name && c.replicas == d.replicas && c.load == d.load && c.prefill == d.prefill && c.tier == d.tier {
 			same = append(same, i)
 		}
 	}

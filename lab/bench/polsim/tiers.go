@@ -49,21 +49,33 @@ func (o *options) compareTiers(cells []cell, out, log io.Writer) error {
 	return nil
 }
 
-// tierTable prints the table of one kind of tier.
+// The runs of a cell behind those with constants.
+const (
+	learned     = iota // prices are learned from the replicas' counters and from first tokens
+	firstTokens        // from first tokens alone
+	gpuAlone           // there is no tier
+	noCaches           // nor any common prefix
+	tierRuns
+)
+
+// tierTable prints the table of one kind of tier. A row is the mean of all seeds.
 func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) error {
 	n := len(worths)
-	results, err := o.grid(n+3, runs, func(i int, c cell) (simulator.Result, error) {
+	results, err := o.grid(n+tierRuns, runs, func(i int, c cell) (simulator.Result, error) {
 		settings, name := "{}", "learned"
-		switch {
-		case i < n: // a token costs the rest of its prefill
+		switch i - n {
+		case learned:
+		case firstTokens:
+			name = "from first tokens"
+		case gpuAlone:
+			name, c.tier = "GPU alone", simulator.Tier{Token: c.tier.Token}
+		case noCaches:
+			name, c.trace, c.tier = "without caches", uncached(c.trace), simulator.Tier{Token: c.tier.Token}
+		default: // a token costs the rest of its prefill
 			name = worths[i].name
 			settings = fmt.Sprintf(`{"tiers":{"cpu":%[1]g,"storage":%[1]g,"shared":%[1]g}}`, (1-worths[i].of)*o.hardware().PrefillToken)
-		case i == n+1:
-			name = "from first tokens"
-		case i == n+2:
-			name, c.trace, c.tier = "without caches", uncached(c.trace), simulator.Tier{Token: c.tier.Token}
 		}
-		r, err := o.tiered(c, settings, i == n+1)
+		r, err := o.tiered(c, settings, i == n+firstTokens)
 		o.log(log, c, fmt.Sprintf("%g GB/s, %s", c.gigabytes(), name), r)
 		return r, err
 	})
@@ -74,30 +86,36 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 	for _, w := range worths {
 		fmt.Fprintf(out, " %s |", w.name)
 	}
-	fmt.Fprintf(out, " learned | by first tokens alone | over the best | load, most over mean | without caches |\n|%s\n", strings.Repeat("---|", n+10))
-	sums := make([]float64, n+1)
-	worst := 0.0
+	fmt.Fprintf(out, " learned | by first tokens alone | over the best | prefill, most over mean | GPU alone | without caches | time, most over mean | GPU alone | without caches |\n|%s\n", strings.Repeat("---|", n+14))
+	sums, rows, worst := make([]float64, n), 0, 0.0
 	for k, c := range runs {
-		best := math.Inf(1)
-		kind := "CPU memory"
+		if c.seed != 1 {
+			continue
+		}
+		same := seedsOf(runs, k)
+		ttft := func(i int) float64 { return mean(same, func(k int) float64 { return results[i][k].Mean }) }
+		kind, best, ours := "CPU memory", math.Inf(1), ttft(n+learned)
 		if c.tier.Shared {
 			kind = "shared store"
 		}
 		fmt.Fprintf(out, "| %s | %d | %g | %s | %g |", c.trace.Name, c.replicas, c.load, kind, c.gigabytes())
 		for i := range worths {
-			best = min(best, results[i][k].Mean)
-			fmt.Fprintf(out, " %.3f |", results[i][k].Mean)
+			fmt.Fprintf(out, " %.3f |", ttft(i))
+			best, sums[i] = min(best, ttft(i)), sums[i]+math.Log(ttft(i)/ours)
 		}
-		ours := &results[n][k]
-		for i := range sums {
-			sums[i] += math.Log(results[i][k].Mean / ours.Mean)
+		rows, worst = rows+1, max(worst, ours/best)
+		fmt.Fprintf(out, " %.3f | %.3f | %.3f |", ours, ttft(n+firstTokens), ours/best)
+		for _, i := range []int{learned, gpuAlone, noCaches} {
+			fmt.Fprintf(out, " %.3f |", mean(same, func(k int) float64 { return results[n+i][k].Imbalance }))
 		}
-		worst = max(worst, ours.Mean/best)
-		fmt.Fprintf(out, " %.3f | %.3f | %.3f | %.2f | %.2f |\n", ours.Mean, results[n+1][k].Mean, ours.Mean/best, ours.Imbalance, results[n+2][k].Imbalance)
+		for _, i := range []int{learned, gpuAlone, noCaches} {
+			fmt.Fprintf(out, " %.3f |", mean(same, func(k int) float64 { return results[n+i][k].Uneven }))
+		}
+		fmt.Fprintln(out)
 	}
 	fmt.Fprintf(out, "\nMean times in seconds. The learned prices are at worst %.3f of the best constant. Over all rows, the constants take", worst)
 	for i, w := range worths {
-		fmt.Fprintf(out, " %.3f (%s)", math.Exp(sums[i]/float64(len(runs))), w.name)
+		fmt.Fprintf(out, " %.3f (%s)", math.Exp(sums[i]/float64(rows)), w.name)
 	}
 	fmt.Fprintf(out, " times as long.\n\n")
 	return nil
