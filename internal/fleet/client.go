@@ -62,6 +62,7 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 	}
 	if idle > 1 {
 		t.WriteBufferSize = bodyBuffer
+		t.DialContext = corks(t.DialContext)
 	}
 	if o.TLS {
 		var err error

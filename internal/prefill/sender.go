@@ -59,7 +59,7 @@ type Answer struct {
 
 // Options configure a Sender.
 type Options struct {
-	Client  *http.Client             // for replicas; it follows no redirects
+	Client  *http.Client             // for replicas; its Transport is used
 	URL     func(addr string) string // root of a replica's HTTP API
 	Legs    int                      // most legs under way; 0 = DefaultLegs
 	Metrics *Metrics                 // nil = none
@@ -121,7 +121,7 @@ func send(ctx context.Context, o *Options, l *Leg, body *legBody) (Answer, error
 	}
 	req.Body, req.ContentLength = body, body.left
 	l.header(req.Header)
-	resp, err := o.Client.Do(req)
+	resp, err := o.Client.Transport.RoundTrip(req) // follows no redirects, and copies no request for one
 	if err != nil {
 		return Answer{}, fmt.Errorf("prefill: %w", causeOf(err))
 	}
@@ -148,7 +148,8 @@ func set(h http.Header, name, value string) {
 	}
 }
 
-// causeOf returns the error below the URL that net/http names, so that logs group by cause.
+// causeOf returns the error below the addresses that package net names, so that logs group by
+// cause.
 func causeOf(err error) error {
 	var cause interface{ Unwrap() error }
 	if errors.As(err, &cause) {
