@@ -107,7 +107,7 @@ bench: ## the cost of the filter beside a no-op filter
 bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake trace, else a synthetic stream; QUICK=1: ten seconds)
 	@QUICK="$(QUICK)" scripts/bench-index.sh "$(TRACE)"
 
-bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace; ROUTERS=2,4,8: several routers beside one; ENGINE=gemma3 or qwen3-next: replicas with hybrid caches; GOODPUT=1: prompts computed on other replicas; SOURCES=events,text: only caches known from events and from history)
+bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace; ROUTERS=2,4,8: several routers beside one; ENGINE=gemma3 or qwen3-next: replicas with hybrid caches; GOODPUT=1: prompts computed on other replicas; SOURCES=events,history,text: only caches known from events, and from what was sent by its token ids or its text)
 	@ROUTERS=$(ROUTERS) ENGINE=$(ENGINE) GOODPUT=$(GOODPUT) SOURCES=$(SOURCES) scripts/bench-policy.sh $(TRACES)
 
 bench-live: setup ## routing policies in time, through real Envoy to four simulated replicas (5 minutes on a machine with nothing else to do)

@@ -51,6 +51,10 @@ const (
 	KeyPrompt    = "prompt_tokens"
 	KeyPredicted = "predicted_tokens"
 
+	// KeyMatch holds, in MetadataOwn, how the predicted tokens are known: reported, history or
+	// text. It is absent if there are none.
+	KeyMatch = "match"
+
 	// KeyLoads holds, in MetadataOwn, an object with what that replica is expected to load of
 	// the prompt from below its GPU: the number of tokens in each place, and the milliseconds
 	// that loading them takes. It is absent if there are none.

@@ -20,6 +20,7 @@ type Metrics struct {
 	stream    prometheus.Histogram
 	sources   *prometheus.CounterVec
 	predicted *prometheus.CounterVec
+	matches   *prometheus.CounterVec
 	totals    sync.Map // replica → *total
 	tallies   *tallies
 	streams   prometheus.Gauge
@@ -81,6 +82,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named, or that computes the prompt for it."}, []string{"replica"}),
+		matches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "warmroute_matches_total", Help: "Decisions that expect tokens of the prompt in the cache of the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there before), text (their text was)."}, []string{"source"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
@@ -112,9 +115,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			}
 		}
 	}
+	for _, s := range decision.MatchSources() {
+		m.matches.WithLabelValues(string(s))
+	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Load()) })
-	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, byPhase, m.stream, m.sources, m.predicted, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, byPhase, m.stream, m.sources, m.predicted, m.matches, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 
@@ -133,6 +139,9 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 	}
 	if rec.Source != "" {
 		m.sources.WithLabelValues(rec.Source).Inc()
+	}
+	if rec.Match != decision.MatchNone {
+		m.matches.WithLabelValues(string(rec.Match)).Inc()
 	}
 	if rec.Withheld != "" {
 		m.withheld.WithLabelValues(string(rec.Withheld), string(rec.Reason)).Inc()

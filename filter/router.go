@@ -129,7 +129,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	if d.Destination == "" {
 		r.decider.Uncharged()
 	}
-	d.Model, d.Tokens, d.Predicted = rec.Model, rec.Tokens, rec.Predicted
+	d.Model, d.Tokens, d.Predicted, d.Match = rec.Model, rec.Tokens, rec.Predicted, rec.Match
 	if d.Split == nil {
 		d.SplitReason = rec.Split.Reason
 	}
@@ -257,8 +257,8 @@ func noSplit(req *openai.Request) decision.SplitReason {
 }
 
 // prompts fills s.ask with the part of the request that the decision uses: its
-// token ids, or its text if these are not available or the replicas publish
-// nothing about their caches. It returns the reason if there is neither.
+// token ids, or its text if these are not available. It returns the reason if there is
+// neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
@@ -266,7 +266,7 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	s.result = res // until the decision is taken
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 	switch {
-	case err == nil && mv.Events():
+	case err == nil:
 		s.work.Record.Source = res.Source
 		s.tokens.set(mv, req, res.Prompts, r.o.MaxTokens)
 		s.ask.Prompts = &s.tokens
@@ -283,14 +283,8 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	if r.readText(ctx, s, req, mv) != nil {
 		return decision.ReasonBudget
 	}
-	if err == nil {
-		s.ask.TextTokens = 0
-		for i := range res.Prompts {
-			s.ask.TextTokens += len(res.Prompts[i].Tokens)
-		}
-	}
 	slow := errors.Is(err, tokens.ErrTooSlow)
-	if len(s.ask.Text) == 0 && err != nil {
+	if len(s.ask.Text) == 0 {
 		s.ask.Text = nil
 		if slow {
 			return decision.ReasonRenderSlow

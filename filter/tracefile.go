@@ -40,7 +40,7 @@ func (s *scratch) blocks() ([]prefixhash.Key, int) {
 	case s.ask.Prompts != nil:
 		return s.work.Blocks()
 	case s.ask.Text != nil:
-		s.spread = prefixhash.TextMarks.Spread(s.spread[:0], s.ask.Text, prefixhash.TextUnit)
+		s.spread = prefixhash.TextMarks.Spread(s.spread[:0], s.ask.Text)
 		return s.spread, prefixhash.TextUnit
 	}
 	return nil, 0

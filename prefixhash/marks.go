@@ -18,7 +18,10 @@ const (
 // Marks are the positions along a prompt for which a router remembers a key: close to each
 // other at the beginning, where short prompts differ, and further apart the longer the
 // prompt is. All are whole numbers of units. Marks are immutable.
-type Marks struct{ ends []int32 }
+type Marks struct {
+	unit int
+	ends []int32
+}
 
 var marksOf sync.Map // unit → *Marks
 
@@ -27,7 +30,7 @@ func MarksOf(unit int) *Marks {
 	if m, ok := marksOf.Load(unit); ok {
 		return m.(*Marks)
 	}
-	m := &Marks{}
+	m := &Marks{unit: unit}
 	for at := 0; at < maxMarked; {
 		step := min(max(at/stepsPerLength, TextUnit), maxStep)
 		at += max(1, step/unit) * unit
@@ -37,6 +40,9 @@ func MarksOf(unit int) *Marks {
 	of, _ := marksOf.LoadOrStore(unit, m)
 	return of.(*Marks)
 }
+
+// Unit returns the unit, in tokens.
+func (m *Marks) Unit() int { return m.unit }
 
 // Len returns the number of marks.
 func (m *Marks) Len() int { return len(m.ends) }
@@ -58,20 +64,19 @@ func (m *Marks) Within(tokens int) int {
 	return n
 }
 
-// Pick keeps of the keys of a prompt's units those at marks, in place.
-func (m *Marks) Pick(keys []Key, unit int) []Key {
-	n := m.Within(len(keys) * unit)
-	for i := range n {
-		keys[i] = keys[int(m.ends[i])/unit-1]
+// AppendPicked appends those of the keys of a prompt's units that are at marks.
+func (m *Marks) AppendPicked(dst, keys []Key) []Key {
+	for _, end := range m.ends[:m.Within(len(keys)*m.unit)] {
+		dst = append(dst, keys[int(end)/m.unit-1])
 	}
-	return keys[:n]
+	return dst
 }
 
 // Spread appends a key for each unit up to the last mark of keys, which are of a prompt's
 // marks. Prompts with the same keys have the same ones.
-func (m *Marks) Spread(dst, keys []Key, unit int) []Key {
+func (m *Marks) Spread(dst, keys []Key) []Key {
 	for i, k := range keys {
-		for at := m.End(i) + unit; at < m.End(i+1); at += unit {
+		for at := m.End(i) + m.unit; at < m.End(i+1); at += m.unit {
 			dst = append(dst, Link(k, Content(at)))
 		}
 		dst = append(dst, k)

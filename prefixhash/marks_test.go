@@ -35,7 +35,7 @@ func TestPickAndSpread(t *testing.T) {
 	for i := range keys {
 		keys[i] = Key(i + 1)
 	}
-	picked := m.Pick(slices.Clone(keys), unit)
+	picked := m.AppendPicked(nil, keys)
 	if len(picked) != m.Within(len(keys)*unit) {
 		t.Fatalf("%d keys", len(picked))
 	}
@@ -44,7 +44,7 @@ func TestPickAndSpread(t *testing.T) {
 			t.Fatalf("key %d at mark %d, which ends at token %d", k, i, m.End(i+1))
 		}
 	}
-	spread := m.Spread(nil, picked, unit)
+	spread := m.Spread(nil, picked)
 	if len(spread)*unit != m.End(len(picked)) {
 		t.Errorf("%d keys of units", len(spread))
 	}
@@ -53,7 +53,7 @@ func TestPickAndSpread(t *testing.T) {
 			t.Fatalf("mark %d is not at its unit", i)
 		}
 	}
-	short := m.Spread(nil, picked[:20], unit)
+	short := m.Spread(nil, picked[:20])
 	if !slices.Equal(short, spread[:len(short)]) {
 		t.Error("prompts with a common beginning have no common keys")
 	}

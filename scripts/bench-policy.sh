@@ -4,8 +4,8 @@
 # a seeded synthetic trace. ROUTERS=2,4,8 compares several routers with one. ENGINE=gemma3
 # or qwen3-next gives replicas several KV cache groups, and compares this router with one
 # that follows full attention alone. GOODPUT=1 compares rules for computing prompts on other
-# replicas than those that answer. SOURCES=events,text compares routers that know caches from
-# events, and from the text of what they sent, alone. TIERS=1 compares the prices of blocks below the
+# replicas than those that answer. SOURCES=events,history,text compares routers that know caches from
+# events, and from the token ids or the text of what they sent, alone. TIERS=1 compares the prices of blocks below the
 # GPU with constants. It prints Markdown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,4 +27,4 @@ if [[ -z ${SOURCES:-} ]]; then
 	nice bin/polsim -router "bin/lab policy" -traces "$traces" -jobs "$(nproc)"
 	echo
 fi
-exec nice bin/polsim -sources "${SOURCES:-events,text}" -traces "$traces" -loads 0.8,0.95 -seeds 2 -jobs "$(nproc)"
+exec nice bin/polsim -sources "${SOURCES:-events,history,text}" -traces "$traces" -loads 0.8,0.95 -seeds 2 -jobs "$(nproc)"

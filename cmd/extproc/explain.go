@@ -202,7 +202,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		line("asked for", "%q", rec.Asked)
 	}
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
-	line("cached", "%d tokens predicted", rec.Predicted)
+	line("cached", "%d tokens predicted%s", rec.Predicted, knownFrom[rec.Match])
 	if rec.Loaded > 0 {
 		line("loaded", "%d tokens more, in %.3f s", rec.Loaded, rec.Loading)
 	}
@@ -253,6 +253,11 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	printEnds(w, rec, chosen)
 	return printGroups(w, rec)
+}
+
+// knownFrom says how predicted tokens are known.
+var knownFrom = map[decision.MatchSource]string{
+	decision.MatchReported: ", as reported", decision.MatchHistory: ", from the history of token ids", decision.MatchText: ", from the history of texts",
 }
 
 // belowText says where tokens below the GPU lie, and how long all those in a place take to be

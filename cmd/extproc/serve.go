@@ -215,7 +215,8 @@ func (r *router) newOutcomes(reg prometheus.Registerer, metrics *filter.Metrics)
 func (r *router) newFeed(reg prometheus.Registerer, metrics *filter.Metrics) {
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: r.c.Index.ProbeEvery, RetryAfter: r.c.Index.ReconnectAfter, SyncTimeout: r.c.Index.SyncTimeout, Log: r.log,
-		Applied: r.ledger.Applied,
+		Applied:   r.ledger.Applied,
+		Following: func(h index.Holder, following bool) { r.decider.Following(h, following) },
 		OnLeave: func(replica string) {
 			r.decider.Forget(replica)
 			metrics.Forget(replica)

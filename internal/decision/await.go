@@ -36,7 +36,7 @@ type awaitedAnswer struct {
 // other blocks are on their way, or in a tier whose rule is not known, is not kept: its answer
 // shows nothing.
 func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
-	if a.Prompts == nil || !at.events {
+	if a.Prompts == nil || !at.reports() {
 		return
 	}
 	s := mv.scopes[at.scope]

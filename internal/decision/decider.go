@@ -122,6 +122,7 @@ type Work struct {
 	blocks   int    // full blocks of all prompts
 	found    index.Found
 	prompt   onePrompt
+	marked   marked
 	guess    index.Guess // of a single prompt, if its answer may teach
 	matched  []held
 	cands    []policy.Candidate
@@ -143,6 +144,7 @@ type held struct {
 	shared        int  // in the store that it shares, from the prompt's beginning
 	full          int  // tokens that full attention holds, if other groups cut the match
 	grouped       bool // cache groups decide the match
+	learned       bool // the history has them
 	weight        float64
 }
 
@@ -192,6 +194,7 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 			d.matchOther(a, mv, w)
 		}
 	case a.Text != nil:
+		w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
 		d.recall(a, mv, w)
 	}
 	if a.ended() {
@@ -228,7 +231,7 @@ func (w *Work) clear(holders int) {
 	for range holders {
 		w.matched = append(w.matched, held{})
 	}
-	w.keys, w.ends, w.keysOf = w.keys[:0], w.ends[:0], -1
+	w.keys, w.ends, w.keysOf, w.marked.marks = w.keys[:0], w.ends[:0], -1, nil
 }
 
 // Blocks returns the keys of the prompts' full blocks of the last lookup by token ids,
@@ -286,6 +289,9 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 			from = end
 		}
 	}
+	if d.recalls(a, mv) {
+		d.recall(a, mv, w)
+	}
 }
 
 // chain puts the keys of all prompts for a scope into w.keys, unless w.keys has
@@ -337,20 +343,4 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 		}
 	}
 	w.share(mv, scope)
-}
-
-// recall fills w.matched with what the holders' histories have of the text.
-func (d *Decider) recall(a *Ask, mv *View, w *Work) {
-	w.Record.Tokens, w.Record.Prompts, w.Record.Blocks = a.TextTokens, 1, len(a.Text)
-	p, now, ttl := history.Prompt{Keys: a.Text, Marks: prefixhash.TextMarks}, d.now(), d.Settings(mv).TextTTL
-	w.emptyStores(mv)
-	for i := range mv.holders {
-		c, store := mv.holders[i].history, mv.holders[i].store
-		tokens := min(c.Match(p, now, ttl), a.TextTokens)
-		w.matched[i] = held{gpu: tokens, reported: tokens, weight: c.Weight(now)}
-		if store > 0 {
-			w.stores[store] = max(w.stores[store], tokens)
-		}
-	}
-	w.share(mv, anyScope)
 }

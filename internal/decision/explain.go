@@ -25,7 +25,7 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
 	return Decision{
-		Below: w.foresee(set, best), Reason: w.reason(a, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv),
+		Below: w.foresee(a, set, best), Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv, w),
 	}
 }
 

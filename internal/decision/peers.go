@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"warmroute/index"
-	"warmroute/internal/decision/history"
 	"warmroute/prefixhash"
 )
 
@@ -18,9 +17,9 @@ type Statement uint8
 const (
 	Speculated  Statement = iota + 1 // a request with the prefix was sent to the holder
 	Withdrawn                        // the speculation has ended
-	Observed                         // a text was sent to the holder
+	Observed                         // a prompt was sent to the holder, for its history
 	Invalidated                      // the replica left; Keys are empty
-	Ended                            // the request of an Observed text has ended; Keys is its last one
+	Ended                            // the request of an Observed prompt has ended; Keys is its last one
 )
 
 // Prefix is the beginning of a prompt on a holder, as routers send it to each other.
@@ -30,7 +29,8 @@ type Prefix struct {
 	Holder        index.Holder
 	Keys          []prefixhash.Key
 	Lasts         time.Duration // Speculated: the duration
-	Rest          int           // Observed: the tokens behind the last key; Ended: 0 = the text was not computed
+	Unit          int           // Observed: of the marks that the keys are at; 0 = prefixhash.TextUnit
+	Rest          int           // Observed: the tokens behind the last key; Ended: 0 = the prompt was not computed
 }
 
 const (
@@ -74,8 +74,7 @@ func (d *Decider) Receive(p Prefix) {
 	case Withdrawn:
 		d.index.Withdraw(mv.scopes[at.scope], at.id, p.Keys)
 	case Observed:
-		d.invalidated.Delete(p.Holder.Replica)
-		at.history.Arrived(history.Prompt{Keys: p.Keys, Marks: prefixhash.TextMarks}, p.Rest, now)
+		d.arrived(&p, at)
 	case Ended:
 		at.history.Left(p.Keys[0], p.Rest > 0, now)
 	}
@@ -86,22 +85,4 @@ func (d *Decider) Raise(model string) {
 	if mv, _ := d.Find(model, ""); mv != nil {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, d.now())
 	}
-}
-
-// ended records that the request of a text that was sent to a holder has ended.
-func (d *Decider) ended(mv *View, s *speculation, at *holder, computed bool) {
-	p := s.prompt()
-	at.history.End(p, s.hold, computed, d.now())
-	told := Prefix{Statement: Ended, Keys: p.Keys[max(0, len(p.Keys)-1):]}
-	if computed {
-		told.Rest = s.rest
-	}
-	d.send(told, mv, at)
-}
-
-// observe records where this router has sent a text.
-func (d *Decider) observe(mv *View, s *speculation, at *holder) {
-	d.invalidated.Delete(at.replica.Addr)
-	s.hold = at.history.Use(s.prompt(), s.rest, d.now())
-	d.send(Prefix{Statement: Observed, Keys: *s.keys, Rest: s.rest}, mv, at)
 }

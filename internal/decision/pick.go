@@ -62,10 +62,10 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
-	below := w.foresee(set, best)
+	below := w.foresee(a, set, best)
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
-		Reason: w.reason(a, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
+		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ(), Split: res.split,
 		Below: below,
 	}
@@ -74,9 +74,9 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 // foresee records what is expected of a request on candidate best, and returns what it loads
 // from below its GPU. Where another candidate computes the prompt, that one's match saves the
 // prefill, and best loads nothing: the whole rest of the prompt is moved to it.
-func (w *Work) foresee(set *policy.Settings, best int32) policy.Below {
+func (w *Work) foresee(a *Ask, set *policy.Settings, best int32) policy.Below {
 	rec, c := &w.Record, &w.cands[best]
-	rec.Predicted = c.Matched
+	rec.Predicted, rec.Match = c.Matched, a.source(c)
 	if w.compared.Split {
 		rec.Saved = set.TTFT.Saved(rec.Input, &w.cands[w.compared.P])
 		return policy.Below{}
@@ -119,9 +119,10 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 		terms.Claimed = w.claimed(mv, i, in.Input)
 	}
 	cached := c.Matched >= w.blocks*mv.scopes[at.scope].BlockSize
-	terms.Guessed = !at.events
-	terms.Cached = w.sentinel != 0 && cached && at.timed
-	if cached || !at.timed {
+	timed := at.timed && !at.account.Silent()
+	terms.Guessed = !at.reports()
+	terms.Cached = w.sentinel != 0 && cached && timed
+	if cached || !timed {
 		terms.Sentinel = 0
 	}
 	w.loads(&terms, set, i)
@@ -139,7 +140,7 @@ func (w *Work) noted(c *load.Charge, i int32) {
 // engine can find: the full blocks before the last token.
 func (w *Work) claimed(mv *View, i int32, input int) int64 {
 	at := w.at[i]
-	if !mv.holders[at].events {
+	if !mv.holders[at].reports() {
 		return 0
 	}
 	size := max(1, mv.scopes[mv.holders[at].scope].BlockSize)
@@ -187,16 +188,20 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 	return content, blocks
 }
 
-// speculate tells the index, or the learned texts, that the prompts will be cached at
-// the chosen replica. If another replica serves a text, Served corrects it.
+// speculate tells the index, or the replica's history, that the prompts will be cached at
+// the chosen replica. If another replica serves the request, Served corrects it.
 func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 	c := &res.speculation
-	if a.Text != nil {
-		c.of(a)
-		d.observe(mv, c, res.here)
-		return
-	}
 	c.keys = w.missing(a, mv, w.ranked[0])
+	if d.recalls(a, mv) {
+		to := res.here
+		if a.Text == nil && to.reports() {
+			to = mv.firstSilent() // another replica than the chosen one may serve
+		}
+		if to != nil {
+			c.past.of(a, mv, w, to)
+		}
+	}
 	c.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
 }
 
@@ -204,7 +209,7 @@ func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
 // if there are none.
 func (w *Work) missing(a *Ask, mv *View, i int32) *[]prefixhash.Key {
 	at := &mv.holders[w.at[i]]
-	if a.Prompts == nil || a.Cacheless || !at.events {
+	if a.Prompts == nil || a.Cacheless || !at.reports() {
 		return nil
 	}
 	if of := (onePrompt{of: a.Prompts}); of.Mixes().Namespace {
@@ -246,7 +251,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 		if to.Doubted = c.account.Doubted(); to.Doubted {
 			continue // it counts as holding nothing
 		}
-		to.Matched, to.Reported, to.Below, to.Full = m.gpu, m.reported, m.belowGPU(c.account.Found()), m.full
+		to.Matched, to.Reported, to.Below, to.Full, to.Learned = m.gpu, m.reported, m.belowGPU(c.account.Found()), m.full, m.learned
 	}
 	w.cands = w.cands[:len(w.at)]
 	if w.answer = len(w.at); w.apart {
@@ -289,18 +294,18 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 }
 
 // reason names the outcome of a pick whose first is w.ranked[0].
-func (w *Work) reason(a *Ask, deepest int) Reason {
-	best := w.cands[w.ranked[0]].Matched
+func (w *Work) reason(a *Ask, mv *View, deepest int) Reason {
+	best := &w.cands[w.ranked[0]]
 	switch {
 	case a.Prompts == nil && a.Text == nil:
 		return ReasonAlways
-	case deepest == 0 && a.Text != nil:
+	case deepest == 0 && (a.Text != nil || !mv.events):
 		return ReasonLearnedCold
 	case deepest == 0:
 		return ReasonCold
-	case best == deepest && a.Text != nil:
+	case best.Matched == deepest && best.Learned:
 		return ReasonLearned
-	case best == deepest:
+	case best.Matched == deepest:
 		return ReasonWarm
 	}
 	for i := range w.cands[:w.answer] {
@@ -352,7 +357,7 @@ func (w *Work) record(mv *View) {
 	for i, at := range w.at {
 		c := &mv.holders[at]
 		w.Record.Candidates = append(w.Record.Candidates, CandidateRecord{
-			Replica: c.replica.Addr, Rank: c.rank, Events: c.events, State: w.cands[i], Score: w.scores[i],
+			Replica: c.replica.Addr, Rank: c.rank, Events: c.reports(), State: w.cands[i], Score: w.scores[i],
 		})
 	}
 }

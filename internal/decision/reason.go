@@ -15,8 +15,8 @@ const (
 	ReasonAlways  Reason = "always"  // no match to compare, picked by load because the gateway needs a pick
 
 	// For replicas that do not report their blocks, or requests without token ids.
-	ReasonLearned     Reason = "learned"      // requests with this text's beginning went there
-	ReasonLearnedCold Reason = "learned_cold" // this text is new; least expected time
+	ReasonLearned     Reason = "learned"      // requests with this beginning went there
+	ReasonLearnedCold Reason = "learned_cold" // no request with this beginning went anywhere; least expected time
 )
 
 // Reasons of decisions without a hint.

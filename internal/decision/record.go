@@ -24,6 +24,7 @@ type Decision struct {
 	Tokens, Predicted int          // tokens of the prompts; of these, tokens expected in the first one's cache
 	Below             policy.Below // further tokens, which it loads from below its GPU
 	Traced            uint64       // its number in the trace file, 0 = it has no line there
+	Match             MatchSource  // how Predicted is known
 	Reported          int          // tokens that the first one's events report as cached, also if it is doubted
 	Seq               uint64       // of the record
 	Telling           bool         // the answer shows which of the first one's assumed settings are wrong
@@ -48,6 +49,7 @@ type Record struct {
 	Blocks    int            `json:"blocks,omitempty"`
 	Block     int            `json:"block_size,omitempty"`
 	Predicted int            `json:"predicted_cached_tokens"`
+	Match     MatchSource    `json:"match_source,omitempty"`            // how they are known
 	Loaded    int            `json:"predicted_loaded_tokens,omitempty"` // further ones that the chosen replica loads from below its GPU
 	Loading   float64        `json:"predicted_load_seconds,omitempty"`  // s that loading them takes
 	Saved     float64        `json:"saved_prefill_seconds,omitempty"`   // the expected prefill of the tokens that the replica which computes the prompt has cached
@@ -74,6 +76,33 @@ type Answered struct {
 	// FirstByte is the time from the request's first byte, as Envoy has seen it, until the first
 	// of the answer's body, in seconds; 0 = not known.
 	FirstByte float64 `json:"first_byte_seconds,omitempty"`
+}
+
+// MatchSource says how it is known what a replica has of a prompt. The set is closed: metrics
+// have one series for each.
+type MatchSource string
+
+const (
+	MatchNone     MatchSource = ""         // it has nothing, or prompts were not compared
+	MatchReported MatchSource = "reported" // its KV events or a sidecar have told, or will tell in a moment
+	MatchHistory  MatchSource = "history"  // the prompt's token ids were sent there before
+	MatchText     MatchSource = "text"     // its text was sent there before
+)
+
+// MatchSources returns every MatchSource but MatchNone.
+func MatchSources() []MatchSource { return []MatchSource{MatchReported, MatchHistory, MatchText} }
+
+// source returns how it is known what a candidate has.
+func (a *Ask) source(c *policy.Candidate) MatchSource {
+	switch {
+	case c.Matched == 0:
+		return MatchNone
+	case !c.Learned:
+		return MatchReported
+	case a.Text != nil:
+		return MatchText
+	}
+	return MatchHistory
 }
 
 // CandidateRecord is one candidate of a Record.

@@ -6,14 +6,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"warmroute/internal/decision/history"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
 
 // Reservation holds one request's charge on an account, and its speculated prefix,
 // until the request's stream ends. If the hint was withheld it has no charge, and holds the
-// request's text until the serving replica is known. Any goroutine may call FirstToken and
+// request's prompts until the serving replica is known. Any goroutine may call FirstToken and
 // Release; only the request's stream calls Answered, Ended and Decider.Served.
 type Reservation struct {
 	d      *Decider
@@ -35,22 +34,14 @@ type Reservation struct {
 // speculation names the keys that a request is expected to leave in a cache.
 type speculation struct {
 	keys *[]prefixhash.Key // not reported before, pooled; nil = none
-	text bool              // keys are the text chain, not a token chain
-	rest int               // text: the tokens behind the last key, and of the answer
-	hold history.Hold      // text: the use in the holder's history
-}
-
-// of takes the text of a request.
-func (s *speculation) of(a *Ask) {
-	s.text, s.keys = true, speculated.Get().(*[]prefixhash.Key)
-	*s.keys = append((*s.keys)[:0], a.Text...)
-	s.rest = max(0, a.TextTokens-prefixhash.TextMarks.End(len(a.Text))) + history.Answer
+	past past              // for the histories of holders that report nothing
 }
 
 // begin counts the keys as cached at a replica until the deadline, or until the replica's
-// events report them.
+// events report them, or as part of its history.
 func (s *speculation) begin(d *Decider, mv *View, at *holder, until time.Time) {
-	if s.keys == nil || s.text {
+	s.past.begin(d, mv, at)
+	if s.keys == nil || !at.reports() {
 		return
 	}
 	d.index.Speculate(mv.scopes[at.scope], at.id, *s.keys, until)
@@ -59,24 +50,17 @@ func (s *speculation) begin(d *Decider, mv *View, at *holder, until time.Time) {
 
 // withdraw ends the speculation about a cache.
 func (s *speculation) withdraw(d *Decider, mv *View, at *holder) {
+	s.past.end(d, mv, false)
 	if s.keys == nil {
-		return
-	}
-	if s.text {
-		d.ended(mv, s, at, false)
 		return
 	}
 	d.index.Withdraw(mv.scopes[at.scope], at.id, *s.keys)
 	d.send(Prefix{Statement: Withdrawn, Keys: *s.keys}, mv, at)
 }
 
-// prompt returns the text.
-func (s *speculation) prompt() history.Prompt {
-	return history.Prompt{Keys: *s.keys, Marks: prefixhash.TextMarks}
-}
-
 // giveBack returns the keys to their pool.
 func (s *speculation) giveBack() {
+	s.past.giveBack()
 	if s.keys != nil {
 		speculated.Put(s.keys)
 		s.keys = nil
@@ -143,11 +127,9 @@ func (r *Reservation) Release() {
 	// cached. If the event is only late, it reports the blocks a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
 	failed := c.RecordEnd(r.status, came)
-	switch {
-	case failed, (unheard || r.ending == endBroken) && !r.speculation.text:
+	r.speculation.past.end(r.d, r.mv, !failed)
+	if failed || unheard || r.ending == endBroken {
 		r.speculation.withdraw(r.d, r.mv, r.here)
-	case r.speculation.text && r.speculation.keys != nil:
-		r.d.ended(r.mv, &r.speculation, r.here, true)
 	}
 	c.Settle(!failed && r.ending != endBroken && c.Looked(r.status, came))
 	r.speculation.giveBack()
@@ -160,21 +142,28 @@ func (r *Reservation) end() {
 	}
 }
 
-// await returns a reservation without a charge, for a text whose hint is withheld: once it
-// is known which replica served, the text is learned. It returns nil for other requests,
-// whose blocks the replica reports.
-func (d *Decider) await(a *Ask, mv *View) *Reservation {
-	if a.Dry || a.Text == nil {
+// await returns a reservation without a charge, for a request whose hint is withheld: once it
+// is known which replica served, its history has the prompts. It returns nil if all replicas
+// report their blocks.
+func (d *Decider) await(a *Ask, mv *View, w *Work) *Reservation {
+	if a.Dry || !d.recalls(a, mv) {
+		return nil
+	}
+	to := mv.firstSilent()
+	if a.Text != nil {
+		to = &mv.holders[0]
+	}
+	if to == nil {
 		return nil
 	}
 	r := &Reservation{d: d, mv: mv}
-	r.speculation.of(a)
+	r.speculation.past.of(a, mv, w, to)
 	return r
 }
 
 // Served moves the request of dec to the replica that really served it. The replicas
 // before it in the list have failed, because Envoy passed them over. For a withheld hint
-// it learns the text alone.
+// it records the prompts in the history alone.
 func (d *Decider) Served(dec *Decision, addr string) {
 	r := dec.Reservation
 	if r == nil || r.done.Load() {
@@ -182,8 +171,8 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	}
 	if r.here == nil {
 		if at := r.mv.find(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
-			d.observe(r.mv, &r.speculation, at)
-			d.ended(r.mv, &r.speculation, at, true)
+			r.speculation.past.begin(d, r.mv, at)
+			r.speculation.past.end(d, r.mv, true)
 		}
 		return
 	}
@@ -215,10 +204,9 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	}
 	r.put(new(load.Charge), at.account, terms)
 	r.here = at
-	switch {
-	case r.speculation.text:
-		d.observe(r.mv, &r.speculation, at)
-	case at.scope == from.scope:
+	if at.scope == from.scope {
 		r.speculation.begin(d, r.mv, at, time.Unix(0, r.charge.Load().Terms().Due))
+	} else {
+		r.speculation.past.begin(d, r.mv, at)
 	}
 }

@@ -47,6 +47,8 @@ func (rec *Record) endOf(s *policy.Candidate) *why.End {
 		end.Cause = why.TooShort
 	case s.Doubted:
 		end.Cause = why.Doubted
+	case s.Learned:
+		end.Cause = why.NoEvents
 	case s.Reported >= rec.Blocks*rec.Block:
 		end.Cause = why.Whole
 	case end.Coming > 0:

@@ -72,9 +72,6 @@ func stored(m *index.Match, block int) int {
 	return int(m.Storage) * block
 }
 
-// anyScope stands for the scopes of all holders.
-const anyScope = -1
-
 // emptyStores prepares w.stores for the next prompt.
 func (w *Work) emptyStores(mv *View) {
 	if mv.stores > 0 {
@@ -85,7 +82,7 @@ func (w *Work) emptyStores(mv *View) {
 // share credits what holders have stored of one prompt to all with the same store.
 func (w *Work) share(mv *View, scope int) {
 	for i := range mv.holders {
-		if c := &mv.holders[i]; c.store > 0 && (scope == anyScope || c.scope == scope) {
+		if c := &mv.holders[i]; c.store > 0 && c.scope == scope {
 			w.matched[i].shared += w.stores[c.store]
 		}
 	}

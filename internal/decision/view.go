@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -25,9 +26,10 @@ type holder struct {
 	account *load.Account
 	history *history.Cache
 	hash    uint64
-	scope   int  // index into View.scopes
-	events  bool // KV events or a sidecar report its blocks
-	timed   bool // KV events report its first tokens
+	scope   int               // index into View.scopes
+	marks   *prefixhash.Marks // of the scope's blocks
+	events  bool              // KV events or a sidecar report its blocks
+	timed   bool              // KV events report its first tokens
 	adapter policy.Residency
 	class   int // policy.Partner.Class
 	store   int // number of the store that it shares, 0 = none is known
@@ -45,6 +47,7 @@ type View struct {
 	scopes   []index.Scope // distinct scopes of the holders
 	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
 	events   bool          // some holder has its blocks reported
+	silent   bool          // of some holder nothing is reported
 	unsalted bool          // no replica reads the cache_salt of /v1/messages
 }
 
@@ -123,6 +126,9 @@ func (v *views) build(serving []fleet.Candidate) *View {
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
 			Scheme: index.SchemeTokens, BlockSize: s.Replica.BlockSize,
 		}
+		if scope.BlockSize == 0 && len(s.Replica.Events) == 0 && !s.Replica.Sidecar {
+			scope.BlockSize = assumedBlock
+		}
 		if g := s.Replica.FullAttentionGroup; g != nil {
 			scope.Group = *g
 		}
@@ -150,7 +156,9 @@ func (v *views) build(serving []fleet.Candidate) *View {
 
 func (v *views) addRanks(mv *View, s fleet.Candidate, scope int) {
 	for _, rank := range s.Replica.Ranks {
-		mv.add(v.holder(s.Replica, s.Model, rank, scope))
+		c := v.holder(s.Replica, s.Model, rank, scope)
+		c.marks = prefixhash.MarksOf(cmp.Or(mv.scopes[scope].BlockSize, assumedBlock))
+		mv.add(c)
 	}
 }
 
@@ -255,16 +263,13 @@ func (mv *View) Salt(req *openai.Request) *string {
 // Model returns the served model.
 func (mv *View) Model() *fleet.Model { return &mv.model }
 
-// Events reports whether some replica reports its blocks.
-func (mv *View) Events() bool { return mv.events }
-
 func (mv *View) add(c holder) {
 	for len(mv.byHolder) <= int(c.id) {
 		mv.byHolder = append(mv.byHolder, -1)
 	}
 	mv.byHolder[c.id] = int32(len(mv.holders))
 	mv.holders = append(mv.holders, c)
-	mv.events = mv.events || c.events
+	mv.events, mv.silent = mv.events || c.events, mv.silent || !c.events
 }
 
 // inSubset reports whether addr is named by a subset of "ip:port" or "ip"

@@ -71,7 +71,7 @@ func (d *Decider) explainEnd(h *holder, c *CandidateRecord, scope index.Scope, t
 	switch {
 	case len(t.Keys) == 0:
 		end.Cause = why.TooShort
-	case !h.events:
+	case !h.reports():
 		end.Cause = why.NoEvents
 	case c.State.Doubted:
 		end.Cause = why.Doubted

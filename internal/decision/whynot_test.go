@@ -99,12 +99,12 @@ func TestEveryCause(t *testing.T) {
 		{why.TooShort, func(_ *rig, a *Ask) { a.Prompts = chained{extra: 9} }, "cannot have any of it: the prompt has no full block of 16 tokens before its last token"},
 		{why.Cacheless, func(_ *rig, a *Ask) { a.Cacheless = true }, "reads no cache for this request"},
 		{why.Several, func(_ *rig, a *Ask) { a.Prompts = twoPrompts{p} }, "has 0 tokens of all prompts together; blocks are explained for one prompt alone"},
-		{why.ByText, func(_ *rig, a *Ask) { a.Prompts, a.Text, a.TextTokens = nil, p.keys(), 99 }, "was compared by text: what its cache has is not known"},
+		{why.ByText, func(_ *rig, a *Ask) { a.Prompts, a.Text, a.TextTokens = nil, p.keys(), 99 }, "has nothing of it, by the texts that were sent there"},
 		{why.NoEvents, func(r *rig, _ *Ask) {
 			silent, other := decisiontest.Replica(1), decisiontest.Replica(2)
 			silent.Events = nil
 			r.fleet.Set(silent, other)
-		}, "reports no blocks: no KV events and no sidecar"},
+		}, "has nothing of it, by the token ids that were sent there: no KV events and no sidecar report its blocks"},
 		{why.Group, func(r *rig, _ *Ask) { r.hybrid(p, 3) }, "has 48 tokens that all cache groups allow; full attention has 160, but its sliding window group ends the hit"},
 		{why.NoGroup, func(r *rig, _ *Ask) {
 			a, b := r.event(p), r.event(p)

@@ -110,7 +110,7 @@ func answers() (handmade, others []*response) {
 		handmade = append(handmade, a)
 	}
 	full := &structpb.Struct{Fields: map[string]*structpb.Value{}}
-	for i := range 12 { // as many as the router has values for access logs
+	for i := range 14 { // as many as the router has values for access logs
 		full.Fields[strings.Repeat("x", i+1)] = structpb.NewNumberValue(1)
 	}
 	many := hint("a:1", "")

@@ -41,7 +41,7 @@ const (
 	fieldSeconds           = 1 // Duration
 	fieldNanos             = 2
 	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and its values for access logs
-	mostFields             = 14  // of a struct that this package writes
+	mostFields             = 15  // of a struct that this package writes
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7

@@ -30,6 +30,9 @@ type Options struct {
 	// batch is valid during the call only. Calls for one holder never overlap,
 	// also across a replica's departure and return.
 	Applied func(b *index.Batch)
+	// Following, when set, is called when a rank's events begin or cease to be received; at
+	// first they are not.
+	Following func(h index.Holder, following bool)
 	// Observe, when set, is called with every batch of a rank before it is applied;
 	// see kvevents.Options.
 	Observe func(h index.Holder, b *kvevents.Batch)
@@ -75,6 +78,9 @@ func New(x *index.Index, o Options) *Feed {
 	}
 	if o.OnLeave == nil {
 		o.OnLeave = func(string) {}
+	}
+	if o.Following == nil {
+		o.Following = func(index.Holder, bool) {}
 	}
 	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -168,7 +174,8 @@ func (f *Feed) subscribe(s *supply) error {
 			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
 			ResumeWithin: f.o.SyncTimeout, Room: room,
-			Forgot: func(why index.Loss) { f.index.Lose(holder, why) },
+			Forgot:    func(why index.Loss) { f.index.Lose(holder, why) },
+			Following: func(following bool) { f.o.Following(holder, following) },
 			Observe: func(seq uint64, b *kvevents.Batch) {
 				if ofVLLM {
 					p.observe(seq, b)

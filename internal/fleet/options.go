@@ -67,7 +67,7 @@ type ReplicaOptions struct {
 	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
 	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports
 	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
-	NoEvents           bool           `yaml:"no_events,omitempty"`                               // it publishes no KV events on purpose: it is not asked for them, its requests are routed by their text, and nothing warns of it
+	NoEvents           bool           `yaml:"no_events,omitempty"`                               // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it
 	Sidecar            bool           `yaml:"sidecar,omitempty"`                                 // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
 	Render             *bool          `yaml:"render,omitempty"`                                  // whether it answers /render; none = it is tried
 	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = the reported or the detected one

@@ -90,6 +90,9 @@ type Options struct {
 	// Forgot, when set, is called after a Begin that dropped the holder's blocks, with the
 	// cause.
 	Forgot func(why index.Loss)
+	// Following, when set, is called at the start of Run and whenever the publisher begins or
+	// ceases to be connected, in order.
+	Following func(connected bool)
 }
 
 func (o *Options) validate() error {
@@ -140,6 +143,9 @@ func (o *Options) defaults() {
 	}
 	if o.Now == nil {
 		o.Now = index.Now
+	}
+	if o.Following == nil {
+		o.Following = func(bool) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))

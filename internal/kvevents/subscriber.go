@@ -76,6 +76,7 @@ type listenerEvent struct {
 // trouble again and again alone for growing pauses, in which the Sink holds nothing of it.
 // At the end the Sink keeps its blocks.
 func (s *Subscriber) Run(ctx context.Context) error {
+	s.o.Following(false)
 	doubt := s.start()
 	defer doubt.Stop()
 	defer s.sequencer.release()
@@ -417,8 +418,13 @@ func (s *Subscriber) noteError(what string, err error) {
 
 func (s *Subscriber) set(change func(*Status)) {
 	s.mu.Lock()
+	before := s.status.Connected
 	change(&s.status)
+	now := s.status.Connected
 	s.mu.Unlock()
+	if now != before {
+		s.o.Following(now)
+	}
 }
 
 // publish updates Status after one turn of Run.

@@ -28,6 +28,7 @@ type Account struct {
 	claims    claims       // cached tokens of prompts, by its events
 	shares    atomic.Bool  // its events have told of a store that it shares
 	doubted   atomic.Bool  // claims are disbelieved
+	silent    atomic.Bool  // its events are not received
 	handover  handover     // how long KV caches take to be moved here
 	loads     loads        // how long blocks below the GPU take to be loaded
 	credit    credit       // how many of them are there, where events do not tell
@@ -62,6 +63,23 @@ func (a *Account) Speed() float64 { return a.pace.speed() }
 func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
 	return a.pace.among(own, mean, now)
 }
+
+// SetSilent records whether the holder's KV events fail to arrive. It reports whether that has
+// changed.
+func (a *Account) SetSilent(silent bool) (changed bool) {
+	if a.silent.Swap(silent) == silent {
+		return false
+	}
+	if silent {
+		a.ledger.silent.Add(1)
+	} else {
+		a.ledger.silent.Add(-1)
+	}
+	return true
+}
+
+// Silent reports whether the holder's KV events fail to arrive.
+func (a *Account) Silent() bool { return a.silent.Load() }
 
 // SharesStore reports whether the replica's events have told of blocks in a store that other
 // replicas may read too.

@@ -276,7 +276,7 @@ func readShare(x *peerspb.Account) load.Share {
 func putPrefix(x *peerspb.Prefix, p *decision.Prefix) {
 	x.Kind, x.Model, x.Tenant = peerspb.Prefix_Kind(p.Statement), p.Model, p.Tenant
 	x.Replica, x.Rank, x.LastsNs = p.Holder.Replica, uint32(p.Holder.Rank), uint64(max(0, p.Lasts))
-	x.Rest = uint32(max(0, p.Rest))
+	x.Rest, x.Unit = uint32(max(0, p.Rest)), uint32(max(0, p.Unit))
 	x.Keys = x.Keys[:0]
 	for _, k := range p.Keys {
 		x.Keys = append(x.Keys, uint64(k))
@@ -287,7 +287,7 @@ func readPrefix(x *peerspb.Prefix) (decision.Prefix, bool) {
 	p := decision.Prefix{
 		Statement: decision.Statement(x.Kind), Model: x.Model, Tenant: x.Tenant,
 		Holder: index.Holder{Replica: x.Replica, Rank: int(x.Rank)}, Lasts: time.Duration(min(x.LastsNs, uint64(time.Hour))),
-		Rest: int(min(x.Rest, maxRest)),
+		Rest: int(min(x.Rest, maxRest)), Unit: int(min(x.Unit, maxRest)),
 	}
 	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_ENDED || len(x.Keys) > waitingKeys {
 		return p, false

@@ -24,6 +24,7 @@ type Cache struct {
 	mu       sync.Mutex
 	capacity int
 	tokens   int                      // of all nodes, and the rests of the requests in flight
+	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key
 	ends     node                     // of the list: newer is the oldest node, older the newest one
@@ -95,6 +96,7 @@ type Hold struct {
 func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.latest = now
 	h := Hold{had: int32(c.pin(p, uint32(now.Unix()))), rest: int32(rest), life: c.life}
 	c.tokens += rest
 	c.weigh(float64(len(p.Keys)), now)
@@ -213,8 +215,8 @@ func (c *Cache) evict() {
 	}
 }
 
-// clear empties the cache. It reports whether it had anything.
-func (c *Cache) clear() (any bool) {
+// Clear empties the cache. It reports whether it had anything.
+func (c *Cache) Clear() (any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	any = c.tokens > 0
@@ -223,6 +225,16 @@ func (c *Cache) clear() (any bool) {
 	c.tokens, c.weight = 0, 0
 	c.life++
 	return any
+}
+
+// ClearUnused empties the cache if no request has used it since then.
+func (c *Cache) ClearUnused(since time.Time) {
+	c.mu.Lock()
+	last := c.latest
+	c.mu.Unlock()
+	if last.Before(since) {
+		c.Clear()
+	}
 }
 
 // Weight returns the number of marks of the prompts that were sent to the holder, weighted

@@ -21,14 +21,14 @@ func (h *History) Of(at index.Holder) *Cache {
 // Clear empties a replica's caches: its process has ended. It reports whether they had
 // anything.
 func (h *History) Clear(replica string) (any bool) {
-	h.each(replica, func(_ index.Holder, c *Cache) { any = c.clear() || any })
+	h.each(replica, func(_ index.Holder, c *Cache) { any = c.Clear() || any })
 	return any
 }
 
 // Drop removes a replica's caches. It reports whether they had anything.
 func (h *History) Drop(replica string) (any bool) {
 	h.each(replica, func(at index.Holder, c *Cache) {
-		any = c.clear() || any
+		any = c.Clear() || any
 		h.caches.Delete(at)
 	})
 	return any

@@ -7,6 +7,7 @@ type Candidate struct {
 	Hash        uint64    `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
 	Matched     int       `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
 	Reported    int       `json:"reported_tokens"`                 // of these, tokens it reported
+	Learned     bool      `json:"learned,omitempty"`               // the tokens are known from what was sent there; it reported none
 	Below       Below     `json:"below,omitzero"`                  // prompt tokens behind Matched that it can load
 	Full        int       `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
 	InFlight    int       `json:"in_flight"`                       // requests this router has there

@@ -10,7 +10,7 @@ type ranking struct {
 }
 
 // best appends to ranked the indexes of the n best candidates, best first: by verdict,
-// cost, requests in flight, and a hash that spreads equals over the fleet. n is small, so
+// cost, the source of the match, requests in flight, and a hash that spreads equals over the fleet. n is small, so
 // each candidate is one insertion into a short list.
 func (r *ranking) best(ranked []int32, n int) []int32 {
 	start := len(ranked)
@@ -40,6 +40,9 @@ func (r *ranking) before(i, j int32) bool {
 		return a.Cost < b.Cost
 	}
 	c, d := &r.cands[i], &r.cands[j]
+	if c.Learned != d.Learned {
+		return d.Learned
+	}
 	if r.live && c.Live != d.Live {
 		return c.Live < d.Live
 	}

@@ -59,7 +59,7 @@ func (e *End) Say(now time.Time) {
 	}
 	switch e.Cause {
 	case ByText:
-		b.WriteString("was compared by text: what its cache has is not known")
+		fmt.Fprintf(&b, "%s, by the texts that were sent there", has)
 	case Cacheless:
 		b.WriteString("reads no cache for this request")
 	case Several:
@@ -67,7 +67,7 @@ func (e *End) Say(now time.Time) {
 	case TooShort:
 		fmt.Fprintf(&b, "cannot have any of it: the prompt has no full block of %d tokens before its last token", e.Block)
 	case NoEvents:
-		b.WriteString("reports no blocks: no KV events and no sidecar")
+		fmt.Fprintf(&b, "%s, by the token ids that were sent there: no KV events and no sidecar report its blocks", has)
 	case Doubted:
 		b.WriteString("counts as holding nothing: it did not hit what its events promised")
 	case NoGroup:

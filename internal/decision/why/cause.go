@@ -9,7 +9,7 @@ const (
 	Cacheless   Cause = "cacheless"    // vLLM reads no cache for the request
 	Several     Cause = "several"      // the request has several prompts
 	TooShort    Cause = "too_short"    // no full block before the last token
-	NoEvents    Cause = "no_events"    // nothing reports the replica's blocks
+	NoEvents    Cause = "no_events"    // nothing reports the replica's blocks: the history has taken their place
 	Doubted     Cause = "doubted"      // the replica did not hit what its events promised
 	NoGroup     Cause = "no_group"     // it is not known which cache group is full attention
 	Whole       Cause = "whole"        // all full blocks before the last token are cached

@@ -31,9 +31,9 @@ const (
 	Prefix_UNKNOWN     Prefix_Kind = 0
 	Prefix_SPECULATED  Prefix_Kind = 1 // it is on its way to the KV cache
 	Prefix_WITHDRAWN   Prefix_Kind = 2 // it is not
-	Prefix_OBSERVED    Prefix_Kind = 3 // a text was sent there
+	Prefix_OBSERVED    Prefix_Kind = 3 // a prompt was sent there, for the history
 	Prefix_INVALIDATED Prefix_Kind = 4 // the replica left: nothing is learned of it any more
-	Prefix_ENDED       Prefix_Kind = 5 // the request of an observed text has ended; keys has the last one
+	Prefix_ENDED       Prefix_Kind = 5 // the request of an observed prompt has ended; keys has the last one
 )
 
 // Enum value maps for Prefix_Kind.
@@ -343,7 +343,8 @@ type Prefix struct {
 	Rank          uint32                 `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"`
 	Keys          []uint64               `protobuf:"fixed64,6,rep,packed,name=keys,proto3" json:"keys,omitempty"`
 	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // SPECULATED: for how long
-	Rest          uint32                 `protobuf:"varint,8,opt,name=rest,proto3" json:"rest,omitempty"`                      // OBSERVED: tokens behind the last key; ENDED: 0 = the text was not computed
+	Rest          uint32                 `protobuf:"varint,8,opt,name=rest,proto3" json:"rest,omitempty"`                      // OBSERVED: tokens behind the last key; ENDED: 0 = the prompt was not computed
+	Unit          uint32                 `protobuf:"varint,9,opt,name=unit,proto3" json:"unit,omitempty"`                      // OBSERVED: tokens, of the marks that the keys are at; 0 = 64
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,6 +431,13 @@ func (x *Prefix) GetLastsNs() uint64 {
 func (x *Prefix) GetRest() uint32 {
 	if x != nil {
 		return x.Rest
+	}
+	return 0
+}
+
+func (x *Prefix) GetUnit() uint32 {
+	if x != nil {
+		return x.Unit
 	}
 	return 0
 }
@@ -649,7 +657,7 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\x04sent\x18\a \x01(\x04R\x04sent\x12\x17\n" +
 	"\awork_ns\x18\b \x01(\x04R\x06workNs\x12\x1d\n" +
 	"\n" +
-	"failing_ns\x18\t \x01(\x04R\tfailingNs\"\xba\x02\n" +
+	"failing_ns\x18\t \x01(\x04R\tfailingNs\"\xce\x02\n" +
 	"\x06Prefix\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.warmroute.peers.v1.Prefix.KindR\x04kind\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -658,7 +666,8 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\x04rank\x18\x05 \x01(\rR\x04rank\x12\x12\n" +
 	"\x04keys\x18\x06 \x03(\x06R\x04keys\x12\x19\n" +
 	"\blasts_ns\x18\a \x01(\x04R\alastsNs\x12\x12\n" +
-	"\x04rest\x18\b \x01(\rR\x04rest\"\\\n" +
+	"\x04rest\x18\b \x01(\rR\x04rest\x12\x12\n" +
+	"\x04unit\x18\t \x01(\rR\x04unit\"\\\n" +
 	"\x04Kind\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\x0e\n" +
 	"\n" +

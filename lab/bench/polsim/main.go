@@ -72,7 +72,7 @@ func run(args []string, out, log io.Writer) error {
 	fs.IntVar(&o.requests, "requests", 0, "requests of each trace, from its beginning; 0 = all")
 	fs.StringVar(&o.tpot, "tpot", "", "limits in seconds on each token after the first: compares rules for computing prompts on other replicas by their goodput, instead of policies")
 	fs.StringVar(&o.shares, "prefill", "0,0.25,0.5", "with -tpot: shares of the replicas that only compute prompts for others; 0 = all replicas do both")
-	fs.StringVar(&o.sources, "sources", "", "sources of matches to compare with one router by events, instead of policies: events, text")
+	fs.StringVar(&o.sources, "sources", "", "sources of matches to compare with one router by events, instead of policies: events, history, text")
 	fs.BoolVar(&o.unnamed, "capacity-unnamed", false, "with -sources: routers are not told how many tokens the replicas' caches hold")
 	fs.StringVar(&o.tiers, "tiers", "", "bandwidths in GB/s of a tier below the GPUs: compares the router's prices of its blocks with constant ones, instead of policies")
 	fs.BoolVar(&o.verbose, "v", false, "print every run on standard error")

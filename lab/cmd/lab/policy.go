@@ -15,7 +15,7 @@ func policyCommand(ctx context.Context, args []string, std cli.Stdio) error {
 	var path, source string
 	err := flags(std, "policy", args, func(fs *flag.FlagSet) {
 		configFlag(&path)(fs)
-		fs.StringVar(&source, "source", "events", "what the replicas' caches are known from: their `events`, or the text of what was sent to them (text)")
+		fs.StringVar(&source, "source", "events", "what the replicas' caches are known from: their `events`, or what was sent to them, by its token ids (history) or by its text (text)")
 	})
 	if err != nil {
 		return err

@@ -35,12 +35,13 @@ type Options struct {
 type Source string
 
 const (
-	Events Source = ""     // the replicas report their blocks
-	Text   Source = "text" // they do not, and prompts are known as text
+	Events  Source = ""        // the replicas report their blocks
+	History Source = "history" // they do not, and prompts are known by their token ids
+	Text    Source = "text"    // they do not, and prompts are known as text
 )
 
 // Sources are the names of the sources, for command lines.
-var Sources = map[string]Source{"events": Events, "text": Text}
+var Sources = map[string]Source{"events": Events, "history": History, "text": Text}
 
 // model is the served model's id.
 const model = "m"
@@ -150,7 +151,7 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		b.prompt.keys = append(b.prompt.keys, key(block))
 	}
 	b.prompt.input, b.prompt.last = input, 0
-	if b.o.Groups != OneGroup {
+	if b.o.Groups != OneGroup || b.o.Source == History {
 		b.prompt.chain(b.o.Block)
 	}
 	b.ask = decision.Ask{Model: model, Prompts: &b.prompt, MaySplit: b.o.Split}

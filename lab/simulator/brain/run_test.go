@@ -156,10 +156,12 @@ func TestHistoryIsAsGoodAsEvents(t *testing.T) {
 	}
 	events := mean(1, 0, Events)
 	for routers, most := range map[int]float64{1: 1.1, 4: 1.15} {
-		got := mean(routers, hw.Capacity, Text)
-		t.Logf("%d routers: %.3f of events", routers, got/events)
-		if got > most*events {
-			t.Errorf("%d routers: mean %.3f s, with events %.3f s", routers, got, events)
+		for _, from := range []Source{History, Text} {
+			got := mean(routers, hw.Capacity, from)
+			t.Logf("%s, %d routers: %.3f of events", from, routers, got/events)
+			if got > most*events {
+				t.Errorf("%s, %d routers: mean %.3f s, with events %.3f s", from, routers, got, events)
+			}
 		}
 	}
 	if wrong := mean(1, hw.Capacity/10, Text); wrong < 1.1*events {

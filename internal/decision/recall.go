@@ -1,0 +1,209 @@
+package decision
+
+import (
+	"cmp"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision/history"
+	"warmroute/prefixhash"
+)
+
+// assumedBlock is the number of tokens of a block of a replica that reports neither its blocks
+// nor their size: most replicas' own.
+const assumedBlock = 16
+
+// reports reports whether the holder's blocks are in the index: KV events or a sidecar report
+// them, and the events are received.
+func (c *holder) reports() bool { return c.events && !c.account.Silent() }
+
+// recalls reports whether a request needs the history: it is known by its text alone, or some
+// holder reports nothing.
+func (d *Decider) recalls(a *Ask, mv *View) bool {
+	return a.Text != nil || a.Prompts != nil && (mv.silent || d.ledger.Silent() > 0)
+}
+
+// marked are a request's prompts by their keys at marks.
+type marked struct {
+	marks *prefixhash.Marks // nil = keys are not of the request
+	keys  []prefixhash.Key
+	sizes []int // tokens of each prompt
+	ends  []int // by prompt, the end of its keys
+}
+
+// each calls yield with the keys and the tokens of each prompt.
+func (m *marked) each(yield func(p history.Prompt, tokens int)) {
+	from := 0
+	for i, end := range m.ends {
+		yield(history.Prompt{Keys: m.keys[from:end], Marks: m.marks}, m.sizes[i])
+		from = end
+	}
+}
+
+// mark puts the prompts into w.marked by the marks of a holder: those of the text, or of the
+// blocks of the holder's scope.
+func (w *Work) mark(a *Ask, mv *View, c *holder) {
+	m := &w.marked
+	marks := c.marks
+	if a.Text != nil {
+		marks = prefixhash.TextMarks
+	}
+	if m.marks == marks {
+		return
+	}
+	m.marks, m.keys, m.sizes, m.ends = marks, m.keys[:0], m.sizes[:0], m.ends[:0]
+	if a.Text != nil {
+		m.keys = append(m.keys, a.Text...)
+		m.sizes, m.ends = append(m.sizes, a.TextTokens), append(m.ends, len(m.keys))
+		return
+	}
+	w.chain(a, mv, c.scope)
+	from := 0
+	for i, end := range w.ends {
+		m.keys = marks.AppendPicked(m.keys, w.keys[from:end])
+		m.sizes, m.ends = append(m.sizes, a.Prompts.Tokens(i)), append(m.ends, len(m.keys))
+		from = end
+	}
+}
+
+// recall adds to w.matched what the histories of holders have of the prompts: of those that
+// report nothing, and for a text of all. A store has what was sent to any of its readers.
+func (d *Decider) recall(a *Ask, mv *View, w *Work) {
+	now, ttl := d.now(), d.Settings(mv).TextTTL
+	w.emptyStores(mv)
+	for i := range mv.holders {
+		c := &mv.holders[i]
+		if a.Text == nil && c.reports() {
+			continue
+		}
+		w.mark(a, mv, c)
+		has := 0
+		w.marked.each(func(p history.Prompt, tokens int) { has += min(c.history.Match(p, now, ttl), tokens) })
+		h := &w.matched[i]
+		if h.weight = c.history.Weight(now); has > h.gpu {
+			*h = held{gpu: has, reported: has, learned: true, shared: h.shared, weight: h.weight}
+		}
+		if c.store > 0 {
+			w.stores[c.store] = max(w.stores[c.store], has)
+		}
+	}
+	for i := range mv.holders {
+		if store := mv.holders[i].store; store > 0 {
+			w.matched[i].shared = max(w.matched[i].shared, w.stores[store])
+		}
+	}
+}
+
+// past is what a request leaves in the history of the holder that it is sent to.
+type past struct {
+	marks *prefixhash.Marks // of the keys
+	text  bool              // the keys are of a text
+	keys  *[]prefixhash.Key // of all prompts, pooled; nil = no history needs them
+	uses  []use
+	space [1]use // of uses, for a request with one prompt
+	at    *holder
+}
+
+// use is a prompt in a history.
+type use struct {
+	end  int // of its keys
+	rest int // tokens behind the last key, and of the answer
+	hold history.Hold
+}
+
+// of takes the prompts as the history of c knows them.
+func (s *past) of(a *Ask, mv *View, w *Work, c *holder) {
+	w.mark(a, mv, c)
+	m := &w.marked
+	if a.ended() { // keys are missing
+		return
+	}
+	s.marks, s.text, s.keys = m.marks, a.Text != nil, speculated.Get().(*[]prefixhash.Key)
+	*s.keys = append((*s.keys)[:0], m.keys...)
+	s.uses = s.space[:0]
+	m.each(func(p history.Prompt, tokens int) {
+		rest := max(0, tokens-m.marks.End(len(p.Keys))) + history.Answer
+		s.uses = append(s.uses, use{end: m.ends[len(s.uses)], rest: rest})
+	})
+}
+
+// prompt returns prompt i.
+func (s *past) prompt(i int) history.Prompt {
+	from := 0
+	if i > 0 {
+		from = s.uses[i-1].end
+	}
+	return history.Prompt{Keys: (*s.keys)[from:s.uses[i].end], Marks: s.marks}
+}
+
+// begin records that the request is sent to a holder, if the holder's history is used.
+func (s *past) begin(d *Decider, mv *View, at *holder) {
+	if s.keys == nil || !s.text && (at.reports() || at.marks != s.marks) {
+		return
+	}
+	s.at = at
+	d.invalidated.Delete(at.replica.Addr)
+	for i := range s.uses {
+		u, p := &s.uses[i], s.prompt(i)
+		u.hold = at.history.Use(p, u.rest, d.now())
+		d.send(Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}, mv, at)
+	}
+}
+
+// end records that the request has ended where it was sent.
+func (s *past) end(d *Decider, mv *View, computed bool) {
+	if s.at == nil {
+		return
+	}
+	for i := range s.uses {
+		u, p := &s.uses[i], s.prompt(i)
+		s.at.history.End(p, u.hold, computed, d.now())
+		told := Prefix{Statement: Ended, Keys: p.Keys[max(0, len(p.Keys)-1):]}
+		if computed {
+			told.Rest = u.rest
+		}
+		d.send(told, mv, s.at)
+	}
+	s.at = nil
+}
+
+// giveBack returns the keys to their pool.
+func (s *past) giveBack() {
+	if s.keys != nil {
+		speculated.Put(s.keys)
+		s.keys = nil
+	}
+}
+
+// arrived records a request that another router has sent to a holder.
+func (d *Decider) arrived(p *Prefix, at *holder) {
+	unit := cmp.Or(p.Unit, prefixhash.TextUnit)
+	for _, marks := range []*prefixhash.Marks{prefixhash.TextMarks, at.marks} {
+		if marks.Unit() == unit {
+			d.invalidated.Delete(p.Holder.Replica)
+			at.history.Arrived(history.Prompt{Keys: p.Keys, Marks: marks}, p.Rest, d.now())
+			return
+		}
+	}
+}
+
+// staleAfter is how long a history that is not kept up stands for its cache.
+const staleAfter = time.Minute
+
+// Following records whether the KV events of a holder are received. While they are not, its
+// history takes their place: an empty one, unless it did so a short time ago.
+func (d *Decider) Following(h index.Holder, following bool) {
+	if d.ledger.Of(h).SetSilent(!following) && !following {
+		d.history.Of(h).ClearUnused(d.now().Add(-staleAfter))
+	}
+}
+
+// firstSilent returns the first holder that reports nothing, nil if there is none.
+func (mv *View) firstSilent() *holder {
+	for i := range mv.holders {
+		if c := &mv.holders[i]; !c.reports() {
+			return c
+		}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package decision
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+)
+
+// first and second are the addresses of two replicas.
+const firstAddr, secondAddr = "10.0.0.1:8000", "10.0.0.2:8000"
+
+// long and short are numbers of blocks that end at marks.
+var long, short = prefixhash.MarksOf(blockSize).End(20) / blockSize, prefixhash.MarksOf(blockSize).End(10) / blockSize
+
+// mixed are two replicas of which the second has no KV events.
+func mixed() []*fleet.Replica {
+	all := replicas(2)
+	all[1].Events = nil
+	return all
+}
+
+// on sends a prompt to one replica and ends the request.
+func (r *rig) on(addr string, p Prompts) {
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{addr}}, new(Work))
+	d.Reservation.Answered(200)
+	d.Reservation.Ended(true)
+	d.Reservation.Release()
+}
+
+// matches returns what two replicas are known to have of a prompt, and the reason and source of
+// the decision.
+func (r *rig) matches(t *testing.T, p chained) (one, two policy.Candidate, rec *Record) {
+	t.Helper()
+	d, rec := r.dry(p)
+	rec.Reason = d.Reason
+	return candidate(t, rec, firstAddr), candidate(t, rec, secondAddr), rec
+}
+
+// TestTokenIdsWithoutEvents: of replicas that report nothing, the history of token ids is
+// known: of this router and of another one that it tells, until the replica is dropped.
+func TestTokenIdsWithoutEvents(t *testing.T) {
+	one, other, told := routers(t, false)
+	p := prompt(1, 0, 100)
+	if _, _, rec := one.matches(t, p); rec.Reason != ReasonLearnedCold || rec.Match != MatchNone {
+		t.Errorf("a new prompt: %s, match %q", rec.Reason, rec.Match)
+	}
+	d, _ := one.ask(p)
+	told.pass(t, other, Observed)
+	end(d)
+	told.pass(t, other, Ended)
+	longer := prompt(1, 0, 120)
+	for name, r := range map[string]*rig{"this router": one, "another": other} {
+		again, rec := r.dry(longer)
+		c := candidate(t, rec, first(d))
+		if first(again) != first(d) || again.Reason != ReasonLearned || rec.Match != MatchHistory || !c.Learned || c.Reported != c.Matched {
+			t.Errorf("%s: %s to %s, match %q of %+v", name, again.Reason, first(again), rec.Match, c)
+		}
+		if want := 100 * blockSize; c.Matched > want || c.Matched < want*8/10 {
+			t.Errorf("%s: %d tokens, %d were sent", name, c.Matched, want)
+		}
+	}
+	one.decider.Forget(first(d))
+	told.pass(t, other, Invalidated)
+	if again, _ := other.dry(longer); again.Reason != ReasonLearnedCold {
+		t.Errorf("after the replica has left: %s", again.Reason)
+	}
+}
+
+// TestMixedFleet: in a fleet of which some replicas report their blocks and others do not,
+// each is known by its own source, and of equal matches the reported one wins.
+func TestMixedFleet(t *testing.T) {
+	r := newRig(t, policy.Config{}, mixed()...)
+	p := prompt(1, 0, long)
+	r.on(secondAddr, p)
+	one, two, rec := r.matches(t, p)
+	if one.Matched != 0 || two.Matched != long*blockSize || rec.Reason != ReasonLearned || rec.Match != MatchHistory {
+		t.Fatalf("sent to the silent one: %d and %d tokens, %s, match %q", one.Matched, two.Matched, rec.Reason, rec.Match)
+	}
+	r.stored(firstAddr, p)
+	for range 8 {
+		one, two, rec = r.matches(t, p)
+		if one.Matched != two.Matched || one.Learned || !two.Learned {
+			t.Fatalf("both have it: %+v and %+v", one, two)
+		}
+		if d, _ := r.ask(p); first(d) != firstAddr || d.Reason != ReasonWarm {
+			t.Errorf("%s to %s, where both have it", d.Reason, first(d))
+		} else {
+			end(d)
+		}
+	}
+	if rec.Match != MatchReported {
+		t.Errorf("match %q", rec.Match)
+	}
+	events := prompt(2, 0, long)
+	r.on(firstAddr, events)
+	if one, two, _ := r.matches(t, events); one.Learned || two.Matched != 0 {
+		t.Errorf("sent to the one with events: %+v and %+v", one, two)
+	}
+}
+
+// TestEventsThatDoNotArrive: while a replica's events are not received, the history takes
+// their place, beside what was reported before; afterwards the events count alone.
+func TestEventsThatDoNotArrive(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(2)...)
+	h := index.Holder{Replica: secondAddr}
+	reported, sent := prompt(1, 0, long), prompt(2, 0, long)
+	r.stored(secondAddr, reported)
+	r.decider.Following(h, false)
+	r.on(secondAddr, sent)
+	if _, two, _ := r.matches(t, reported); two.Matched != long*blockSize || two.Learned {
+		t.Errorf("of what was reported: %+v", two)
+	}
+	if _, two, rec := r.matches(t, sent); two.Matched != long*blockSize || !two.Learned || rec.Match != MatchHistory {
+		t.Errorf("of what was sent: %+v, match %q", two, rec.Match)
+	}
+	r.decider.Following(h, true)
+	if _, two, _ := r.matches(t, sent); two.Matched != 0 {
+		t.Errorf("%d tokens, of which the events say nothing", two.Matched)
+	}
+	r.wait(2 * staleAfter)
+	r.decider.Following(h, false)
+	if _, two, _ := r.matches(t, sent); two.Matched != 0 {
+		t.Errorf("%d tokens of a history that was not kept up", two.Matched)
+	}
+	r.decider.Following(h, true)
+	if n := r.ledger.Silent(); n != 0 {
+		t.Errorf("%d holders count as silent", n)
+	}
+	r.decider.Following(h, false)
+	r.decider.Forget(secondAddr)
+	if n := r.ledger.Silent(); n != 0 {
+		t.Errorf("%d holders count as silent, none is left", n)
+	}
+}
+
+// several are prompts of one request.
+type several []chained
+
+func (p several) Len() int         { return len(p) }
+func (p several) Tokens(i int) int { return p[i].Tokens(0) }
+func (p several) Length(i int) int { return p[i].Length(0) }
+func (p several) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key {
+	return p[i].AppendKeys(dst, s, 0)
+}
+func (p several) AppendChain(dst []prefixhash.Key, c index.Keying, i int) []prefixhash.Key {
+	return p[i].AppendChain(dst, c, 0)
+}
+func (p several) Sentinel(s *index.Scope, i int) (uint64, int) { return p[i].Sentinel(s, 0) }
+
+// TestSeveralPrompts: each prompt of a request is in the history by itself, and gone if the
+// replica has refused them.
+func TestSeveralPrompts(t *testing.T) {
+	r := newRig(t, policy.Config{}, silent(2)...)
+	a, b, c := prompt(1, 0, long), prompt(2, 0, short), prompt(3, 0, long)
+	r.on(secondAddr, several{a, b})
+	for _, tt := range []struct {
+		p    Prompts
+		want int
+	}{{a, long}, {b, short}, {c, 0}, {several{b, c, a}, long + short}} {
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Prompts: tt.p, Dry: true}, w)
+		if got := candidate(t, &w.Record, secondAddr).Matched; got != tt.want*blockSize {
+			t.Errorf("%d tokens, want %d", got, tt.want*blockSize)
+		}
+	}
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: several{c, b}}, new(Work))
+	d.Reservation.Answered(503)
+	d.Reservation.Release()
+	if one, two, _ := r.matches(t, c); one.Matched+two.Matched != 0 {
+		t.Error("a refused prompt is in the history")
+	}
+}
+
+// TestHistoryFollowsTheRequest to the replica that has really served it, also from and to
+// replicas with events, and if the hint was withheld.
+func TestHistoryFollowsTheRequest(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		fleet    []*fleet.Replica
+		withheld bool
+	}{{"silent replicas", silent(2), false}, {"from one with events", mixed(), false}, {"withheld", silent(2), true}, {"withheld, mixed", mixed(), true}} {
+		r := newRig(t, policy.Config{}, tt.fleet...)
+		p := prompt(1, 0, long)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{firstAddr}, Withheld: tt.withheld}, new(Work))
+		r.decider.Served(&d, secondAddr)
+		end(d)
+		r.wait(time.Minute) // speculation is over
+		if one, two, _ := r.matches(t, p); one.Matched != 0 || two.Matched != long*blockSize {
+			t.Errorf("%s: %d and %d tokens", tt.name, one.Matched, two.Matched)
+		}
+	}
+}
+
+// TestABlockSizeThatNobodyTells is assumed where nothing is reported.
+func TestABlockSizeThatNobodyTells(t *testing.T) {
+	all := silent(2)
+	for _, rep := range all {
+		rep.BlockSize = 0
+	}
+	r := newRig(t, policy.Config{}, all...)
+	p := prompt(1, 0, long)
+	r.on(secondAddr, p)
+	if _, two, _ := r.matches(t, p); two.Matched != long*assumedBlock {
+		t.Errorf("%d tokens", two.Matched)
+	}
+	keys := p.keys()
+	keys = []prefixhash.Key{keys[prefixhash.TextUnit/assumedBlock-1]}
+	for _, unit := range []int{0, prefixhash.TextUnit, assumedBlock, 48} { // another router's marks
+		r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: firstAddr}, Keys: slices.Clone(keys), Unit: unit})
+		one, _, _ := r.matches(t, p)
+		if known := unit != 48; (one.Matched > 0) != known {
+			t.Errorf("marks of %d tokens: %d tokens", unit, one.Matched)
+		}
+		r.decider.history.Of(index.Holder{Replica: firstAddr}).Clear()
+	}
+}
