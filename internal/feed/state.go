@@ -69,27 +69,38 @@ func (s Sources) each(yield func(*fleet.Replica, State)) {
 // Notes names the replicas without KV events, and what SGLang servers lack, at most notedMost
 // of each, if that is not configured.
 func (s Sources) Notes() []string {
-	var without, missing []string
+	var without, others, missing []string
 	s.each(func(r *fleet.Replica, state State) {
 		switch {
 		case r.SGLang != nil:
 			for _, note := range r.SGLang.Missing(state == None) {
 				missing = append(missing, fmt.Sprintf("replica %s: %s", r.Addr, note))
 			}
+		case state == None && r.OtherEngine():
+			others = append(others, r.Addr)
 		case state == None:
 			without = append(without, r.Addr)
 		}
 	})
-	missing = missing[:min(len(missing), notedMost)]
-	if len(without) == 0 {
-		return missing
+	notes := missing[:min(len(missing), notedMost)]
+	if len(without) > 0 {
+		notes = append(notes, "replicas without KV events, whose caches are known from what was sent there alone: "+few(without)+
+			": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
 	}
-	list := strings.Join(without[:min(len(without), notedMost)], ", ")
-	if more := len(without) - notedMost; more > 0 {
+	if len(others) > 0 {
+		notes = append(notes, "replicas of other engines than vLLM, SGLang and TensorRT-LLM, whose caches are known from what was sent there alone: "+few(others)+
+			": no_events says that it is meant")
+	}
+	return notes
+}
+
+// few lists the first ones of some addresses.
+func few(addrs []string) string {
+	list := strings.Join(addrs[:min(len(addrs), notedMost)], ", ")
+	if more := len(addrs) - notedMost; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
-	return append(missing, "replicas without KV events, of whose caches nothing is known: "+list+
-		": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
+	return list
 }
 
 var sourcesDesc = prometheus.NewDesc("warmroute_kv_sources",

@@ -73,6 +73,10 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	if len(notes) != 1 || strings.Count(notes[0], ":8000") != notedMost || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
 		t.Errorf("notes %q", notes)
 	}
+	add(2, fleet.Replica{Ready: true, Engine: "llamacpp"})
+	if notes := s.Notes(); len(notes) != 2 || strings.Count(notes[1], ":8000") != 2 || !strings.HasPrefix(notes[1], "replicas of other engines") {
+		t.Errorf("notes %q", notes)
+	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(s)
 	families, err := reg.Gather()
@@ -83,7 +87,7 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	for _, m := range families[0].Metric {
 		values[m.Label[0].GetValue()] = m.GetGauge().GetValue()
 	}
-	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: notedMost + 2, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
+	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: notedMost + 4, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
 		if got := values[string(state)]; got != want {
 			t.Errorf("%v replicas are %s, want %v", got, state, want)
 		}

@@ -20,6 +20,8 @@ import (
 const (
 	maxModels     = 4096 // ids of one replica; adapters come in hundreds
 	maxNameLength = 1024 // bytes of an id, a path, a version, a topic
+
+	maxOwnerLength = 64 // bytes of the name of an engine
 )
 
 // learned is a replica's answers about itself, with the configured values in place
@@ -37,6 +39,8 @@ type learned struct {
 	refused       string // why event sources that it reports are not used; "" = all are
 	unknown       bool   // it has not answered yet which event sources it has
 	incomplete    bool   // some answer failed that may succeed later
+	pageless      bool   // it has no /metrics
+	owner         string // of its models, as it says
 	transfer      Transfer
 	sglang        *sglang.Server // nil: another engine
 	tensorRT      bool           // it runs TensorRT-LLM
@@ -63,12 +67,13 @@ func bases(models []Model) []string {
 // no parent and the same root are names of one model; the first is the
 // canonical one, which vLLM itself uses for its metrics and as parent of
 // adapters. An id with a parent is an adapter, and its root the adapter's path.
-func decodeModels(data []byte) ([]Model, error) {
+// owner is the first id's owned_by, "" if there is none.
+func decodeModels(data []byte) (models []Model, owner string, err error) {
 	var list struct {
 		Data modelList `json:"data"`
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("models: %w", err)
+		return nil, "", fmt.Errorf("models: %w", err)
 	}
 	byRoot, byID := map[string]string{}, map[string]Model{}
 	first := ""
@@ -106,7 +111,10 @@ func decodeModels(data []byte) ([]Model, error) {
 		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Set: true},
 			LoRAPath: root, MaxLen: cmp.Or(maxLen, parent.MaxLen)}
 	}
-	return sortedModels(byID), nil
+	if len(list.Data) > 0 && len(list.Data[0].Owner) <= maxOwnerLength {
+		owner = list.Data[0].Owner
+	}
+	return sortedModels(byID), owner, nil
 }
 
 // modelList is the list of a /v1/models. It is not read beyond maxModels: an empty
@@ -245,6 +253,7 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if w.mayBeSGLang(scraped) {
 		w.engine(ctx, &l, before)
 	}
+	l.pageless = isRefused(scraped) && !isTransient(scraped) && reasonOf(scraped) != reasonUnauthorized && !w.sglang
 	if scraped != nil { // the same sign of life that keeps it up later
 		began = time.Now()
 		if err := w.attempt(ctx, w.health); err != nil {
@@ -308,9 +317,12 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 	}
 	body, err := w.get(ctx, "/v1/models")
 	if err != nil {
+		if s := status(0); errors.As(err, &s) && (s == http.StatusNotFound || s == http.StatusNotImplemented) {
+			return &failure{reasonBadAnswer, fmt.Errorf("/v1/models: %w; if it has none, name its models under fleet.replicas[].models", s)}
+		}
 		return err
 	}
-	l.models, err = decodeModels(body)
+	l.models, l.owner, err = decodeModels(body)
 	if err != nil {
 		return &failure{reasonBadAnswer, err}
 	}
@@ -363,12 +375,21 @@ func (w *worker) warnOfNone(l *learned) {
 		return
 	}
 	none := len(l.events) == 0 && l.refused == "" && !l.unknown && !w.options.NoEvents && !w.options.Sidecar
-	if none && !w.warned {
-		w.fleet.log.Warn("replica has no KV events: what it has cached is not known, and its requests are routed by their text at best; "+
+	switch {
+	case !none || w.warned:
+	case otherEngine(l.owner):
+		w.fleet.log.Info("replica runs neither vLLM nor SGLang: what it has cached is known from what was sent there, and its load from the requests of this router and its peers",
+			"replica", w.addr, "engine", l.owner, "metrics", !l.pageless)
+	default:
+		w.fleet.log.Warn("replica has no KV events: what it has cached is known from what was sent there alone; "+
 			"start vLLM with --kv-events-config, configure events (needed before vLLM 0.32) or sidecar, or no_events if that is intended", "replica", w.addr)
 	}
 	w.warned = none
 }
+
+// otherEngine reports whether the owner of a replica's models names an engine whose KV events
+// are not known. A list without owners may be vLLM's, from behind a proxy.
+func otherEngine(owner string) bool { return owner != "" && owner != "vllm" && owner != sglang.Name && owner != tensorRT }
 
 // claim takes the sources that no other replica has, and says why it refuses the
 // others.

@@ -15,7 +15,7 @@ func TestDecodeModelsOfARealServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeModels(data)
+	got, _, err := decodeModels(data)
 	want := []Model{
 		{ID: "qwen-tiny", Base: "qwen-tiny", Root: "/models/qwen-tiny", MaxLen: 4000},
 		{ID: "sql-lora", Base: "qwen-tiny", Root: "/models/qwen-tiny", LoRA: prefixhash.LoRA{Name: "sql-lora", Set: true}, LoRAPath: "/adapters/sql-lora", MaxLen: 4000},
@@ -42,12 +42,12 @@ func TestDecodeModels(t *testing.T) {
 		{"only an adapter", `{"data":[{"id":"l","parent":"gone"}]}`, []Model{}},
 		{"none", `{"data":null}`, []Model{}},
 	} {
-		if got, err := decodeModels([]byte(c.data)); err != nil || !reflect.DeepEqual(got, c.want) {
+		if got, _, err := decodeModels([]byte(c.data)); err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
 	for _, bad := range []string{"", "[]", `{"data":{}}`, `{"data":[{"id":1}]}`, `{"data":[` + strings.Repeat(`{},`, maxModels) + `{}]}`} {
-		if got, err := decodeModels([]byte(bad)); err == nil {
+		if got, _, err := decodeModels([]byte(bad)); err == nil {
 			t.Errorf("%.40q: %+v", bad, got)
 		}
 	}
@@ -80,7 +80,7 @@ func TestDecodeEventSources(t *testing.T) {
 func FuzzDecodeModels(f *testing.F) {
 	f.Add([]byte(`{"data":[{"id":"a","root":"/m"},{"id":"l","root":"/l","parent":"a","max_model_len":5}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		models, err := decodeModels(data)
+		models, _, err := decodeModels(data)
 		if err != nil {
 			return
 		}

@@ -24,10 +24,12 @@ func (l *lockedLog) Write(b []byte) (int, error) {
 }
 
 // warnings counts the lines that say that a replica has no KV events.
-func (l *lockedLog) warnings() int {
+func (l *lockedLog) warnings() int { return l.count("level=WARN msg=\"replica has no KV events") }
+
+func (l *lockedLog) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), "level=WARN msg=\"replica has no KV events")
+	return strings.Count(l.text.String(), text)
 }
 
 // TestAReplicaWithoutEventsIsWarnedOfOnce: the log has one warning of a replica that

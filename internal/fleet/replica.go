@@ -23,6 +23,7 @@ type Replica struct {
 	Joined uint64 // the number of its latest join; rises with every join of any replica
 
 	Version   string
+	Engine    string  // the owner of its models, as it says: "vllm", "sglang", another engine's name, or ""
 	Models    []Model // every id it serves, or served last, sorted by ID
 	BlockSize int     // tokens per KV block; 0 when not known
 	Blocks    int     // KV blocks of each rank's cache, as reported; 0 when not known
@@ -54,6 +55,9 @@ type Replica struct {
 	Cache              CacheOptions
 	FullAttentionGroup *int // the KV cache group whose blocks decide a prefix match; nil when unknown
 }
+
+// OtherEngine reports whether the replica says that it runs neither vLLM nor SGLang.
+func (r *Replica) OtherEngine() bool { return otherEngine(r.Engine) }
 
 // Model is one id of a replica's /v1/models.
 type Model struct {

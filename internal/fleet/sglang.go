@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -21,10 +22,10 @@ func (w *worker) mayBeSGLang(scraped error) bool {
 	return w.sglang || isRefused(scraped)
 }
 
-// isRefused reports whether err is a 4xx, as for a route that the server does not have.
+// isRefused reports whether err is a 4xx or 501, as for a route that the server does not have.
 func isRefused(err error) bool {
 	var s status
-	return errors.As(err, &s) && s < 500
+	return errors.As(err, &s) && (s < 500 || s == http.StatusNotImplemented)
 }
 
 // tensorRT is the owned_by of TensorRT-LLM's models.

@@ -119,8 +119,11 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 	if !time.Now().Before(w.nextLearn) && !w.relearn(ctx) {
 		return 0
 	}
-	began := time.Now()
-	err := w.attempt(ctx, w.scrape)
+	began, sign := time.Now(), w.scrape
+	if w.known.pageless {
+		sign = w.health
+	}
+	err := w.attempt(ctx, sign)
 	if err == nil {
 		return w.scraped(ctx, began)
 	}
@@ -150,7 +153,7 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 	return max(time.Until(next), time.Millisecond)
 }
 
-// scraped takes the page that a scrape begun at began has read.
+// scraped takes the sign of life that was asked for at began, which is a page if it has one.
 func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 	if reason := w.replaced(); reason != "" {
 		w.leave(ctx, reason, errors.New("another process answers at the address"))
@@ -226,7 +229,7 @@ func (w *worker) replaced() string {
 }
 
 // health requests /health; any answer below 500 is a sign of life (a server
-// without that route answers 404). SGLang's generates a token, so it is asked for /ready.
+// without that route answers 404 or 501). SGLang's generates a token, so it is asked for /ready.
 func (w *worker) health(ctx context.Context) error {
 	path := "/health"
 	if w.sglang {
@@ -296,7 +299,7 @@ func (w *worker) replica() *Replica {
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
 	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
-	r.EventsUnknown = w.known.unknown
+	r.EventsUnknown, r.Engine = w.known.unknown, w.known.owner
 	r.Transfer, r.SGLang, r.TensorRT = w.known.transfer, w.known.sglang, w.known.tensorRT
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads

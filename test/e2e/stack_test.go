@@ -49,7 +49,9 @@ type stack struct {
 type setup struct {
 	replicas int
 	sim      vllmsim.Options // of every replica; addresses are filled in
+	others   []string        // further replicas, by address, that run already
 	config   string          // further YAML of extproc's configuration
+	whole    string          // its sections besides the addresses that it listens at, in place of the stack's
 	envoy    envoy.Options   // further options; addresses are filled in
 	// upstreamOnly: envoy.Replicas stand behind Envoy instead of the simulated ones.
 	upstreamOnly bool
@@ -102,9 +104,14 @@ func start(t *testing.T, s setup) *stack {
 			st.addrs[i] = s.front(sim.Addr())
 		}
 	}
+	st.addrs = append(st.addrs, s.others...)
 	local := testenv.Addresses(t, 4)
 	st.listen, st.admin = local[0], local[1]
-	st.writeConfig(s.config)
+	if s.whole != "" {
+		st.writeWhole(s.whole)
+	} else {
+		st.writeConfig(s.config)
+	}
 	st.startExtproc()
 	o := s.envoy
 	o.ServedHeader = true
@@ -190,6 +197,16 @@ func (st *stack) writeConfig(more string) {
 	b.WriteString(more)
 	st.config = filepath.Join(st.dir, "warmroute.yaml")
 	if err := os.WriteFile(st.config, []byte(b.String()), 0o644); err != nil {
+		st.t.Fatal(err)
+	}
+}
+
+// writeWhole writes extproc's configuration: the addresses that it listens at, and sections.
+func (st *stack) writeWhole(sections string) {
+	st.t.Helper()
+	st.config = filepath.Join(st.dir, "warmroute.yaml")
+	config := fmt.Sprintf("listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {%s}\n%s", st.listen, st.admin, patient, sections)
+	if err := os.WriteFile(st.config, []byte(config), 0o644); err != nil {
 		st.t.Fatal(err)
 	}
 }
