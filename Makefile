@@ -48,7 +48,7 @@ test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense (also prefi
 	scripts/install-vllm.sh $(VLLM) 0.32.0-nixl
 	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./vllm
 
-test-live-pd: setup ## of these, three real vLLM 0.32 that hand KV to each other over NIXL, one also behind llm-d's sidecar (about 5 minutes, the first time 3 CPU minutes more to build it)
+test-live-pd: setup ## of these, three real vLLM 0.32 that hand KV to each other over NIXL, one also behind llm-d's sidecar (about 7 minutes, the first time 3 CPU minutes more to build it)
 	scripts/install-vllm.sh 0.32.0 0.32.0-nixl
 	scripts/install-gateways.sh llmd
 	cd test && go test -tags vllm -count=1 -timeout 30m -run 'Live/0.32.0_qwen3$$/apart' -v ./vllm

@@ -70,7 +70,7 @@ type fixture struct {
 	folder   string // of the model
 	flags    [2][]string
 	replicas [2]*testenv.VLLM
-	alone    *testenv.VLLM // a third replica, which Envoy does not know; nil unless nixl
+	alone    *testenv.VLLM // a third replica, which Envoy does not know; see launchAlone
 	envoy    *testenv.Envoy
 	extproc  *testenv.Process
 	binary   string
@@ -103,17 +103,11 @@ func boot(t *testing.T, v version) *fixture {
 	for i := range f.replicas {
 		f.replicas[i] = f.launch(strconv.Itoa(i), f.flags[i])
 	}
-	if v.nixl {
-		f.alone = f.launch("alone", f.flags[0])
-	}
 	if f.binary, err = router(); err != nil { // while the replicas boot
 		t.Fatal(err)
 	}
 	for _, r := range f.replicas {
 		f.awaitHealth(r)
-	}
-	if f.alone != nil {
-		f.awaitHealth(f.alone)
 	}
 	local := testenv.Addresses(t, 5)
 	f.listen, f.admin, f.service = local[0], local[1], local[4]
@@ -148,6 +142,15 @@ func (f *fixture) launch(name string, flags []string) *testenv.VLLM {
 	}
 	f.t.Cleanup(v.Stop)
 	return v
+}
+
+// launchAlone starts the third replica of those that hand KV blocks to each other, unless
+// it has been started. An idle one costs some CPU: NIXL polls.
+func (f *fixture) launchAlone() {
+	f.t.Helper()
+	if f.nixl && f.alone == nil {
+		f.alone = f.launch("alone", f.flags[0])
+	}
 }
 
 func (f *fixture) awaitHealth(r *testenv.VLLM) {

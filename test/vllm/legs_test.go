@@ -269,6 +269,8 @@ func (f *trio) found(t *testing.T) {
 func (f *fixture) apart(t *testing.T) {
 	f.envoy.Stop()
 	f.extproc.Stop()
+	f.launchAlone()
+	f.awaitHealth(f.alone)
 	g := &trio{folder: f.folder, replicas: [3]*testenv.VLLM{f.replicas[0], f.replicas[1], f.alone}}
 	t.Run("connectors and roles are found", g.found)
 	t.Run("chats", g.chats) // before legs by hand, some of which expire

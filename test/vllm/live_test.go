@@ -70,6 +70,7 @@ func (f *fixture) everythingAlone(t *testing.T) {
 	t.Run("adapters", f.adapterRequests)
 	t.Run("usage", f.usage)
 	f.mostlyInProcess(t, before)
+	f.launchAlone() // boots while the next part waits for events
 	t.Run("generated requests", f.generated)
 	t.Run("sidecar", f.sidecar)
 	t.Run("reset", f.reset)
