@@ -18,7 +18,7 @@ if [[ -n ${ENGINE:-} ]]; then
 	exec nice bin/polsim -traces "$traces" -replicas 16 -loads 0.8,0.95 -engine "$ENGINE" -policies p2c,full-attention,warmroute -jobs "$(nproc)"
 fi
 if [[ -n ${TIERS:-} ]]; then
-	exec nice bin/polsim -traces "$traces" -replicas 8 -loads 0.8,0.95 -seeds 1 -tiers 2,5,25,55 -jobs "$(nproc)"
+	exec nice bin/polsim -traces "$traces" -replicas 8 -loads 0.8,0.95 -seeds 5 -tiers 2,5,25,55 -jobs "$(nproc)"
 fi
 if [[ -n ${GOODPUT:-} ]]; then
 	exec nice bin/polsim -traces "$traces,prefill" -replicas 8,16,32 -loads 0.5,0.8,0.95 -requests 3000 -seeds 2 -tpot 0.025,0.05,0.1 -jobs "$(nproc)"

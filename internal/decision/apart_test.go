@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -223,4 +224,26 @@ func TestOtherRoutersKnowBothLegs(t *testing.T) {
 		t.Errorf("after the failure: %v", got)
 	}
 	d.Reservation.Release()
+}
+
+// TestOnlyThePrefillLegLoads: of a split request the replica that computes the prompt loads what
+// it has below its GPU. The other one gets all tokens from it, and loads nothing.
+func TestOnlyThePrefillLegLoads(t *testing.T) {
+	slow := 1e-3
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{Tiers: policy.Loads{"cpu": &slow}}}, apartFleet(fleet.RolePrefill, fleet.RoleDecode)...)
+	r.busy(4)
+	p := prompt(1, 0, 500)
+	for _, rep := range r.fleet.Snapshot().Replicas {
+		r.below(rep.Addr, prompt(1, 0, 10), index.TierCPU, false)
+	}
+	d, rec := r.maySplit(p)
+	if d.Split == nil {
+		t.Fatalf("not split: %+v", rec.Split)
+	}
+	r.ledger.Lock()
+	defer r.ledger.Unlock()
+	now := r.now.UnixNano()
+	if leg, own := r.account(d.Split.Prefill).State(now).Loading, r.account(first(d)).State(now).Loading; leg <= 0 || own != 0 {
+		t.Errorf("loads of %g s where the prompt is computed and %g s where it is answered", leg, own)
+	}
 }

@@ -102,12 +102,17 @@ func TestTiers(t *testing.T) {
 			if s.exactWrong > 0 || u.exactWrong > 0 || s.exact*100 < s.queries*88 || u.exact*100 < u.queries*95 {
 				t.Errorf("%d of %d called exact, %d of them wrong; with counts %d, %d wrong", s.exact, s.queries, s.exactWrong, u.exact, u.exactWrong)
 			}
-			if s.sum*100 < s.queries*98 || u.sum < s.sum {
+			least := 993
+			if strings.Contains(name, "c1-hotreset") { // the GPU refuses resets, and no event tells of them
+				least = 990
+			}
+			if s.sum*100 < s.queries*98 || u.sum < s.sum || u.sum*1000 < u.queries*least {
 				t.Errorf("%d of %d right, with counts %d", s.sum, s.queries, u.sum)
 			}
 			if strings.Contains(name, "-simple") && s.sum != s.queries {
 				t.Errorf("%d of %d right: no reset is silent here", s.sum, s.queries)
 			}
+			t.Logf("%+v; with counts %+v", s, u)
 			alone.add(s)
 			told.add(u)
 		})
