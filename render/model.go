@@ -70,7 +70,8 @@ func (m *Model) Encode(dst []uint32, text []byte, addSpecial bool) []uint32 {
 // Info.Code.
 const CodedVersion = "0.32.0"
 
-// Server prepares the model for servers of a release of vLLM ("0.32.0"). It takes releases
+// Server prepares the model for servers of a release of vLLM ("0.32.0"), or of SGLang
+// ("sglang 0.5.23"), of whose releases it takes any for 0.5.23. It takes vLLM's releases
 // before 0.21 and after 0.32 for these two; for a release between them, and for "", the
 // Server returns ids if these two agree. now is the servers' clock for Tokenize, nil the
 // machine's. Server fails if the chat template does not compile, or needs more work than
@@ -107,6 +108,9 @@ func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, e
 	m.compiled = append(m.compiled, compiled{version, r})
 	return r, nil
 }
+
+// IsSGLang reports whether a version is SGLang's, such as "sglang 0.5.23".
+func IsSGLang(version string) bool { return chat.IsSGLang(version) }
 
 // ReadsSalt reports whether servers of a version may keep the prompts of a route apart by
 // the body's cache_salt: vLLM 0.21 does not on /v1/messages.

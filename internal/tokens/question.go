@@ -52,7 +52,7 @@ func tokenizeQuestions(req *openai.Request, model string) []question {
 		openai.FieldMMProcessorKwargs, openai.FieldMediaIOKwargs):
 		return nil
 	case req.Route == openai.Completions:
-		return completionQuestions(req, model)
+		return completionQuestions(req, model, openai.FieldAddSpecialTokens)
 	case req.Route != openai.Chat:
 		return nil // the conversions of the other routes are not behind /tokenize
 	case uses(req, openai.FieldReasoningEffort, openai.FieldDocuments, openai.FieldChatTemplate):
@@ -67,13 +67,28 @@ func tokenizeQuestions(req *openai.Request, model string) []question {
 	return []question{{path: "/tokenize", body: body}}
 }
 
-func completionQuestions(req *openai.Request, model string) []question {
+// sglangQuestions is tokenizeQuestions for SGLang, whose /tokenize reads what its chats read. It
+// has switches of its own for formatting, which chats do not read.
+func sglangQuestions(req *openai.Request, model string) []question {
+	switch {
+	case req.Multimodal || uses(req, openai.FieldChatTemplate):
+		return nil
+	case req.Route == openai.Completions:
+		return completionQuestions(req, model)
+	case req.Route != openai.Chat:
+		return nil
+	}
+	return []question{{path: "/tokenize", body: fieldsBody(req, model, openai.FieldMessages, openai.FieldTools, openai.FieldToolChoice,
+		openai.FieldReasoningEffort, openai.FieldReasoning, openai.FieldContinueFinalMessage, openai.FieldChatTemplateKwargs)}}
+}
+
+func completionQuestions(req *openai.Request, model string, switches ...openai.Field) []question {
 	if len(req.TextPrompts) == 0 || len(req.TextPrompts) > maxPrompts || uses(req, openai.FieldSuffix, openai.FieldPromptEmbeds) {
 		return nil
 	}
 	list := make([]question, len(req.TextPrompts))
 	for i, text := range req.TextPrompts {
-		body := fieldsBody(req, model, openai.FieldAddSpecialTokens)
+		body := fieldsBody(req, model, switches...)
 		quoted, err := json.Marshal(text)
 		if err != nil {
 			return nil

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/render"
 	"warmroute/render/openai"
 )
 
@@ -19,7 +20,7 @@ import (
 type Endpoint struct {
 	// URL is the server's base, "http://10.0.0.7:8000".
 	URL string
-	// Version is the answer of its /version; "" when it is not known.
+	// Version is the answer of its /version, or "sglang 0.5.23"; "" when it is not known.
 	Version string
 	// Render reports whether its /render routes answer.
 	Render bool
@@ -242,11 +243,15 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
 		return r.renderAsker(req, endpoints, budget, first)
 	}
-	list := tokenizeQuestions(req, model)
+	e := r.paces.rested(endpoints, r.o.Now(), first)
+	questions := tokenizeQuestions
+	if render.IsSGLang(e.Version) {
+		questions = sglangQuestions
+	}
+	list := questions(req, model)
 	if list == nil {
 		return nil, ErrNone
 	}
-	e := r.paces.rested(endpoints, r.o.Now(), first)
 	return func(ctx context.Context) (Result, error) {
 		result := Result{Source: FromTokenize}
 		for _, q := range list {

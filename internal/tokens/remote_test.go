@@ -179,6 +179,34 @@ func TestRemoteRefusalsAndFailures(t *testing.T) {
 	}
 }
 
+// TestQuestionsToSGLang: SGLang's /tokenize gets what its chats read, and none of its own
+// switches.
+func TestQuestionsToSGLang(t *testing.T) {
+	for _, c := range []struct {
+		route      openai.Route
+		body, want string
+	}{
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none","reasoning_effort":"low","continue_final_message":true,"add_generation_prompt":false,"add_special_tokens":true,"documents":[]`,
+			`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none","reasoning_effort":"low","continue_final_message":true}`},
+		{openai.Completions, `"prompt":"x","add_special_tokens":false`, `{"model":"m","prompt":"x"}`},
+		{openai.Chat, `"messages":[{"role":"user","content":[{"type":"image_url"}]}]`, ""},
+		{openai.Chat, `"messages":[],"chat_template":"t"`, ""},
+		{openai.Responses, `"input":"x"`, ""},
+	} {
+		f := newFakeServer(t)
+		r := NewRemote(RemoteOptions{})
+		_, err := r.Ask(t.Context(), parse(t, c.route, `{"model":"alias",`+c.body+`}`), "m", []Endpoint{{URL: f.URL, Version: "sglang 0.5.23"}})
+		r.Close()
+		got := ""
+		if last := f.last.Load(); last != nil {
+			got = *last
+		}
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: asked %s, %v", c.body, got, err)
+		}
+	}
+}
+
 func TestTokenizeOnlyWhereEqual(t *testing.T) {
 	for _, c := range []struct {
 		route openai.Route

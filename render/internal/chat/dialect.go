@@ -37,6 +37,8 @@ type dialect struct {
 	anthropic32 bool
 	// saltedMessages: /v1/messages reads cache_salt.
 	saltedMessages bool
+	// sglang: the server is SGLang; no other field counts.
+	sglang bool
 }
 
 var (
@@ -48,12 +50,15 @@ var (
 	}
 )
 
-// dialectsOf returns the dialects that a server of this version may have. It takes
+// dialectsOf returns the dialects that a server of this version may have. "sglang 0.5.23" is
+// a version of SGLang, of whose releases it knows one dialect. It takes
 // versions before 0.21 and after 0.32 for these two (the router verifies them against a
 // replica before it trusts them); a version between them may have either dialect.
 func dialectsOf(version string) []dialect {
 	major, minor, ok := majorMinor(version)
 	switch {
+	case IsSGLang(version):
+		return []dialect{dialectSGLang}
 	case !ok:
 		return []dialect{dialect32, dialect21}
 	case major > 0 || minor >= 32:

@@ -321,6 +321,9 @@ func (r *Renderer) Render(b *work.Budget, dst []byte, req *openai.Request, now t
 
 func (r *Renderer) within(dst []byte, req *request, now time.Time) (Rendered, error) {
 	out := Rendered{Features: req.Route.Feature()}
+	if r.dialects[0].sglang && r.coded {
+		return out, refuse(RenderedInCode) // by other code than vLLM's
+	}
 	if r.coder != nil {
 		out.Text, out.TextPrompts, out.Truncates = dst, req.TextPrompts, truncates(req)
 		return out, r.coder.write(&out, req, now.In(r.o.Location))
@@ -332,6 +335,7 @@ func (r *Renderer) within(dst []byte, req *request, now time.Time) (Rendered, er
 		var err error
 		out.TextPrompts = req.TextPrompts
 		out.AddSpecialTokens, err = completion(req)
+		out.AddSpecialTokens = out.AddSpecialTokens || r.dialects[0].sglang // which ignores the field
 		return out, err
 	}
 	switch {
@@ -389,6 +393,9 @@ func (r *Renderer) render(dst []byte, req *request, d dialect, now time.Time) ([
 }
 
 func (r *Renderer) build(req *request, d dialect) (*prompt, error) {
+	if d.sglang {
+		return r.sglang(req)
+	}
 	var p *prompt
 	var err error
 	switch req.Route {
