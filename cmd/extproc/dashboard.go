@@ -38,5 +38,6 @@ func (r *router) reading() dashboard.Reading {
 		out.Decided[id] = dashboard.Decided{Model: r.baseOf(id), Decisions: decided}
 	}
 	out.Router.Seconds, out.Router.Requests = r.counted.Spent()
+	out.Splits = r.decider.Splits()
 	return out
 }

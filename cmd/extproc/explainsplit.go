@@ -34,7 +34,7 @@ func printSplit(w io.Writer, rec *decision.Record) error {
 		return err
 	}
 	if s.Reason == decision.SplitDone {
-		fmt.Fprintf(w, "%d tokens of KV cache are moved to %s\n", s.Moves, s.Decode)
+		fmt.Fprintf(w, "%s computes the prompt, %d tokens of its KV cache are moved to %s, which answers\n", s.Prefill, s.Moves, s.Decode)
 	}
 	printTimes(w, rec)
 	return nil

@@ -27,7 +27,7 @@ prefill and decode: split
      prefill on  cached    queue  prefill  handover  for later ones  for answers    cost
   10.0.0.2:8000     800  2.000 s  0.300 s   0.000 s           0.900        0.000  3.2000
   10.0.0.1:8000      64  0.000 s  0.350 s   0.170 s           1.050        0.010  1.5800
-9200 tokens of KV cache are moved to 10.0.0.2:8000
+10.0.0.1:8000 computes the prompt, 9200 tokens of its KV cache are moved to 10.0.0.2:8000, which answers
 decision 2ms, prefill computed after 0.390 s, answered after 0.400 s, KV cache moved in 0.150 s, first byte of the answer 0.200 s after the prefill's answer
 10.0.0.1:8000 counted 64 cached tokens, 64 were predicted
 `

@@ -52,10 +52,18 @@ type rankView struct {
 	Running  float64          `json:"running_reported"`
 	Waiting  float64          `json:"waiting_reported"`
 	KVUsage  float64          `json:"kv_usage_reported"`
+	Below    *belowView       `json:"below,omitempty"` // what it holds below its GPU, by the index's count; nil: nothing
 	Loads    *loadsView       `json:"loads,omitempty"` // of blocks below the GPU, once some were
+	Split    *load.Parts      `json:"split,omitempty"` // what it has done in split requests, once it has
 	Events   *kvevents.Status `json:"events,omitempty"`
 	Hashes   *hashView        `json:"hashes,omitempty"`
 	Cache    *cacheView       `json:"cache,omitempty"`
+}
+
+// belowView has the blocks in each place.
+type belowView struct {
+	CPU     int `json:"cpu_blocks,omitempty"`
+	Storage int `json:"storage_blocks,omitempty"` // its own and shared stores
 }
 
 // loadsView has the learned seconds to load a token from each place, with the number of
@@ -86,6 +94,17 @@ func loadsOf(a *load.Account) *loadsView {
 		return nil
 	}
 	return &v
+}
+
+// moreOf adds to a rank's view what ranks without tiers and splits do not have.
+func (r *router) moreOf(v *rankView, h index.Holder, a *load.Account) {
+	if b := (belowView{r.index.TierHoldings(h, index.TierCPU), r.index.TierHoldings(h, index.TierStorage)}); b != (belowView{}) {
+		v.Below = &b
+	}
+	if p := a.Parts(); p != (load.Parts{}) {
+		v.Split = &p
+	}
+	v.Loads = loadsOf(a)
 }
 
 // cacheView describes the rank's cache groups, and the reliability of
@@ -152,7 +171,8 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	for _, rank := range rep.Ranks {
 		h := index.Holder{Replica: rep.Addr, Rank: rank}
 		account := r.ledger.Of(h)
-		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending(), Loads: loadsOf(account)}
+		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending()}
+		r.moreOf(&rv, h, account)
 		if l, ok := rep.LoadOf(rank); ok {
 			rv.Running, rv.Waiting, rv.KVUsage = l.Running, l.Waiting, l.KVUsage
 		}

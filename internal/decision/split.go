@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
+	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 )
 
@@ -73,6 +75,7 @@ func (res *Reservation) splitOn(at *holder, leg, decode, local load.Terms) *Spli
 	s := &Split{res: res, at: at, terms: local, Prefill: at.replica.Addr, Rank: at.rankHeader()}
 	leg.Leg = true
 	s.leg.Put(at.account, leg)
+	at.account.LegBegun()
 	decode.From = &s.leg
 	res.own.Put(res.here.account, decode)
 	res.charge.Store(&res.own)
@@ -94,6 +97,7 @@ func (s *Split) end(why SplitReason) bool {
 		return false
 	}
 	s.res.d.splits.count(why)
+	s.at.account.LegEnded(why == SplitDone)
 	return true
 }
 
@@ -106,13 +110,16 @@ func (s *Split) Done(moved int) {
 	s.moved.Store(int64(moved))
 	s.asked.Store(s.res.d.now().UnixNano())
 	s.close(http.StatusOK, s.leg.Unload()) // its event may still come, and shows the replica's speed
-	s.res.d.splits.moved.Add(uint64(max(0, min(s.Moves, moved))))
+	took := max(0, min(s.Moves, moved))
+	s.res.d.splits.moved.Add(uint64(took))
+	s.res.own.Account().Took(took)
 }
 
 // Sent records that the decode replica sees to the prefill, so that its end is not seen
 // here: its charge ends with its event, when it is due, or with the request.
 func (s *Split) Sent() {
 	if s.end(SplitDone) {
+		s.res.own.Account().Took(0)
 		s.speculation.giveBack()
 	}
 }
@@ -218,3 +225,29 @@ func (s *splits) count(why SplitReason) {
 }
 
 var splitReasons = SplitReasons()
+
+// Splits are counts of requests that might have been split. They only rise.
+type Splits struct {
+	Reasons       map[SplitReason]uint64 // requests, without reasons of none
+	Moved         uint64                 // tokens
+	Prefill, Move fleet.Spent            // the phases of split requests, as far as the replicas' events show them
+}
+
+// Splits returns the counts so far.
+func (d *Decider) Splits() Splits {
+	s := Splits{Reasons: map[SplitReason]uint64{}, Moved: d.splits.moved.Load(), Prefill: d.splits.spent(phasePrefill), Move: d.splits.spent(phaseMove)}
+	for i, why := range splitReasons {
+		if n := d.splits.by[i].Load(); n > 0 {
+			s.Reasons[why] = n
+		}
+	}
+	return s
+}
+
+func (s *splits) spent(phase string) fleet.Spent {
+	var m dto.Metric
+	if err := s.phases.WithLabelValues(phase).(prometheus.Metric).Write(&m); err != nil {
+		return fleet.Spent{} // a histogram always can be written
+	}
+	return fleet.Spent{Seconds: m.GetHistogram().GetSampleSum(), Requests: float64(m.GetHistogram().GetSampleCount())}
+}

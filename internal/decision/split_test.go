@@ -5,11 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 )
 
@@ -53,9 +51,20 @@ func TestSplitEndsOnce(t *testing.T) {
 		if now := r.decider.now().UnixNano(); p.State(now).Apart != 1 || d.State(now).Apart != 1 {
 			t.Fatal("a leg counts as an answer of its replica")
 		}
+		if p.Parts() != (load.Parts{UnderWay: 1}) || d.Parts() != (load.Parts{}) {
+			t.Errorf("parts %+v and %+v", p.Parts(), d.Parts())
+		}
+		res.split.Moves = 900
 		end(res.split)
 		for _, again := range ends {
 			again(res.split)
+		}
+		var computed, took load.Parts
+		if why == SplitDone {
+			computed.Computed, took.Answered, took.Moved = 1, 1, 900
+		}
+		if p.Parts() != computed || d.Parts() != took {
+			t.Errorf("%s: parts %+v and %+v", why, p.Parts(), d.Parts())
 		}
 		var rec Record
 		if res.split.Report(&rec); rec.Split.Reason != why || (rec.Split.Moved == 1000) != (why == SplitDone) {
@@ -75,10 +84,8 @@ func TestSplitEndsOnce(t *testing.T) {
 		if p.InFlight() != 0 || d.InFlight() != 0 || p.Pending() != 0 || d.Pending() != 0 || p.Live() != 0 || d.Live() != 0 || p.State(0).Apart != 0 || d.State(0).Apart != 0 {
 			t.Errorf("%s: something stays", why)
 		}
-		for i, reason := range SplitReasons() {
-			if n := r.decider.splits.by[i].Load(); (n == 1) != (reason == why) {
-				t.Errorf("%s: counted %d times as %s", why, n, reason)
-			}
+		if n := r.decider.Splits().Reasons; len(n) != 1 || n[why] != 1 {
+			t.Errorf("%s: counted as %v", why, n)
 		}
 	}
 }
@@ -218,10 +225,7 @@ func TestMovedCacheIsNoFirstToken(t *testing.T) {
 	if want := (SplitTimes{Computed: 0.6, Moved: 0.1, Answered: 0.75}); rec.Split.Times != want || rec.Split.Hit == nil || *rec.Split.Hit != 16 {
 		t.Errorf("%+v, want %+v", rec.Split, want)
 	}
-	for phase, want := range map[string]float64{phasePrefill: 0.6, phaseMove: 0.1} {
-		var m dto.Metric
-		if err := r.decider.splits.phases.WithLabelValues(phase).(prometheus.Metric).Write(&m); err != nil || m.Histogram.GetSampleCount() != 1 || m.Histogram.GetSampleSum() != want {
-			t.Errorf("%s: %v, %v", phase, &m, err)
-		}
+	if got := r.decider.Splits(); got.Prefill != (fleet.Spent{Seconds: 0.6, Requests: 1}) || got.Move != (fleet.Spent{Seconds: 0.1, Requests: 1}) {
+		t.Errorf("%+v", got)
 	}
 }

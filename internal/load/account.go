@@ -30,6 +30,7 @@ type Account struct {
 	doubted   atomic.Bool  // claims are disbelieved
 	silent    atomic.Bool  // its events are not received
 	handover  handover     // how long KV caches take to be moved here
+	parts     parts        // what it has done in split requests
 	loads     loads        // how long blocks below the GPU take to be loaded
 	credit    credit       // how many of them are there, where events do not tell
 

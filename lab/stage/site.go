@@ -49,8 +49,8 @@ func (s *Stage) site(ctx context.Context, sections string, keep func(*testenv.Pr
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
 	config := fmt.Sprintf("listen: %s\nenvoy: {listen: %q, admin: %q}\nxds: {listen: %q}\nindex_service: {listen: \"\"}\nadmin:\n  listen: %q\n%sfleet:\n  replicas:\n",
 		at(0), at(2), at(3), at(4), at(1), sections)
-	for _, addr := range replicas {
-		config += fmt.Sprintf("  - address: %q\n", addr)
+	for i, addr := range replicas {
+		config += fmt.Sprintf("  - address: %q\n    role: %q\n", addr, s.Fleet.role(i))
 	}
 	file := filepath.Join(s.Dir, "warmroute.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {

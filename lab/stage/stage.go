@@ -28,6 +28,16 @@ type Fleet struct {
 	StepTokens                  int     // most prompt tokens of a step
 	Seed                        int64
 	Model                       string
+	Connector                   string   // KV connector of each replica, "" = none
+	Roles                       []string // of the first replicas; the others have none set
+}
+
+// role returns the role of replica i, "" if none is set.
+func (f *Fleet) role(i int) string {
+	if i < len(f.Roles) {
+		return f.Roles[i]
+	}
+	return ""
 }
 
 // Stage is the common part of several runs.
@@ -65,6 +75,9 @@ type Router struct {
 	Policy    any    // section of its configuration file; nil: the defaults
 	TraceFile string // path of the router's trace file; "" = no trace file
 	Shadow    bool   // Envoy gets no hints
+
+	PrefillDecode any // section of its configuration file; nil: the defaults
+	Split         envoy.Split
 }
 
 // Running is one Envoy with its replicas and, if it has one, its router.
@@ -108,6 +121,7 @@ func (s *Stage) start(ctx context.Context, name string, r *Router, run *Running)
 	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: []string{local(2)}, Replicas: run.Replicas, UsageShare: envoy.DefaultUsageShare}
 	if r != nil {
 		run.Router = local(3)
+		o.Split = r.Split
 		if err := s.startRouter(ctx, name, r, o.ExtProc[0], run); err != nil {
 			return err
 		}
@@ -164,7 +178,7 @@ func (s *Stage) startReplicas(ctx context.Context, name string, keep func(*teste
 			"-listen", local(0), "-events", local(1), "-replay", local(2), "-topic", "kv@" + local(0) + "@" + f.Model, "-model", f.Model, "-root", s.model,
 			"-blocks", fmt.Sprint(f.Blocks), "-block-size", fmt.Sprint(f.BlockSize), "-max-model-len", fmt.Sprint(f.MaxModelLen),
 			"-prefill-rate", fmt.Sprint(f.PrefillRate), "-decode-rate", fmt.Sprint(f.DecodeRate),
-			"-max-batched-tokens", fmt.Sprint(f.StepTokens), "-seed", fmt.Sprint(f.Seed),
+			"-max-batched-tokens", fmt.Sprint(f.StepTokens), "-seed", fmt.Sprint(f.Seed), "-connector", f.Connector, "-load-failure", vllmsim.Recompute,
 		}
 		p, err := testenv.Start(s.Dir, fmt.Sprintf("%s-replica-%d", name, i), nil, s.simulator, args...)
 		if err != nil {
@@ -186,10 +200,11 @@ func (s *Stage) startReplicas(ctx context.Context, name string, keep func(*teste
 func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen string, run *Running) error {
 	type replica struct {
 		Address string `yaml:"address"`
+		Role    string `yaml:"role,omitempty"`
 	}
 	var list []replica
-	for _, addr := range run.Replicas {
-		list = append(list, replica{addr})
+	for i, addr := range run.Replicas {
+		list = append(list, replica{addr, s.Fleet.role(i)})
 	}
 	config := map[string]any{
 		"listen":        listen,
@@ -200,6 +215,9 @@ func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen 
 	}
 	if r.Policy != nil {
 		config["policy"] = r.Policy
+	}
+	if r.PrefillDecode != nil {
+		config["prefill_decode"] = r.PrefillDecode
 	}
 	filter := map[string]any{}
 	if r.TraceFile != "" {

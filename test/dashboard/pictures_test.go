@@ -23,7 +23,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var pictures = flag.Bool("pictures", false, "write the pictures of docs/dashboard.md into docs/images (4 minutes)")
+var pictures = flag.Bool("pictures", false, "write the pictures of docs/dashboard.md into docs/images (5 minutes)")
 
 // TestPictures writes the page in the states that docs/dashboard.md shows: idle, loaded, with
 // a dead replica and with a dead router, on a desktop and on a phone.
@@ -77,8 +77,8 @@ func (b *browser) picture(t *testing.T, state string, height int64) {
 	for device, size := range map[string][2]int64{"desktop": {1280, height}, "phone": {400, 900}} {
 		var shot []byte
 		b.do(t, emulation.SetDeviceMetricsOverride(size[0], size[1], 1, device == "phone"))
-		if state == "dead-replica" { // the header says it on every part of the page, the fleet has the reason
-			b.do(t, chromedp.Evaluate(`scrollTo(0, document.getElementById("fleet").getBoundingClientRect().top + scrollY - 150)`, nil))
+		if below := map[string]string{"dead-replica": "fleet", "split": "splits"}[state]; below != "" { // the header is on every part of the page
+			b.do(t, chromedp.Evaluate(fmt.Sprintf(`scrollTo(0, document.getElementById(%q).getBoundingClientRect().top + scrollY - 150)`, below), nil))
 		}
 		b.do(t, chromedp.Sleep(3*time.Second), chromedp.CaptureScreenshot(&shot))
 		small, err := reduce(shot)
@@ -113,4 +113,22 @@ func reduce(shot []byte) ([]byte, error) {
 	var out bytes.Buffer
 	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, few)
 	return out.Bytes(), err
+}
+
+// TestSplitPictures writes the page of a fleet in which replicas compute prompts for others: the
+// sums, the fleet, and a decision.
+func TestSplitPictures(t *testing.T) {
+	if !*pictures {
+		t.Skip("-pictures is not set")
+	}
+	site := stage.StartSite(t, apart, byPrice)
+	b := open(t)
+	b.do(t, chromedp.Navigate("http://"+site.Admin+"/dashboard/"), chromedp.WaitVisible("#fleet tbody tr:nth-child(3)", chromedp.ByQuery))
+	occupy(t, site.URL)
+	for i, end := 0, time.Now().Add(time.Minute); time.Now().Before(end); i++ {
+		chat(t, site.URL, long(i/3)+strings.Repeat(" and on", 40*(i%3)))
+	}
+	b.do(t, chromedp.WaitVisible("#splits", chromedp.ByQuery))
+	openSplit(t, b, site.URL, 1000)
+	b.picture(t, "split", 1100)
 }

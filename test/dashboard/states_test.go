@@ -91,6 +91,7 @@ func TestStates(t *testing.T) {
 	_, admin := stack(t, "")
 	for name, test := range map[string]func(*testing.T, *front){
 		"sums": testSums, "gaps": testGaps, "hover": testHover, "header": testHeader, "strangers": testStrangers, "decisions": testDecisions, "contrast": testContrast,
+		"splits": testSplits, "tiers": testTiers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := inFront(t, admin)
@@ -325,7 +326,8 @@ func testContrast(t *testing.T, f *front) {
 	for i, reason := range []string{"warm", "cold", "unknown_model"} {
 		list = append(list, object{"seq": i + 1, "at": now, "reason": reason, "model": "m"})
 	}
-	list = append(list, object{"seq": 9, "at": now, "reason": "warm", "withheld": "share", "candidates": []object{{"replica": "10.0.0.1:8000", "state": object{}, "score": object{}}}})
+	f.say("/debug/history", samples(object{}, object{}))
+	list = append(list, object{"seq": 9, "at": now, "reason": "warm", "withheld": "share", "split": split("prefill_failed", nil), "candidates": []object{{"replica": "10.0.0.1:8000", "state": object{}, "score": object{}}}})
 	f.say("/debug/explain", object{"decisions": list})
 	b := f.visit(t)
 	b.do(t, chromedp.WaitVisible("#decisions tbody td", chromedp.ByQuery), chromedp.Click(`#decisions tr[data-seq="9"] td`, chromedp.ByQuery), chromedp.WaitVisible(".box", chromedp.ByQuery))

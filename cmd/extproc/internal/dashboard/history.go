@@ -44,8 +44,37 @@ type Point struct {
 type Sample struct {
 	Number uint64           `json:"number"` // from 1
 	At     time.Time        `json:"at"`
-	Models map[string]Point `json:"models"`          // "": decisions without a model, and models beyond a limit
-	Router fleet.Spent      `json:"router,omitzero"` // the time of requests in the router
+	Models map[string]Point `json:"models"`           // "": decisions without a model, and models beyond a limit
+	Router fleet.Spent      `json:"router,omitzero"`  // the time of requests in the router
+	Splits *Splits          `json:"splits,omitempty"` // nil: no request might have been split
+}
+
+// Splits are the requests of all models between two samples that might have been split.
+type Splits struct {
+	Reasons map[decision.SplitReason]uint64 `json:"reasons"` // requests
+	Moved   uint64                          `json:"moved_tokens"`
+	Prefill fleet.Spent                     `json:"prefill,omitzero"`
+	Move    fleet.Spent                     `json:"move,omitzero"`
+}
+
+// splitsSince returns what rose between two readings, nil for nothing.
+func splitsSince(old, now *decision.Splits) *Splits {
+	s := &Splits{
+		Reasons: map[decision.SplitReason]uint64{}, Moved: now.Moved - old.Moved, Prefill: less(now.Prefill, old.Prefill), Move: less(now.Move, old.Move),
+	}
+	for why, n := range now.Reasons {
+		if n -= old.Reasons[why]; n > 0 {
+			s.Reasons[why] = n
+		}
+	}
+	if len(s.Reasons) == 0 && s.Moved == 0 && s.Prefill == (fleet.Spent{}) && s.Move == (fleet.Spent{}) {
+		return nil
+	}
+	return s
+}
+
+func less(now, old fleet.Spent) fleet.Spent {
+	return fleet.Spent{Seconds: now.Seconds - old.Seconds, Requests: now.Requests - old.Requests}
 }
 
 // Total is one model since the start of the history.
@@ -69,6 +98,7 @@ type History struct {
 	ranks   map[identity]Counters // at the last sample
 	decided map[string]Decided    // at the last sample
 	router  fleet.Spent           // at the last sample
+	splits  decision.Splits       // at the last sample
 	totals  map[string]Total
 	samples []Sample // a ring of Span/Every
 	next    int
@@ -103,9 +133,9 @@ func (h *History) Sample() {
 	h.number++
 	s := Sample{Number: h.number, At: h.now(), Models: h.points(&r)}
 	if h.number > 1 {
-		s.Router = fleet.Spent{Seconds: r.Router.Seconds - h.router.Seconds, Requests: r.Router.Requests - h.router.Requests}
+		s.Router, s.Splits = less(r.Router, h.router), splitsSince(&h.splits, &r.Splits)
 	}
-	h.router = r.Router
+	h.router, h.splits = r.Router, r.Splits
 	for model, p := range s.Models {
 		h.count(model, &p)
 	}

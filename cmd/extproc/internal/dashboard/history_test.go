@@ -192,3 +192,21 @@ func TestHistoryAsJSON(t *testing.T) {
 		t.Errorf("after=-1: %d", code)
 	}
 }
+
+// TestSplitsBetweenSamples: a sample has what rose since the one before, and nothing of it where
+// no request might have been split.
+func TestSplitsBetweenSamples(t *testing.T) {
+	_, r, step := clocked()
+	r.Splits = decision.Splits{Reasons: map[decision.SplitReason]uint64{decision.SplitDone: 7}, Moved: 900}
+	if s := step(); s.Splits != nil {
+		t.Errorf("the first reading may be of years: %+v", s.Splits)
+	}
+	if s := step(); s.Splits != nil {
+		t.Errorf("nothing rose: %+v", s.Splits)
+	}
+	r.Splits = decision.Splits{Reasons: map[decision.SplitReason]uint64{decision.SplitDone: 9, decision.SplitLocalIdle: 1}, Moved: 1000, Move: fleet.Spent{Seconds: 3, Requests: 2}}
+	want := &Splits{Reasons: map[decision.SplitReason]uint64{decision.SplitDone: 2, decision.SplitLocalIdle: 1}, Moved: 100, Move: fleet.Spent{Seconds: 3, Requests: 2}}
+	if s := step(); !reflect.DeepEqual(s.Splits, want) {
+		t.Errorf("%+v, want %+v", s.Splits, want)
+	}
+}

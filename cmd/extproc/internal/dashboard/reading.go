@@ -12,6 +12,7 @@ type Reading struct {
 	Ranks   []Rank
 	Decided map[string]Decided // by the id of the served model, "" where none is known
 	Router  fleet.Spent        // the time that requests have spent in the router; it only rises
+	Splits  decision.Splits
 }
 
 // Decided are the decisions for a served model.

@@ -2,7 +2,7 @@
 import { clock, cut, large, number, percent, rate, seconds, span } from "./format.js";
 import { History, classes, mean, share } from "./history.js";
 import { chart } from "./charts.js";
-import { $, items, options, problems, showDecisions, showFleet, showTrial } from "./tables.js";
+import { $, items, options, problems, showDecisions, showFleet, showSplits, showTrial } from "./tables.js";
 
 const recent = 300; // seconds that the tiles are of
 const patience = 5000; // ms for an answer
@@ -62,6 +62,7 @@ const showHistory = () => {
   set("tile-hinted", percent(share(hinted, decisions)), decisions ? "of " + number(decisions) + (decisions === 1 ? " request" : " requests") : "no request");
   set("tile-saved", large(total.tokens), (total.seconds === null ? "" : "≈ " + span(total.seconds) + " of prefill, ") + "since " + (history.since ? clock.since(Date.parse(history.since)) : "–"));
   showSpent(now);
+  showSplits(now.splits, history.samples.some((s) => s.splits));
 };
 
 // showSpent shows where the time of a request goes, as means that add up.

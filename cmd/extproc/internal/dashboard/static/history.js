@@ -16,7 +16,7 @@ export class History {
     for (const s of answer.samples || []) {
       if (s.number <= this.number) continue;
       this.number = s.number;
-      this.samples.push({ at: Date.parse(s.at) / 1000, models: s.models || {}, router: s.router });
+      this.samples.push({ at: Date.parse(s.at) / 1000, models: s.models || {}, router: s.router, splits: s.splits });
     }
     const oldest = Date.parse(answer.now) / 1000 - 3600;
     this.samples = this.samples.filter((s) => s.at >= oldest);
@@ -25,12 +25,19 @@ export class History {
 
   // sum adds up samples for a model, "" = all.
   sum(samples, model) {
-    const total = { hit: 0, prompt: 0, flight: null, tokens: this.bounds.map(() => 0).concat(0), decisions: {}, seconds: samples.length * this.every };
+    const total = { hit: 0, prompt: 0, flight: null, tokens: this.bounds.map(() => 0).concat(0), decisions: {}, seconds: samples.length * this.every,
+      splits: { reasons: {}, moved: 0, prefill: { seconds: 0, requests: 0 }, move: { seconds: 0, requests: 0 } } };
     const times = ["ttft", "queue", "prefill", "decode", "router"];
     for (const t of times) total[t] = { seconds: 0, requests: 0 };
     const add = (to, spent) => { if (spent) { to.seconds += spent.seconds; to.requests += spent.requests; } };
     for (const s of samples) {
       add(total.router, s.router);
+      if (s.splits) {
+        for (const [why, n] of Object.entries(s.splits.reasons || {})) total.splits.reasons[why] = (total.splits.reasons[why] || 0) + n;
+        total.splits.moved += s.splits.moved_tokens || 0;
+        add(total.splits.prefill, s.splits.prefill);
+        add(total.splits.move, s.splits.move);
+      }
       total.flight = 0;
       for (const [name, p] of Object.entries(s.models)) {
         if (model && name !== model) continue;

@@ -1,6 +1,8 @@
 // Tables and what is said of replicas and decisions. Everything from outside is set as text,
 // never as markup, and is cut to a length.
-import { clock, cut, number, percent, plural, seconds } from "./format.js";
+import { clock, cut, large, number, percent, plural, seconds } from "./format.js";
+import { mean, share } from "./history.js";
+import { belowOf, blocksBelow, endedBadly, legsOf, loadsOf, partsOf, pricesOf, reasons } from "./splits.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -82,12 +84,26 @@ export const problems = (replicas) => {
 
 export const showFleet = (replicas) => {
   const sum = (r, field) => r.ranks.reduce((a, k) => a + (k[field] || 0), 0);
+  $("fleet").classList.toggle("splits", replicas.some((r) => (r.role || "both") !== "both" || r.ranks.some((k) => k.split)));
+  $("fleet").classList.toggle("tiers", replicas.some((r) => r.ranks.some((k) => k.below || k.loads)));
   const sorted = [...replicas].sort((a, b) => a.ready - b.ready || (a.base_model || "").localeCompare(b.base_model || "") || a.address.localeCompare(b.address));
   rows($("fleet"), sorted, (r) => [
-    [r.name ? r.name + " (" + r.address + ")" : r.address, "name"], [r.base_model || "–", "name"], stateOf(r), eventsOf(r), [number(sum(r, "blocks")), "n"],
+    [r.name ? r.name + " (" + r.address + ")" : r.address, "name"], [r.base_model || "–", "name"], stateOf(r), eventsOf(r),
+    [r.role || "both", "apart"], [r.transfer ? r.transfer.connector || "none" : "not known", "apart"], [partsOf(r), "apart"],
+    [number(sum(r, "blocks")), "n"], [blocksBelow(r), "below"], [loadsOf(r), "below"],
     [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"], [number(sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"],
     [number(sum(r, "waiting_reported")), "n"], [number(r.cached_tokens.predicted), "n"], [percent(r.cached_tokens.shortfall), "n"],
   ]);
+};
+
+// The splits are shown where requests might have been split within the last hour.
+export const showSplits = (s, any) => {
+  const counted = Object.keys(reasons).filter((why) => s.reasons[why]), all = counted.reduce((a, why) => a + s.reasons[why], 0);
+  $("splits").hidden = !any;
+  $("splits-more").textContent = "5 min, all models: " + number(s.reasons.split || 0) + " of " + number(all) + (all === 1 ? " request" : " requests") + ", " + large(s.moved) + " tokens moved";
+  rows($("split-reasons"), counted, (why) => [[why, endedBadly({ reason: why }) ? "bad" : ""], [number(s.reasons[why]), "n"], [percent(share(s.reasons[why], all)), "n"], [reasons[why], ""]]);
+  rows($("split-phases"), [["Prefill", s.prefill, "events of the replica that computes: from the decision until the prompt is computed"], ["Move", s.move, "events of the replica that answers: from then until the KV cache is there"]],
+    ([name, spent, by]) => [name, [seconds(mean(spent)), "n"], [number(spent.requests), "n"], by]);
 };
 
 // The trial is shown once a hint was withheld.
@@ -109,11 +125,16 @@ const detail = (tr, d) => {
   td.colSpan = 99;
   box.querySelector(".said").textContent = cut([d.reason, d.withheld && "withheld: " + d.withheld, d.model || d.asked_model, d.id].filter(Boolean).join(" · "), 400);
   box.querySelector(".why").textContent = d.why ? cut(d.why.text + ". To do: " + d.why.do, 600) : "";
-  box.querySelector(".scroll").hidden = !(d.candidates || []).length;
-  rows(box.querySelector("table"), d.candidates || [], (c, row) => {
+  box.querySelector(".legs").textContent = legsOf(d);
+  const prices = pricesOf(d.split), candidates = box.querySelector(".candidates"), table = candidates.querySelector("table");
+  box.querySelector(".prices").hidden = !prices.length;
+  rows(box.querySelector(".prices table"), prices, (p) => p);
+  candidates.hidden = !(d.candidates || []).length;
+  table.classList.toggle("tiers", (d.candidates || []).some((c) => c.state.below));
+  rows(table, d.candidates || [], (c, row) => {
     const s = c.state, v = c.score;
     if (c.replica === first(d)) row.className = "chosen";
-    return [[c.replica + (c.rank ? " rank " + c.rank : ""), "name"], [number(s.matched_tokens), "n"], [number(s.reported_tokens), "n"], [number(s.in_flight), "n"], [number(s.awaiting), "n"],
+    return [[c.replica + (c.rank ? " rank " + c.rank : ""), "name"], [number(s.matched_tokens), "n"], [number(s.reported_tokens), "n"], [belowOf(s.below), "below"], [number(s.in_flight), "n"], [number(s.awaiting), "n"],
       [seconds(s.pending_seconds), "n"], [number(s.speed, 2), "n"], [seconds(v.cost), "n"], String(v.verdict ?? ""), [c.why ? c.why.text : "", "wrap"]];
   });
   td.append(box);
@@ -129,8 +150,10 @@ const decisionRow = (d, said, toggle) => {
   tr.dataset.seq = d.seq;
   tr.addEventListener("click", () => toggle(d));
   tr.addEventListener("keydown", (e) => { if (e.key === "Enter") toggle(d); });
-  return cells(tr, [clock.time(Date.parse(d.at)), [d.withheld ? d.reason + ", withheld: " + d.withheld : d.reason, "class-" + said], [d.model || "–", "name"],
-    [first(d) || "–", "name"], [number(d.prompt_tokens), "n"], [number(d.predicted_cached_tokens), "n"], [number(d.actual_cached_tokens), "n"], [seconds(best && best.score.cost), "n"], [seconds(d.took_ns / 1e9), "n"], [d.id || "", "name"]]);
+  const apart = d.split?.reason === "split" ? d.split : null, reason = d.reason + (d.withheld ? ", withheld: " + d.withheld : endedBadly(d.split) ? ", " + d.split.reason : "");
+  const predicted = apart ? apart.predicted_prefill_cached_tokens || 0 : d.predicted_cached_tokens, actual = apart ? apart.prefill_cached_tokens : d.actual_cached_tokens;
+  return cells(tr, [clock.time(Date.parse(d.at)), [reason, "class-" + said], [d.model || "–", "name"],
+    [(apart ? apart.prefill + " → " : "") + (first(d) || "–"), "name"], [number(d.prompt_tokens), "n"], [number(predicted), "n"], [number(actual), "n"], [seconds(best && best.score.cost), "n"], [seconds(d.took_ns / 1e9), "n"], [d.id || "", "name"]]);
 };
 
 // showDecisions shows the decisions, and the details of the one with the number open below
@@ -139,7 +162,7 @@ export const showDecisions = (list, classOf, open, toggle) => {
   const body = $("decisions").tBodies[0], wanted = [], before = new Map(kept);
   kept.clear();
   for (const d of list.slice(0, 50)) {
-    const said = d.withheld ? "withheld" : classOf[d.reason] || "failed", sign = [d.at, d.actual_cached_tokens, said].join();
+    const said = d.withheld ? "withheld" : classOf[d.reason] || "failed", sign = [d.at, d.actual_cached_tokens, d.split?.reason, d.split?.prefill_cached_tokens, said].join();
     let row = before.get(d.seq);
     if (row?.sign !== sign) row = { sign, tr: decisionRow(d, said, toggle) };
     if (d.seq !== open) row.below = null;
