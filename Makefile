@@ -8,7 +8,7 @@ SGLANG := sglang-0.5.23
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-live-pd test-reference test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo docs proto image release test-release test-chart
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-live-pd test-reference test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo demo-split docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -119,6 +119,9 @@ bench-tokens: setup ## tokenizing and rendering beside the Rust-backed Python li
 demo: ## plain balancing against warmroute on four simulated replicas behind real Envoy
 	@mkdir -p bin && rm -f bin/demo-trace.jsonl
 	@go -C lab run ./cmd/demo -trace $(CURDIR)/bin/demo-trace.jsonl
+
+demo-split: ## prompts computed where they are answered, and on another replica where that pays: long new prompts on four simulated replicas behind real Envoy
+	@go -C lab run ./cmd/demo -split
 
 docs: ## rewrite the generated documentation
 	go generate ./...

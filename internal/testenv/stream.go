@@ -17,6 +17,7 @@ import (
 type Answer struct {
 	Text   string
 	TTFT   time.Duration // to the first chunk with text: headers and a role come before any token
+	Last   time.Duration // to the last chunk with text
 	Prompt int           // tokens, where the request includes usage
 	Cached int           // of them
 }
@@ -76,8 +77,8 @@ func read(stream io.Reader, began time.Time) (Answer, error) {
 			return a, fmt.Errorf("a chunk that is no JSON: %w", err)
 		}
 		if len(c.Choices) > 0 && c.Choices[0].Text+c.Choices[0].Delta.Content != "" {
-			if a.TTFT == 0 {
-				a.TTFT = time.Since(began)
+			if a.Last = time.Since(began); a.TTFT == 0 {
+				a.TTFT = a.Last
 			}
 			said.WriteString(c.Choices[0].Text + c.Choices[0].Delta.Content)
 		}

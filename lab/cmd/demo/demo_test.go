@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/lab/stage"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -123,6 +125,55 @@ func TestTable(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
+	}
+}
+
+// TestSplitTable: an answer counts within the limits if its first token and its others came in
+// time, and a failed request does not.
+func TestSplitTable(t *testing.T) {
+	answer := func(first, each time.Duration) exchange {
+		return exchange{Answer: testenv.Answer{TTFT: first, Last: first + 9*each}}
+	}
+	of := []exchange{answer(time.Second, 30*time.Millisecond), answer(3*time.Second, 30*time.Millisecond), answer(time.Second, 60*time.Millisecond), {err: io.EOF}}
+	var b bytes.Buffer
+	err := splitTable(&b, []*pass{
+		{name: "never split", report: &report{exchanges: of, failed: 1}},
+		{name: "split by price", report: &report{exchanges: of[:1]}, splits: map[string]int{"split": 3, "local_warm": 1, "off": 0}, moved: 4000},
+	}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"25.0 %", "100.0 %", "60 ms", "4000", "split by price, by reason: split 3, local_warm 1\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// TestSplitPasses plays a little of the demo of prefill and decode on two replicas: nothing is
+// split in the first pass, the second moves what it splits, and no request fails.
+func TestSplitPasses(t *testing.T) {
+	if race.Enabled {
+		t.Skip("takes half a minute of real time: make test-long runs it, without the race detector")
+	}
+	o := published(true)
+	o.shape.talks, o.shape.window = 24, 4*time.Second
+	st := &stage.Stage{Dir: t.TempDir(), Fleet: o.fleet}
+	if err := st.Build(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	passes, err := splitPasses(t.Context(), st, makeTraffic(o.shape), newProgress(io.Discard, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sound(passes); err != nil {
+		t.Error(err)
+	}
+	if n := passes[0].splits["split"]; n != 0 || passes[0].moved != 0 {
+		t.Errorf("the first pass split %d", n)
+	}
+	if p := passes[1]; p.splits["split"] == 0 || p.moved < 1000*p.splits["split"] {
+		t.Errorf("the second pass has %v, %d tokens moved", p.splits, p.moved)
 	}
 }
 

@@ -1,6 +1,7 @@
 // Command demo shows the effect of warmroute: four simulated vLLM replicas behind a real
 // Envoy serve the same multi-turn traffic twice, balanced by least_request and routed by
-// warmroute, and a table compares the two.
+// warmroute, and a table compares the two. With -split, warmroute routes long new prompts
+// twice: each is computed where it is answered, or on another replica where that pays.
 //
 // Everything runs on the loopback interface and in a temporary folder. The demo leaves
 // nothing behind, even after Ctrl-C.
@@ -51,6 +52,9 @@ func run(ctx context.Context, args []string, out, stderr io.Writer) error {
 		fmt.Fprintln(out, "logs and configurations are in", dir)
 	} else {
 		defer os.RemoveAll(dir)
+	}
+	if o.split {
+		return playSplit(ctx, dir, o, makeTraffic(o.shape), out)
 	}
 	return play(ctx, dir, o, makeTraffic(o.shape), out)
 }

@@ -24,15 +24,22 @@ type pass struct {
 	replicas []testenv.Counters
 	reasons  map[string]int // warmroute's reason codes; nil: a pass without it
 	sources  map[string]int // requests by the source of their token ids in warmroute
-	ideal    [2]float64     // bounds of the hit rate: pooled LRU, infinite cache
+	splits   map[string]int // requests by whether another replica computed the prompt, or why not
+	moved    int            // tokens whose KV cache went to another replica
+	ideal    [2]float64     // bounds of the hit rate: pooled LRU, infinite cache; of replicas without a KV connector
 }
 
 // ttft returns the q-quantile of the times to first token.
 func (p *pass) ttft(q float64) time.Duration {
+	return p.quantile(q, func(e *exchange) time.Duration { return e.TTFT })
+}
+
+// quantile returns the q-quantile of a time of the answers.
+func (p *pass) quantile(q float64, of func(*exchange) time.Duration) time.Duration {
 	var all []time.Duration
-	for _, e := range p.report.exchanges {
-		if e.err == nil {
-			all = append(all, e.TTFT)
+	for i := range p.report.exchanges {
+		if e := &p.report.exchanges[i]; e.err == nil {
+			all = append(all, of(e))
 		}
 	}
 	return testenv.Quantile(all, q)
@@ -75,6 +82,11 @@ func (p *pass) account(ctx context.Context, run *stage.Running, f stage.Fleet, a
 		}
 		p.reasons = counts(page, "warmroute_decisions_total", "reason")
 		p.sources = counts(page, "warmroute_token_source_total", "source")
+		p.splits = counts(page, "warmroute_split_decisions_total", "reason")
+		p.moved = counts(page, "warmroute_split_moved_tokens_total", "")[""]
+	}
+	if f.Connector != "" {
+		return nil
 	}
 	p.ideal[0], p.ideal[1], err = bounds(ctx, p.report, f, answer, run.Replicas[0])
 	return err

@@ -40,6 +40,11 @@ func play(ctx context.Context, dir string, o options, t *traffic, out io.Writer)
 	if o.trace != "" {
 		fmt.Fprintf(out, "what the second pass saves, by its trace: bin/lab replay -gpu-hour 2.5 %s\n", o.trace)
 	}
+	return sound(passes)
+}
+
+// sound returns an error if a request failed, or the passes' traffic differs.
+func sound(passes []*pass) error {
 	for _, p := range passes {
 		if p.report.failed > 0 {
 			return fmt.Errorf("%s: %d requests failed, one with: %w", p.name, p.report.failed, p.report.firstErr)

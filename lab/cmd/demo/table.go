@@ -12,6 +12,10 @@ import (
 	"warmroute/internal/testenv"
 )
 
+func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+
+func millis(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
+
 // table writes the outcome of both passes.
 func table(w io.Writer, passes []*pass) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -22,8 +26,6 @@ func table(w io.Writer, passes []*pass) error {
 		}
 		fmt.Fprintln(t)
 	}
-	percent := func(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
-	millis := func(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 	row("", func(p *pass) string { return p.name })
 	row("prefix-cache hit rate", func(p *pass) string { return percent(testenv.HitRate(p.replicas)) })
 	row("  bound: one pooled LRU cache", func(p *pass) string { return percent(p.ideal[0]) })
