@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/testenv"
 )
 
 // configs are the configurations of replicas.py, and what their predictions promise.
@@ -59,6 +60,35 @@ func TestCaches(t *testing.T) {
 	}
 	for i := range s.traffic {
 		s.traffic[i].check(t)
+	}
+	s.differences(t)
+}
+
+// differences: the metric of differences has every answer since the restart, and shows which
+// replicas' predictions are too high.
+func (s *stack) differences(t *testing.T) {
+	t.Helper()
+	page, err := testenv.Get(t.Context(), "http://"+s.admin+"/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "warmroute_prediction_difference_tokens"
+	counts := testenv.Samples(page, name+"_count", "model")
+	high := map[string]float64{}
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, name+"_bucket{") && strings.Contains(line, `le="-1"`) {
+			for model, n := range testenv.Samples(line, name+"_bucket", "model") {
+				high[model] += n
+			}
+		}
+	}
+	for _, c := range configs {
+		if n := counts[c.name]; n != requests/2 && !c.adapter || n == 0 { // an adapter's answers count for its base
+			t.Errorf("%s: %v differences, want %d", c.name, n, requests/2)
+		}
+		if !c.adapter && (high[c.name] > 0) != c.bound {
+			t.Errorf("%s: %v predictions were too high", c.name, high[c.name])
+		}
 	}
 }
 
