@@ -64,8 +64,12 @@ func (r *router) learn(a *outcome.Answer) {
 		r.compareAnswer(shortfall.Answer{Replica: a.Replica, Known: u.Known()}) // with nothing to compare
 		return
 	}
-	if u.State == outcome.UsageComplete && u.Prompt == a.Prompt && a.Decision != 0 {
-		r.decider.Answered(a.Decision, a.RequestID, u.Cached)
+	if u.Known() && a.Decision != 0 {
+		n := decision.Counted{Prompt: u.Prompt, Cached: -1, Answer: u.Output}
+		if u.State == outcome.UsageComplete {
+			n.Cached = u.Cached
+		}
+		r.decider.Answered(a.Decision, a.RequestID, n, u.Prompt == a.Prompt)
 	}
 	r.compareAnswer(shortfall.Answer{
 		Replica: a.Replica, Known: u.State == outcome.UsageComplete,

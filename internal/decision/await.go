@@ -7,6 +7,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"warmroute/index"
+	"warmroute/internal/decision/history"
 )
 
 // mostAwaited bounds the answers that are awaited at once. A later request takes the place of
@@ -14,7 +15,8 @@ import (
 const mostAwaited = 512
 
 // awaited are the requests whose answers' usage may show the index what the events of their
-// replicas do not contain. Their memory is reused.
+// replicas do not contain, or the histories how much the caches of their replicas hold. Their
+// memory is reused.
 type awaited struct {
 	mu   sync.Mutex
 	next int
@@ -28,7 +30,9 @@ type awaitedAnswer struct {
 	at    index.HolderID
 	scope index.Scope
 	guess index.Guess
-	alone bool // the request has ended, and no other is known to have been on the holder meanwhile
+	cache *history.Cache // that learns from the answer; nil: none does
+	used  history.Used   // of cache
+	alone bool           // the request has ended, and no other is known to have been on the holder meanwhile
 }
 
 // expect tells the index which prompts are sent to a holder whose events lack some of its
@@ -66,7 +70,11 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
 // awaited.
 func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	r := dec.Reservation
-	if r == nil || r.here == nil || !dec.Telling && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+	if r == nil || r.here == nil {
+		return
+	}
+	cache, used := r.speculation.past.awaits()
+	if cache == nil && !dec.Telling && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
 		return
 	}
 	l := &d.awaited
@@ -77,6 +85,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	l.next = (l.next + 1) % len(l.all)
 	one.id, one.at, one.scope, one.alone = xxhash.Sum64String(id), r.here.id, r.mv.scopes[r.here.scope], false
 	one.guess.Set(&w.guess)
+	one.cache, one.used = cache, used
 }
 
 // ended records that the request of r has ended, and whether no other was on its holder
@@ -92,11 +101,20 @@ func (l *awaited) ended(r *Reservation, alone bool) {
 	}
 }
 
-// Answered takes the cached tokens that the chosen replica has counted for a request, by its
-// decision and its id. Only an awaited answer teaches, and once.
-func (d *Decider) Answered(seq uint64, id string, cached int) {
-	if one, ok := d.awaited.take(seq, xxhash.Sum64String(id)); ok {
-		d.index.Answered(one.at, one.scope, &one.guess, cached, one.alone)
+// Counted is what a replica says of an answer.
+type Counted = history.Counted
+
+// Answered takes what the chosen replica has counted for a request, by its decision and its id.
+// Only an awaited answer teaches, and once. The index learns from exact counts alone: of as
+// many tokens of the prompt as the router has counted.
+func (d *Decider) Answered(seq uint64, id string, n Counted, exact bool) {
+	one, ok := d.awaited.take(seq, xxhash.Sum64String(id))
+	switch {
+	case !ok:
+	case one.cache != nil:
+		one.cache.Answered(&one.used, n)
+	case exact && n.Cached >= 0:
+		d.index.Answered(one.at, one.scope, &one.guess, n.Cached, one.alone)
 	}
 }
 
@@ -114,6 +132,6 @@ func (l *awaited) take(seq, id uint64) (one awaitedAnswer, ok bool) {
 	one.guess = index.Guess{}
 	one.guess.Set(&at.guess)
 	at.guess.Reset()
-	at.scope, l.seqs[i] = index.Scope{}, 0
+	at.scope, at.cache, l.seqs[i] = index.Scope{}, nil, 0
 	return one, true
 }

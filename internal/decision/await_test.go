@@ -59,7 +59,7 @@ func (r *answering) end(s sent, cached int) {
 	s.Reservation.Answered(200)
 	s.Reservation.Release()
 	r.wait(10 * time.Millisecond)
-	r.decider.Answered(s.Seq, s.id, cached)
+	r.decider.Answered(s.Seq, s.id, Counted{Cached: cached}, true)
 }
 
 func (r *answering) groups() index.Groups {
@@ -129,7 +129,7 @@ func TestNoEvidence(t *testing.T) {
 		}, false},
 		"answered before it ended": {func(r *answering) {
 			s := r.send(Ask{})
-			r.decider.Answered(s.Seq, s.id, 16)
+			r.decider.Answered(s.Seq, s.id, Counted{Cached: 16}, true)
 			s.Reservation.Release()
 		}, false},
 		"several answers": {func(r *answering) { r.end(r.send(Ask{Repeated: true}), 16) }, false},
@@ -179,7 +179,7 @@ func TestAnAnswerTeachesOnce(t *testing.T) {
 	s := r.send(Ask{})
 	r.end(s, answeredHit)
 	for range 10 {
-		r.decider.Answered(s.Seq, s.id, answeredHit)
+		r.decider.Answered(s.Seq, s.id, Counted{Cached: answeredHit}, true)
 	}
 	if g := r.groups(); g.Hit != predictedHit {
 		t.Errorf("one answer has taught several times: %+v", g)

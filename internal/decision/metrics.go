@@ -1,12 +1,18 @@
 package decision
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
 		"Decisions within pressure_window_seconds, since the last reset, in which a load guard overrode a hot match; with peers, those of all routers. For autoscalers.", []string{"model"}, nil)
 	descDisturbed = prometheus.NewDesc("warmroute_pressure_disturbed_total",
 		"Decisions in which a load guard overrode a hot match; with peers, those of all routers since this one started.", []string{"model"}, nil)
+	descCapacity = prometheus.NewDesc("warmroute_history_capacity_tokens",
+		"Tokens that the cache of a rank is taken to have room for, where a history models it; learned: 1 if nobody names them, so that they are learned from what the replica counts.", []string{"replica", "rank", "learned"}, nil)
 	descSplits = prometheus.NewDesc("warmroute_split_decisions_total",
 		"Requests whose prompt another replica might have computed, by whether it did.", []string{"reason"}, nil)
 	descMoved = prometheus.NewDesc("warmroute_split_moved_tokens_total",
@@ -17,6 +23,7 @@ var (
 func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descRecent
 	ch <- descDisturbed
+	ch <- descCapacity
 	ch <- descSplits
 	ch <- descMoved
 	d.splits.phases.Describe(ch)
@@ -27,6 +34,14 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range d.pressure.All(d.now()) {
 		ch <- prometheus.MustNewConstMetric(descRecent, prometheus.GaugeValue, float64(s.Recent), s.Model)
 		ch <- prometheus.MustNewConstMetric(descDisturbed, prometheus.CounterValue, float64(s.Total), s.Model)
+	}
+	for at, c := range d.history.All {
+		if !c.InUse() {
+			continue
+		}
+		tokens, learned := c.Capacity()
+		label := map[bool]string{true: "1", false: "0"}[learned]
+		ch <- prometheus.MustNewConstMetric(descCapacity, prometheus.GaugeValue, float64(tokens), at.Replica, strconv.Itoa(at.Rank), label)
 	}
 	for i, why := range splitReasons {
 		ch <- prometheus.MustNewConstMetric(descSplits, prometheus.CounterValue, float64(d.splits.by[i].Load()), string(why))

@@ -66,7 +66,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
-		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ(), Split: res.split,
+		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
 		Below: below,
 	}
 }

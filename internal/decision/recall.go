@@ -107,6 +107,7 @@ type past struct {
 // use is a prompt in a history.
 type use struct {
 	end  int // of its keys
+	size int // tokens
 	rest int // tokens behind the last key, and of the answer
 	hold history.Hold
 }
@@ -122,8 +123,8 @@ func (s *past) of(a *Ask, mv *View, w *Work, c *holder) {
 	*s.keys = append((*s.keys)[:0], m.keys...)
 	s.uses = s.space[:0]
 	m.each(func(p history.Prompt, tokens int) {
-		rest := max(0, tokens-m.marks.End(len(p.Keys))) + history.Answer
-		s.uses = append(s.uses, use{end: m.ends[len(s.uses)], rest: rest})
+		rest := max(0, tokens-m.marks.End(len(p.Keys))) + c.history.Answer()
+		s.uses = append(s.uses, use{end: m.ends[len(s.uses)], size: tokens, rest: rest})
 	})
 }
 
@@ -167,6 +168,22 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 	s.at = nil
 }
 
+// awaits returns the cache that learns from the answer to a request with one prompt, and the
+// use; nil if there is none.
+func (s *past) awaits() (*history.Cache, history.Used) {
+	if s.at == nil || len(s.uses) != 1 {
+		return nil, history.Used{}
+	}
+	u := &s.uses[0]
+	return s.at.history, history.Used{Hold: u.hold, Marks: s.marks, Tokens: u.size}
+}
+
+// telling reports whether the answer shows something of the size of the holder's cache.
+func (s *past) telling() bool {
+	c, u := s.awaits()
+	return c != nil && c.Telling(u.Hold)
+}
+
 // giveBack returns the keys to their pool.
 func (s *past) giveBack() {
 	if s.keys != nil {
@@ -182,6 +199,16 @@ func (d *Decider) arrived(p *Prefix, at *holder) {
 		if marks.Unit() == unit {
 			d.invalidated.Delete(p.Holder.Replica)
 			at.history.Arrived(history.Prompt{Keys: p.Keys, Marks: marks}, p.Rest, d.now())
+			return
+		}
+	}
+}
+
+// Capacities calls yield with the tokens that each holder's cache is taken to have room for, as
+// far as a history models it.
+func (d *Decider) Capacities(yield func(at index.Holder, tokens int) bool) {
+	for at, c := range d.history.All {
+		if tokens, _ := c.Capacity(); c.InUse() && !yield(at, tokens) {
 			return
 		}
 	}

@@ -219,3 +219,51 @@ func TestABlockSizeThatNobodyTells(t *testing.T) {
 		r.decider.history.Of(index.Holder{Replica: firstAddr}).Clear()
 	}
 }
+
+// TestTheSizeIsLearnedFromAnswers: an answer whose count lacks what the history has makes the
+// cache smaller, also one to a text whose tokens are estimated; a count that is not known, of a
+// request with several prompts, or of a replica whose size is named teaches nothing.
+func TestTheSizeIsLearnedFromAnswers(t *testing.T) {
+	p := prompt(1, 0, long)
+	text := func() *Ask { return &Ask{Model: "m", Text: p.keys(), TextTokens: long * prefixhash.TextUnit} }
+	ids := func() *Ask { return &Ask{Model: "m", Prompts: p} }
+	for _, tt := range []struct {
+		name    string
+		ask     func() *Ask
+		named   bool
+		n       Counted
+		learned bool
+	}{
+		{"nothing is cached", ids, false, Counted{Prompt: 1000, Answer: 7}, true},
+		{"a text", text, false, Counted{Prompt: 3000, Answer: 7}, true},
+		{"all is cached", ids, false, Counted{Prompt: 1000, Cached: 999}, false},
+		{"not known", ids, false, Counted{Prompt: 1000, Cached: -1}, false},
+		{"named", ids, true, Counted{Prompt: 1000}, false},
+		{"several prompts", func() *Ask { return &Ask{Model: "m", Prompts: several{p, p}} }, false, Counted{Prompt: 2000}, false},
+	} {
+		all := silent(1)
+		if tt.named {
+			all[0].Blocks = 1000
+		}
+		r := newRig(t, policy.Config{}, all...)
+		c := r.decider.history.Of(index.Holder{Replica: firstAddr})
+		r.dry(p) // reads the size
+		before, _ := c.Capacity()
+		for i := range 2 {
+			w := new(Work)
+			d := r.decider.Decide(tt.ask(), w)
+			d.Seq = uint64(i + 1)
+			r.decider.Await(&d, "id", w)
+			if want := i > 0 && !tt.named && tt.name != "several prompts"; d.Telling != want {
+				t.Errorf("%s: the answer of request %d tells something: %v", tt.name, i, d.Telling)
+			}
+			end(d)
+			r.decider.Answered(d.Seq, "id", tt.n, false)
+			r.decider.Answered(d.Seq, "id", tt.n, false) // once
+		}
+		after, _ := c.Capacity()
+		if (after < before) != tt.learned || after > before {
+			t.Errorf("%s: from %d to %d tokens", tt.name, before, after)
+		}
+	}
+}

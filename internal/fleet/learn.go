@@ -389,7 +389,9 @@ func (w *worker) warnOfNone(l *learned) {
 
 // otherEngine reports whether the owner of a replica's models names an engine whose KV events
 // are not known. A list without owners may be vLLM's, from behind a proxy.
-func otherEngine(owner string) bool { return owner != "" && owner != "vllm" && owner != sglang.Name && owner != tensorRT }
+func otherEngine(owner string) bool {
+	return owner != "" && owner != "vllm" && owner != sglang.Name && owner != tensorRT
+}
 
 // claim takes the sources that no other replica has, and says why it refuses the
 // others.

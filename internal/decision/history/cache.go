@@ -9,13 +9,6 @@ import (
 	"warmroute/prefixhash"
 )
 
-// DefaultCapacity is the capacity of a cache of which nothing is known, in tokens: that of
-// an 8B model on a GPU of 80 GB.
-const DefaultCapacity = 400_000
-
-// Answer is the assumed length of an answer, in tokens.
-const Answer = 256
-
 // halfLife is of Weight.
 const halfLife = 2 * time.Minute
 
@@ -23,7 +16,11 @@ const halfLife = 2 * time.Minute
 type Cache struct {
 	mu       sync.Mutex
 	capacity int
-	tokens   int                      // of all nodes, and the rests of the requests in flight
+	tokens   int                      // of the nodes that are not evicted, and the rests of the requests in flight
+	evicted  int                      // of the evicted nodes
+	edge     *node                    // of the list: the oldest one that is not evicted; &ends = there is none
+	learner  *learner                 // of the capacity; nil: it is named
+	answer   answerLength             // of the requests so far
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key
@@ -43,6 +40,7 @@ type node struct {
 	rest         int32  // tokens behind the keys that no prompt is known to match
 	seen         uint32 // Unix seconds
 	pins         int32  // requests in flight that use it; it is in the list if there are none
+	evicted      bool   // it counts as absent, and is kept to compare with the replica
 	newer, older *node
 }
 
@@ -53,16 +51,17 @@ type Prompt struct {
 }
 
 func newCache() *Cache {
-	c := &Cache{capacity: DefaultCapacity, nodes: map[prefixhash.Key]*node{}}
-	c.ends.newer, c.ends.older = &c.ends, &c.ends
+	c := &Cache{capacity: DefaultCapacity, nodes: map[prefixhash.Key]*node{}, learner: newLearner()}
+	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
 	return c
 }
 
-// SetCapacity sets the tokens that the holder's cache has room for.
+// SetCapacity sets the tokens that the holder's cache has room for, which are then no longer
+// learned.
 func (c *Cache) SetCapacity(tokens int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.capacity = tokens
+	c.capacity, c.learner = tokens, nil
 	c.evict()
 }
 
@@ -73,7 +72,7 @@ func (c *Cache) Match(p Prompt, now time.Time, ttl time.Duration) int {
 	oldest, i := uint32(now.Add(-ttl).Unix()), 0
 	for i < len(p.Keys) {
 		n := c.nodes[p.Keys[i]]
-		if n == nil || n.seen < oldest {
+		if n == nil || n.evicted || n.seen < oldest {
 			break
 		}
 		same := n.same(p.Keys[i:])
@@ -86,7 +85,8 @@ func (c *Cache) Match(p Prompt, now time.Time, ttl time.Duration) int {
 
 // Hold is a use of a prompt by a request that has not ended.
 type Hold struct {
-	had  int32  // the marks that the cache had before
+	had  int32  // the marks that the cache had before, the evicted ones too
+	kept int32  // of these, marks that were not evicted
 	rest int32  // the tokens behind the last mark
 	life uint32 // Cache.life
 }
@@ -97,7 +97,8 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.latest = now
-	h := Hold{had: int32(c.pin(p, uint32(now.Unix()))), rest: int32(rest), life: c.life}
+	had, kept := c.pin(p, uint32(now.Unix()))
+	h := Hold{had: int32(had), kept: int32(kept), rest: int32(rest), life: c.life}
 	c.tokens += rest
 	c.weigh(float64(len(p.Keys)), now)
 	c.evict()
@@ -105,8 +106,8 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 }
 
 // pin takes the nodes of a prompt out of the list, and adds one for the keys that are new.
-// It returns the number of keys that are not.
-func (c *Cache) pin(p Prompt, now uint32) (i int) {
+// It returns the number of keys that are not, and of these, of those that are not evicted.
+func (c *Cache) pin(p Prompt, now uint32) (i, kept int) {
 	var last *node
 	for i < len(p.Keys) {
 		n := c.nodes[p.Keys[i]]
@@ -117,22 +118,32 @@ func (c *Cache) pin(p Prompt, now uint32) (i int) {
 		if same < len(n.keys) {
 			c.split(n, same)
 		}
+		if !n.evicted {
+			kept = i + same
+		} else {
+			c.follow(last)
+		}
 		if n.pins == 0 {
-			n.unlink()
+			c.unlink(n)
 		}
 		n.pins, n.seen = n.pins+1, now
 		last, i = n, i+same
 	}
 	if i == len(p.Keys) {
-		return i
+		return i, kept
 	}
-	if last != nil { // the prompt goes on where an answer was
-		c.tokens, last.rest = c.tokens-int(last.rest), 0
-	}
+	c.follow(last)
 	n := &node{keys: slices.Clone(p.Keys[i:]), marks: p.Marks, first: int32(i), seen: now, pins: 1}
 	c.nodes[p.Keys[i]] = n
 	c.tokens += n.tokens()
-	return i
+	return i, kept
+}
+
+// follow drops the rest of n, if there is such a node: a prompt goes on where an answer was.
+func (c *Cache) follow(n *node) {
+	if n != nil {
+		c.tokens, n.rest = c.tokens-int(n.rest), 0
+	}
 }
 
 // End ends a use. What the request used can be evicted from now on; if it was not computed,
@@ -185,7 +196,7 @@ func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32) {
 
 // split cuts n after some of its keys. What is behind them stays in its place of the list.
 func (c *Cache) split(n *node, at int) {
-	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, pins: n.pins}
+	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, pins: n.pins, evicted: n.evicted}
 	n.keys, n.rest = slices.Clone(n.keys[:at]), 0
 	c.nodes[tail.keys[0]] = tail
 	if n.pins == 0 {
@@ -193,26 +204,62 @@ func (c *Cache) split(n *node, at int) {
 	}
 }
 
-// evict drops what was used least recently, until the tokens fit.
+// evict evicts what was used least recently, until the tokens fit, and drops evicted nodes
+// if nothing is learned from them, or if they are more than the cache has room for.
 func (c *Cache) evict() {
-	for c.tokens > c.capacity && c.ends.newer != &c.ends {
-		n := c.ends.newer
-		over, before := c.tokens-c.capacity, n.tokens()
+	for c.tokens > c.capacity && c.edge != &c.ends {
+		n, over := c.edge, c.tokens-c.capacity
+		cut := min(int(n.rest), over) // no prompt is known to match it
+		n.rest, c.tokens, over = n.rest-int32(cut), c.tokens-cut, over-cut
+		keep := n.within(over)
 		switch {
-		case int(n.rest) > over:
-			n.rest -= int32(over)
-		case n.rest > 0:
-			n.rest = 0
-		case len(n.keys) > 1:
-			n.keys = n.keys[:len(n.keys)-1]
+		case keep == 0 && n.rest == 0:
+			c.expire(n)
+		case keep == len(n.keys):
+		case c.learner == nil:
+			c.tokens -= n.behind(keep)
+			n.keys = n.keys[:keep]
 		default:
-			delete(c.nodes, n.keys[0])
-			n.keys = nil
-		}
-		if c.tokens -= before - n.tokens(); len(n.keys) == 0 && n.rest == 0 {
-			n.unlink()
+			c.split(n, keep)
+			c.expire(c.edge)
 		}
 	}
+	for c.evicted > 0 && (c.learner == nil || c.evicted > c.capacity) {
+		n := c.ends.newer
+		c.evicted -= n.tokens()
+		delete(c.nodes, n.keys[0])
+		n.remove()
+	}
+}
+
+// expire evicts n, which is the edge.
+func (c *Cache) expire(n *node) {
+	c.edge = n.newer
+	c.tokens -= n.tokens()
+	switch {
+	case len(n.keys) == 0:
+		n.remove()
+	case c.learner == nil:
+		delete(c.nodes, n.keys[0])
+		n.remove()
+	default:
+		n.evicted = true
+		c.evicted += n.tokens()
+	}
+}
+
+// InUse reports whether a request has used the cache.
+func (c *Cache) InUse() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.latest.IsZero()
+}
+
+// Capacity returns the tokens that the cache has room for, and whether they are learned.
+func (c *Cache) Capacity() (tokens int, learned bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.capacity, c.learner != nil
 }
 
 // Clear empties the cache. It reports whether it had anything.
@@ -221,8 +268,8 @@ func (c *Cache) Clear() (any bool) {
 	defer c.mu.Unlock()
 	any = c.tokens > 0
 	clear(c.nodes)
-	c.ends.newer, c.ends.older = &c.ends, &c.ends
-	c.tokens, c.weight = 0, 0
+	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
+	c.tokens, c.evicted, c.weight = 0, 0, 0
 	c.life++
 	return any
 }
@@ -257,9 +304,24 @@ func (c *Cache) weigh(by float64, now time.Time) float64 {
 func (c *Cache) link(n, after *node) {
 	n.older, n.newer = after, after.newer
 	n.newer.older, after.newer = n, n
+	if !n.evicted && n.newer == c.edge {
+		c.edge = n
+	}
 }
 
-func (n *node) unlink() { n.newer.older, n.older.newer = n.older, n.newer }
+// unlink takes n out of the list. It is no longer evicted.
+func (c *Cache) unlink(n *node) {
+	switch {
+	case n.evicted:
+		n.evicted = false
+		c.evicted, c.tokens = c.evicted-n.tokens(), c.tokens+n.tokens()
+	case n == c.edge:
+		c.edge = n.newer
+	}
+	n.remove()
+}
+
+func (n *node) remove() { n.newer.older, n.older.newer = n.older, n.newer }
 
 // same returns how many of n's keys begin keys.
 func (n *node) same(keys []prefixhash.Key) int {
@@ -272,7 +334,22 @@ func (n *node) same(keys []prefixhash.Key) int {
 	return most
 }
 
+// within returns the number of n's keys that stay if at least so many tokens of them go, from
+// the end on.
+func (n *node) within(over int) int {
+	keep := len(n.keys)
+	for keep > 0 && n.behind(keep) < over {
+		keep--
+	}
+	return keep
+}
+
+// behind returns the tokens of the keys of n behind the first ones.
+func (n *node) behind(keys int) int {
+	return n.marks.End(int(n.first)+len(n.keys)) - n.marks.End(int(n.first)+keys)
+}
+
 // tokens returns the tokens of n.
 func (n *node) tokens() int {
-	return n.marks.End(int(n.first)+len(n.keys)) - n.marks.End(int(n.first)) + int(n.rest)
+	return n.behind(0) + int(n.rest)
 }

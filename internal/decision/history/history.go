@@ -34,6 +34,11 @@ func (h *History) Drop(replica string) (any bool) {
 	return any
 }
 
+// All calls yield for each holder's cache.
+func (h *History) All(yield func(at index.Holder, c *Cache) bool) {
+	h.caches.Range(func(at, c any) bool { return yield(at.(index.Holder), c.(*Cache)) })
+}
+
 func (h *History) each(replica string, f func(at index.Holder, c *Cache)) {
 	h.caches.Range(func(at, c any) bool {
 		if at := at.(index.Holder); at.Replica == replica {

@@ -162,6 +162,10 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 	if d.Reservation == nil {
 		return -1
 	}
+	if b.o.Source != Events {
+		d.Seq = uint64(id) + 1
+		b.decider.Await(&d, "", &b.work)
+	}
 	b.open[id] = d
 	first, _, _ := strings.Cut(d.Destination, ",")
 	return b.at[first]
@@ -219,6 +223,13 @@ func (b *Brain) Done(id int) {
 		d.Reservation.Ended(true)
 		d.Reservation.Release()
 		delete(b.open, id)
+	}
+}
+
+// Counted records what the replica says of the answer to a request that is done.
+func (b *Brain) Counted(id int, n decision.Counted) {
+	if b.o.Source != Events {
+		b.decider.Answered(uint64(id)+1, "", n, true)
 	}
 }
 

@@ -1,6 +1,9 @@
 package brain
 
-import "warmroute/lab/simulator"
+import (
+	"warmroute/internal/decision"
+	"warmroute/lab/simulator"
+)
 
 // inProcess is a Brain as a policy of the simulator, in one process.
 type inProcess struct {
@@ -50,6 +53,8 @@ func (p *inProcess) First(now float64, r *simulator.Request) {
 func (p *inProcess) Done(now float64, r *simulator.Request) {
 	p.b.To(now)
 	p.b.Done(r.ID)
+	// The simulated caches keep of an answer what later prompts show.
+	p.b.Counted(r.ID, decision.Counted{Prompt: r.Input, Cached: r.Hit, Answer: len(r.Answer) * p.b.o.Block})
 }
 
 // Prefill implements simulator.SplitPolicy.

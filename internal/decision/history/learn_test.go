@@ -1,0 +1,91 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"warmroute/prefixhash"
+)
+
+// TestTheCapacityIsLearned: from what a replica counts as cached, the capacity comes within
+// 10 % of the true one, whether that is a half, once or twice the assumed one, and stays there.
+// The replica counts tokens of its own, and the length of its answers is learned, too.
+func TestTheCapacityIsLearned(t *testing.T) {
+	for _, share := range []float64{0.5, 1, 2} {
+		for seed := range uint64(2) {
+			t.Run(fmt.Sprint(share, " of the assumed one, seed ", seed), func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 7))
+				want := share * DefaultCapacity * (1 + 0.03*rng.Float64()) // no multiple of the steps
+				const perToken, answer = 1.3, 100                          // the replica's tokens for one of the router
+				c, m := newCache(), &model{capacity: int(want), refs: map[prefixhash.Key]int{}, size: map[prefixhash.Key]int{}}
+				worst, sum, n := 0.0, 0.0, 0
+				for step := range 6_000 {
+					// Chats: some are new, others go on after a while.
+					family := max(0, step/6-int(rng.ExpFloat64()*150))
+					p := prompt(family, family, 60, 20+rng.IntN(25))
+					tokens := p.Marks.End(len(p.Keys))
+					hit := p.Marks.End(m.match(p))
+					h := c.Use(p, 0, start)
+					m.use(p)
+					m.end(p)
+					c.End(p, h, true, start)
+					if rng.IntN(4) == 0 { // the share of the answers that are read
+						c.Answered(&Used{h, p.Marks, tokens}, Counted{int(perToken * float64(tokens)), int(perToken * float64(hit)), int(perToken * answer)})
+					}
+					if step >= 3000 {
+						got, learned := c.Capacity()
+						off := float64(got)/want - 1
+						worst, sum, n = max(worst, math.Abs(off)), sum+off, n+1
+						if !learned {
+							t.Fatal("it is not learned")
+						}
+					}
+				}
+				t.Logf("off by %+.3f on average, by %.3f at most", sum/float64(n), worst)
+				if math.Abs(sum/float64(n)) > 0.1 {
+					t.Errorf("the capacity is off by %.3f on average", sum/float64(n))
+				}
+				if a := c.Answer(); a < answer-2 || a > answer+2 {
+					t.Errorf("answers have %d tokens, want %d", a, answer)
+				}
+			})
+		}
+	}
+}
+
+// TestEvictedPromptsAreCompared: what is evicted counts as absent, is kept to compare as far as
+// it would fit another time, and comes back whole when it is used.
+func TestEvictedPromptsAreCompared(t *testing.T) {
+	c, named := newCache(), newCache()
+	c.capacity = 20_000
+	named.SetCapacity(20_000)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		p := prompt(rng.IntN(6), 10+rng.IntN(12), 1+rng.IntN(12), 1+rng.IntN(40))
+		if got, want := c.Match(p, start, long), named.Match(p, start, long); got != want {
+			t.Fatalf("%d tokens match, %d where nothing is learned", got, want)
+		}
+		h := c.Use(p, 10, start)
+		named.Use(p, 10, start)
+		if h.kept > h.had || c.evicted > c.capacity {
+			t.Fatalf("%+v, %d tokens are evicted", h, c.evicted)
+		}
+		c.End(p, h, true, start)
+		named.End(p, Hold{rest: 10}, true, start)
+	}
+	evicted := 0
+	for _, n := range c.nodes {
+		if n.evicted {
+			evicted += n.tokens()
+		}
+	}
+	if evicted == 0 || evicted != c.evicted {
+		t.Errorf("%d tokens are evicted, counted are %d", evicted, c.evicted)
+	}
+	c.SetCapacity(20_000)
+	if c.evicted != 0 {
+		t.Errorf("%d evicted tokens are kept although the capacity is named", c.evicted)
+	}
+}
