@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"warmroute/envoy"
@@ -93,14 +92,7 @@ func (p *pass) within(tokens int) float64 {
 
 // splitTable writes the outcome of both passes; answers have so many tokens.
 func splitTable(w io.Writer, passes []*pass, answer int) error {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(name string, cell func(p *pass) string) {
-		fmt.Fprint(t, name)
-		for _, p := range passes {
-			fmt.Fprint(t, "\t", cell(p))
-		}
-		fmt.Fprintln(t)
-	}
+	row, end := columns(w, passes)
 	token := func(q float64) func(p *pass) string {
 		return func(p *pass) string {
 			return millis(p.quantile(q, func(e *exchange) time.Duration { return e.perToken(answer) }))
@@ -117,7 +109,7 @@ func splitTable(w io.Writer, passes []*pass, answer int) error {
 	row("requests and legs per replica", func(p *pass) string { return testenv.Requests(p.replicas) })
 	row("requests failed", func(p *pass) string { return fmt.Sprint(p.report.failed) })
 	row("traffic's checksum", func(p *pass) string { return p.report.checksum() })
-	if err := t.Flush(); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
 	for _, p := range passes {

@@ -16,16 +16,22 @@ func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
 
 func millis(d time.Duration) string { return fmt.Sprintf("%d ms", d.Milliseconds()) }
 
-// table writes the outcome of both passes.
-func table(w io.Writer, passes []*pass) error {
+// columns returns a function that writes a row with a cell for each pass, and one that ends
+// the table.
+func columns(w io.Writer, passes []*pass) (row func(name string, cell func(p *pass) string), end func() error) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	row := func(name string, cell func(p *pass) string) {
+	return func(name string, cell func(p *pass) string) {
 		fmt.Fprint(t, name)
 		for _, p := range passes {
 			fmt.Fprint(t, "\t", cell(p))
 		}
 		fmt.Fprintln(t)
-	}
+	}, t.Flush
+}
+
+// table writes the outcome of both passes.
+func table(w io.Writer, passes []*pass) error {
+	row, end := columns(w, passes)
 	row("", func(p *pass) string { return p.name })
 	row("prefix-cache hit rate", func(p *pass) string { return percent(testenv.HitRate(p.replicas)) })
 	row("  bound: one pooled LRU cache", func(p *pass) string { return percent(p.ideal[0]) })
@@ -35,7 +41,7 @@ func table(w io.Writer, passes []*pass) error {
 	row("requests per replica", func(p *pass) string { return testenv.Requests(p.replicas) })
 	row("requests failed", func(p *pass) string { return fmt.Sprint(p.report.failed) })
 	row("traffic's checksum", func(p *pass) string { return p.report.checksum() })
-	if err := t.Flush(); err != nil {
+	if err := end(); err != nil {
 		return err
 	}
 	for _, p := range passes {
