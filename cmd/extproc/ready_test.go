@@ -65,7 +65,7 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	}
 	rewrite(t, file, strings.Replace(text, ", no_events: true", "", 1))
 	hangup <- syscall.SIGHUP
-	state("one has no events, and that is not configured", http.StatusOK, "note: replicas without KV events, of whose caches nothing is known: 127.0.0.1:")
+	state("one has no events, and that is not configured", http.StatusOK, "note: replicas without KV events, whose caches are known from what was sent there alone: 127.0.0.1:")
 	if _, page := get(t, "http://"+admin+"/metrics"); !strings.Contains(page, "warmroute_kv_sources{state=\"none\"} 1\n") || !strings.Contains(page, "warmroute_kv_sources{state=\"off\"} 1\n") {
 		t.Error("the metric does not count both")
 	}
