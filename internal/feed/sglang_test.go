@@ -46,21 +46,20 @@ func (h *harness) hit(r *fleet.Replica, p *sglangPrompt) (tokens int) {
 }
 
 // TestSGLang: payloads that SGLang's own caches have published arrive over real sockets, the
-// first ones by replay in both forms of its replies, and every lookup in between is right.
+// first ones by replay, and every lookup in between is right.
 func TestSGLang(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		server   sglang.Server
-		old      bool
 		captured string
 	}{
-		{"namespaces, replies with a topic", sglang.Server{Config: new(string)}, false, "0.5.23-p16-extrakey-dynamo-s2"},
-		{"host copies, replies without a topic", sglang.Server{Hierarchical: true}, true, "0.5.23-p16-hicache-wb-s2"},
-		{"pairs", sglang.Server{}, false, "0.5.23-p16-eagle-s2"},
+		{"namespaces", sglang.Server{Config: new(string)}, "0.5.23-p16-extrakey-dynamo-s2"},
+		{"host copies", sglang.Server{Hierarchical: true}, "0.5.23-p16-hicache-wb-s2"},
+		{"pairs", sglang.Server{}, "0.5.23-p16-eagle-s2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t)
-			p, err := kvtest.Start(kvtest.Options{Topic: "kv", OldReplies: c.old})
+			p, err := kvtest.Start(kvtest.Options{Topic: "kv"})
 			if err != nil {
 				t.Fatal(err)
 			}

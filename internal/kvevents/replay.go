@@ -92,7 +92,7 @@ func receive(ctx context.Context, o *Options, a asked, put func(frame) bool) err
 
 // lastTwo finds sequence and payload in a message. They are the last two frames
 // of every shape: live [topic, seq, payload], replayed ["", topic, seq, payload]
-// (0.32) or ["", seq, payload] (0.21).
+// (vLLM 0.32, SGLang 0.5.22) or ["", seq, payload] (vLLM 0.21, SGLang 0.5.21).
 func lastTwo(frames [][]byte) (seq uint64, payload []byte, err error) {
 	n := len(frames)
 	if n < 2 || len(frames[n-2]) != 8 {

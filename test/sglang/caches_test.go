@@ -22,12 +22,14 @@ var configs = []struct {
 	bound   bool   // predictions are upper bounds, and none is called exact
 	loads   bool   // some prompts are loaded from the host
 	long    int    // tokens of a long text
-	adapter bool
+	adapter bool   // some requests are for an adapter
+	keys    bool   // some have an extra_key
 }{
-	{name: "namespaces", model: "qwen3", long: 500, adapter: true},
+	{name: "namespaces", model: "qwen3", long: 500, adapter: true, keys: true},
 	{name: "pairs", model: "qwen3", long: 150},
 	{name: "host", model: "qwen3", loads: true, long: 250},
 	{name: "window", model: "gemma3", bound: true, long: 500},
+	{name: "older", model: "qwen3", bound: true, long: 500, keys: true},
 }
 
 const (
@@ -39,9 +41,9 @@ const (
 )
 
 // TestCaches sends random prompts to SGLang's own caches through real Envoy. The router has
-// their first batches by replay, also after it was killed, and finds events, pages and load by
-// itself. No prediction may differ from what SGLang took from its cache, unless it is marked
-// as an upper bound, and those may not be too low.
+// their first batches by replay, in both forms of its replies, also after it was killed, and
+// finds events, pages and load by itself. No prediction may differ from what SGLang took from
+// its cache, unless it is marked as an upper bound, and those may not be too low.
 func TestCaches(t *testing.T) {
 	s := start(t)
 	for half := range 2 {
@@ -147,14 +149,12 @@ func (c *traffic) next() body {
 	if c.rng.IntN(8) == 0 {
 		b.Salt = []string{"", "tenant"}[c.rng.IntN(2)]
 	}
-	if configs[c.of].adapter {
-		switch c.rng.IntN(12) {
-		case 0:
-			b.Model += "-adapter"
-			b.Model = strings.Replace(b.Model, "-adapter-adapter", "-adapter", 1)
-		case 1, 2:
-			b.Key = []string{"", "class"}[c.rng.IntN(2)]
-		}
+	switch k := c.rng.IntN(12); {
+	case k == 0 && configs[c.of].adapter:
+		b.Model += "-adapter"
+		b.Model = strings.Replace(b.Model, "-adapter-adapter", "-adapter", 1)
+	case (k == 1 || k == 2) && configs[c.of].keys:
+		b.Key = []string{"", "class"}[c.rng.IntN(2)]
 	}
 	b.Tokens = 1 + c.rng.IntN(20)
 	return b

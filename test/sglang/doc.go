@@ -1,5 +1,5 @@
 // Package sglang holds the tests with SGLang's own caches: its requests, allocators, radix
-// tree and publisher run in processes without a model (replicas.py), behind real Envoy with
+// tree and publishers run in processes without a model (replicas.py), behind real Envoy with
 // extproc. They run with -tags vllm (make test-reference), because they need the Python of an
 // installed vLLM.
 package sglang

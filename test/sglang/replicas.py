@@ -15,12 +15,14 @@ import contextlib
 import hashlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import sys
 import threading
 from array import array
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -30,12 +32,14 @@ CHUNK = 128  # tokens of a prompt that are computed at once
 LONGEST = 1500
 SLOTS = 8
 
-# window: of a second group of layers; host: tokens of HiCache's part in the host's memory.
+# window: of a second group of layers; host: tokens of HiCache's part in the host's memory;
+# publisher: the release whose publisher is run, and that the replica says it is.
 CONFIGS = {
     "namespaces": {"page": 16, "pool": 3200, "format": "dynamo"},
     "pairs": {"page": 1, "pool": 1600, "eagle": True},
     "host": {"page": 16, "pool": 960, "host": 2880},
     "window": {"page": 16, "pool": 3200, "window": 128},
+    "older": {"page": 16, "pool": 3200, "publisher": "0.5.21"},
 }
 
 
@@ -251,11 +255,22 @@ def copy_at_once(torch):
 # ---------------------------------------------------------------- a replica
 
 
+def publisher_of(release):
+    """imports the publisher of KV events of another release, installed beside SGLang"""
+    import sglang
+
+    root = Path(sglang.__file__).parents[2] / f"sglang-{release}-publisher"
+    spec = importlib.util.spec_from_file_location("publisher", root / "sglang/srt/disaggregation/kv_events.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class Replica:
     """One engine, its publisher and what it says about itself."""
 
     def __init__(self, name, folder, events, replay):
-        from sglang.srt.disaggregation.kv_events import EventPublisherFactory
+        from sglang.srt.disaggregation import kv_events
         from sglang.srt.server_args import ServerArgs, set_global_server_args_for_scheduler
 
         config = CONFIGS[name]
@@ -269,16 +284,16 @@ class Replica:
         set_global_server_args_for_scheduler(args)
         self.name, self.folder, self.config, self.args, self.lock = name, folder, config, args, threading.Lock()
         self.engine = Engine(config, args)
-        self.publisher = EventPublisherFactory.create(args.kv_events_config, 0)
+        self.release = config.get("publisher")
+        self.events = publisher_of(self.release) if self.release else kv_events
+        self.publisher = self.events.EventPublisherFactory.create(args.kv_events_config, 0)
         self.published = 0
         self.publish()
 
     def publish(self):
-        from sglang.srt.disaggregation.kv_events import KVEventBatch
-
         events = self.engine.cache.take_events()
         if events:
-            self.publisher.publish(KVEventBatch(ts=0.0, events=events))
+            self.publisher.publish(self.events.KVEventBatch(ts=0.0, events=events))
             self.published += 1
 
     def info(self):
@@ -289,7 +304,7 @@ class Replica:
             "page_size", "dcp_size", "disable_radix_cache", "enable_hierarchical_cache", "hicache_write_policy", "enable_cache_report",
             "enable_metrics", "kv_events_config")}
         return {**said, "model_path": self.folder, "speculative_algorithm": "EAGLE" if self.config.get("eagle") else None,
-                "version": __version__, "max_total_num_tokens": self.config["pool"], "kv_events": describe_kv_events_publisher(self.args)}
+                "version": self.release or __version__, "max_total_num_tokens": self.config["pool"], "kv_events": describe_kv_events_publisher(self.args)}
 
     def models(self):
         adapter = {"id": self.name + "-adapter", "root": "/adapter", "parent": self.name, "owned_by": "sglang", "max_model_len": None}
