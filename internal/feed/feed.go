@@ -51,6 +51,7 @@ type Feed struct {
 	mu       sync.Mutex // guards the fields below, never held while anything waits
 	replicas map[string]*supply
 	layouts  map[string]*cachelayout.Layout // by model
+	others   map[string]int                 // by model, the replicas that do not run SGLang
 	resume   map[index.Holder]index.Cursor  // restored holders that no subscription has taken over yet
 }
 
@@ -82,7 +83,7 @@ func New(x *index.Index, o Options) *Feed {
 	if o.Following == nil {
 		o.Following = func(index.Holder, bool) {}
 	}
-	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}}
+	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}, others: map[string]int{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }
@@ -103,6 +104,7 @@ func (f *Feed) Join(r *fleet.Replica) {
 	f.replicas[r.Addr] = s
 	f.mu.Unlock()
 	f.setGroups(r)
+	f.count(r, 1)
 	f.wg.Go(func() { f.supply(ctx, s, before) })
 }
 
@@ -143,6 +145,7 @@ func (f *Feed) depart(s *supply) {
 		delete(f.replicas, s.replica.Addr)
 	}
 	f.mu.Unlock()
+	f.count(s.replica, -1)
 	close(s.left)
 }
 

@@ -17,6 +17,32 @@ func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 		return
 	}
 	f.layouts[model] = l
+	f.mu.Unlock()
+	f.regroup(model)
+}
+
+// count adds n to the replicas of r's model that do not run SGLang, if r does not. While there
+// is one, the predictions for those that do are not exact.
+func (f *Feed) count(r *fleet.Replica, n int) {
+	if r.SGLang != nil || len(r.Models) == 0 {
+		return
+	}
+	model := r.Models[0].Base
+	f.mu.Lock()
+	before := f.others[model]
+	f.others[model] += n
+	if before+n == 0 {
+		delete(f.others, model)
+	}
+	f.mu.Unlock()
+	if before == 0 || before+n == 0 {
+		f.regroup(model)
+	}
+}
+
+// regroup gives the index the settings of the cache groups of a model's replicas.
+func (f *Feed) regroup(model string) {
+	f.mu.Lock()
 	var of []*fleet.Replica
 	for _, s := range f.replicas {
 		if len(s.replica.Models) > 0 && s.replica.Models[0].Base == model {
@@ -35,13 +61,18 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	f.groupsMu.Lock()
 	defer f.groupsMu.Unlock()
 	var l *cachelayout.Layout
+	mixed := false
 	if len(r.Models) > 0 {
 		f.mu.Lock()
-		l = f.layouts[r.Models[0].Base]
+		l, mixed = f.layouts[r.Models[0].Base], f.others[r.Models[0].Base] > 0
 		f.mu.Unlock()
 	}
 	if r.SGLang != nil {
-		f.index.SetGroups(r.Addr, r.SGLang.Settings(groupsOf(r, l)))
+		told := r.SGLang.Settings(groupsOf(r, l))
+		if mixed {
+			told.Limit = "its model is also served by another engine, by whose rules prompts are rendered, so the prediction may be wrong where SGLang's rules differ: serve it under a name of its own"
+		}
+		f.index.SetGroups(r.Addr, told)
 		return
 	}
 	told := groupSettings(r)

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"warmroute/index"
@@ -112,4 +113,45 @@ func TestSGLang(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSGLangBesideVLLM: while another engine serves its model, prompts are rendered by that
+// engine's rules, so no prediction for SGLang is called exact.
+func TestSGLangBesideVLLM(t *testing.T) {
+	h := newHarness(t)
+	p, err := kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	p.Publish(kvtest.Event{Kind: kvtest.Stored, BlockSize: 1, Hashes: []uint64{1}, Tokens: []uint32{1}})
+	models := []fleet.Model{{ID: "m", Base: "m"}}
+	config := `{"format":"dynamo"}`
+	h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:30000", Ready: true, BlockSize: 1, Ranks: []int{0}, Models: models,
+		SGLang: &sglang.Server{Version: "0.5.23", PageSize: 1, Kinds: []string{"full"}, Config: &config},
+		Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}})
+	trust := func() string {
+		for _, r := range h.feed.Status() {
+			if r.Addr == "10.0.0.1:30000" && r.Ranks[0].Groups != nil {
+				return r.Ranks[0].Groups.Trust.String() + r.Ranks[0].Groups.Trust.Why
+			}
+		}
+		return ""
+	}
+	h.until("it is trusted", func() bool { return trust() == "exact" })
+	others := []*fleet.Replica{{Addr: "10.0.0.2:8000", Ready: true, Models: models}, {Addr: "10.0.0.3:8000", Ready: true, Models: models}}
+	for _, r := range others {
+		h.feed.Join(r)
+		if got := trust(); !strings.HasPrefix(got, "inexactits model is also served by another engine") {
+			t.Errorf("beside %s: %s", r.Addr, got)
+		}
+	}
+	for i, r := range others {
+		h.feed.Leave(r)
+		h.until("it has left", func() bool { return len(h.feed.Status()) == 2-i })
+		if got := trust(); i == 0 && got == "exact" {
+			t.Error("exact beside the second one")
+		}
+	}
+	h.until("it is trusted again", func() bool { return trust() == "exact" })
 }

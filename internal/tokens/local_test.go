@@ -295,6 +295,29 @@ func TestLocalVersionChange(t *testing.T) {
 	}
 }
 
+// TestEnginesSideBySide: a model that SGLang and vLLM serve is rendered as vLLM does, and only
+// vLLM is asked.
+func TestEnginesSideBySide(t *testing.T) {
+	f, other := newFakeServer(t), newFakeServer(t)
+	f.answer = honest(t)
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	both := []Endpoint{{URL: other.URL, Version: "sglang 0.5.23"}, {URL: f.URL, Version: "0.32.0"}, {URL: other.URL, Version: "sglang 0.5.23"}}
+	l.o.Endpoints = func(string) []Endpoint { return both }
+	l.CheckAll(t.Context())
+	if s := l.Status()[0]; s.Version != "0.32.0" {
+		t.Errorf("rendered as version %q", s.Version)
+	}
+	f.answer = nil
+	for range both {
+		if _, err := l.o.Reference.Ask(t.Context(), parse(t, openai.Completions, `{"model":"m","prompt":"x"}`), "m", both); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := other.asked.Load(); n > 0 || f.asked.Load() == 0 {
+		t.Errorf("SGLang was asked %d times, vLLM %d times", n, f.asked.Load())
+	}
+}
+
 // A sample that was computed for the servers' former version says nothing of the new one.
 func TestLocalSampleOfTheFormerVersion(t *testing.T) {
 	f := newFakeServer(t)

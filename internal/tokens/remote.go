@@ -239,6 +239,7 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	if len(endpoints) == 0 {
 		return nil, ErrNone
 	}
+	endpoints = ruling(endpoints)
 	first := int(r.turn.Add(1) % uint64(len(endpoints)))
 	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
 		return r.renderAsker(req, endpoints, budget, first)

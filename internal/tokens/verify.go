@@ -16,9 +16,10 @@ import (
 // features that are not verified, if any. With due, a round of probes waits until it is
 // due. m.mu is held.
 func (l *Local) check(ctx context.Context, m *localModel, due bool) {
-	endpoints := l.o.Endpoints(m.name)
+	all := l.o.Endpoints(m.name)
+	m.limit.Store(int64(shortest(all)))
+	endpoints := ruling(all)
 	version := commonVersion(endpoints)
-	m.limit.Store(int64(shortest(endpoints)))
 	if m.renderer.Load() == nil || version != *m.version.Load() {
 		m.busy(phaseCompiling, l.o.Now())
 		r, err := m.Renderer(ctx, version, false)
@@ -45,6 +46,16 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	if m.checked = l.probe(ctx, m, endpoints); !m.checked {
 		m.postpone(l.o.Now(), l.set.Load().CheckEvery)
 	}
+}
+
+// ruling returns the servers by whose rules a model's prompts are rendered: those that do not
+// run SGLang, unless all do.
+func ruling(endpoints []Endpoint) []Endpoint {
+	others := slices.DeleteFunc(slices.Clone(endpoints), func(e Endpoint) bool { return render.IsSGLang(e.Version) })
+	if len(others) == 0 {
+		return endpoints
+	}
+	return others
 }
 
 // commonVersion returns the version that all servers run, or "" when they differ or one
