@@ -35,7 +35,7 @@ type RouterOptions struct {
 	// without a hint; telling says that the index may learn from it. nil: of none.
 	Usage func(seq uint64, replica string, telling bool) bool
 	// Prefilled takes what a replica counted of a prompt that it has computed for another,
-	// when Envoy has the request's answer. nil: nobody does.
+	// when Envoy has the request's answer. nil: it is dropped.
 	Prefilled func(*Prefilled)
 }
 
@@ -51,6 +51,9 @@ func (o RouterOptions) withDefaults() RouterOptions {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Prefilled == nil {
+		o.Prefilled = func(*Prefilled) {}
 	}
 	return o
 }

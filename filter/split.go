@@ -143,10 +143,9 @@ type Prefilled struct {
 	Counted, Cached             int // tokens of the prompt, and of these those that it took from its cache, as it counted
 }
 
-// prefilled returns what the answer about the stream's leg says, nil if it says nothing or
-// nobody wants to know.
+// prefilled returns what the answer about the stream's leg says, nil if it says nothing.
 func (st *stream) prefilled(a *prefill.Answer, err error) *Prefilled {
-	if err != nil || a.Cached == nil || st.srv.router.o.Prefilled == nil {
+	if err != nil || a.Cached == nil {
 		return nil
 	}
 	s := st.d.Split
