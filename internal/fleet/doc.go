@@ -18,8 +18,9 @@
 //
 // A replica is gone when neither /metrics nor /health has been answered for
 // Options.DeadAfter, counted from the start of the last answered request; when its
-// process start time or counters show another process; or when its source no
-// longer lists it. If that would leave a model without a ready replica while new
+// process start time or counters show another process; when it does not tell its start
+// time, and answers again after nothing listened there or it was loading; or when its
+// source no longer lists it. If that would leave a model without a ready replica while new
 // ones replace it, it stays until one of those is ready, a second at most. A
 // replica that returns is learned again.
 //

@@ -66,6 +66,12 @@ func isTransient(err error) bool {
 	return !errors.As(err, &s) || s >= 500 && s != http.StatusNotImplemented || s == http.StatusTooManyRequests
 }
 
+// vacant reports whether err, of a replica that was up, shows that its process has ended:
+// nothing listens there, or what answers is loading.
+func vacant(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || reasonOf(err) == reasonLoading
+}
+
 // transportFailure is the failure of a request to addr that has no complete answer.
 func transportFailure(addr string, err error) error {
 	var timeout interface{ Timeout() bool }

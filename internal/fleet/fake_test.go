@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,7 +65,7 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 				continue
 			}
 		case code == 0:
-			return nil, errors.New("connection refused")
+			return nil, syscall.ECONNREFUSED
 		}
 		return &http.Response{StatusCode: code, Body: io.NopCloser(bytes.NewBufferString(body)), Request: req, Header: http.Header{}}, nil
 	}

@@ -47,6 +47,43 @@ func TestAnyOpenAIServer(t *testing.T) {
 	}
 }
 
+// TestARestartThatNoPageShows: a server without a page that answers again has restarted, if
+// meanwhile nothing listened there or it was loading. One that was only silent has not, nor
+// one whose page says that it is the same process.
+func TestARestartThatNoPageShows(t *testing.T) {
+	for name, c := range map[string]struct {
+		page      bool
+		away      func(*fakeReplica)
+		restarted bool
+	}{
+		"refused":              {false, func(r *fakeReplica) { r.refuse = true }, true},
+		"loading":              {false, func(r *fakeReplica) { r.status["/health"] = http.StatusServiceUnavailable }, true},
+		"silent":               {false, func(r *fakeReplica) { r.hang = true }, false},
+		"refused, with a page": {true, func(r *fakeReplica) { r.refuse = true }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := fake(1, 0)
+				if !c.page {
+					delete(r.answer, "/metrics")
+				}
+				w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+				w.pass(time.Minute)
+				w.expect("joined " + a + " 1")
+				w.net.change(func() { c.away(r) })
+				w.pass(1500 * time.Millisecond)
+				w.net.change(func() { r.refuse, r.hang = false, false; delete(r.status, "/health") })
+				w.pass(5 * time.Second)
+				if c.restarted {
+					w.expect("left "+a+" 1", "joined "+a+" 2")
+				} else {
+					w.expect()
+				}
+			})
+		})
+	}
+}
+
 // TestAPageThatAppears is read: a server that is started with metrics has them from the next
 // look on.
 func TestAPageThatAppears(t *testing.T) {

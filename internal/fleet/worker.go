@@ -55,7 +55,7 @@ type worker struct {
 	loadsOnly bool // it is an SGLang without /metrics, so /v1/loads is read
 	infos     int  // requests for /server_info since the join
 	loads     []Load
-	start     float64 // the start of the process, by its page at the join
+	start     float64 // the start of the process, by its page at the join; 0: it does not say
 	nextLearn time.Time
 	backoff   time.Duration
 }
@@ -133,10 +133,10 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 	w.failures++
 	if !w.dead() {
 		asked := time.Now()
-		if w.attempt(ctx, w.health) == nil {
+		if err := w.attempt(ctx, w.health); err == nil {
 			w.answered, w.failures = asked, 0
-		} else {
-			w.failures++
+		} else if w.failures++; w.start == 0 && vacant(err) {
+			w.start = another
 		}
 	}
 	if ctx.Err() != nil {
@@ -203,10 +203,13 @@ func (w *worker) scrape(ctx context.Context) error {
 		w.loads = loads
 	}
 	if w.up && wentBack(previous, w.loads) {
-		w.start = -1 // differs from every page's value: replaced sees a difference
+		w.start = another
 	}
 	return nil
 }
+
+// another stands for the start of a process that is not the one that joined.
+const another = -1
 
 // wentBack reports whether a counter is lower than before: another process.
 func wentBack(before, after []Load) bool {
@@ -222,7 +225,7 @@ func wentBack(before, after []Load) bool {
 
 // replaced says why the process that answered is not the one that joined.
 func (w *worker) replaced() string {
-	if w.start < 0 || w.start != 0 && w.page.start != 0 && w.page.start != w.start {
+	if w.start == another || w.start != 0 && w.page.start != 0 && w.page.start != w.start {
 		return reasonRestarted
 	}
 	return ""
