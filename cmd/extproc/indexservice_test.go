@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -140,18 +138,7 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 // complete sends a prompt of token ids to a replica.
 func complete(t *testing.T, addr string, prompt []uint32) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.Post("http://"+addr+"/v1/completions", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		t.Fatalf("completion: %s", resp.Status)
-	}
+	testenv.Post(t, "http://"+addr+"/v1/completions", map[string]any{"model": "sim", "prompt": prompt, "max_tokens": 1}).Into(t, nil)
 }
 
 func get(t *testing.T, url string) (code int, body string) {

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -34,38 +31,16 @@ func completionOf(from, n int, more map[string]any) map[string]any {
 	return body
 }
 
-func (w *whyNot) post(url string, body map[string]any, to any) {
-	w.t.Helper()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	resp, err := http.Post(url, "application/json", bytes.NewReader(raw))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		w.t.Fatalf("%s: %s", url, resp.Status)
-	}
-	if to == nil {
-		return
-	}
-	if err := json.NewDecoder(resp.Body).Decode(to); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
 // serve has the replica serve a request.
 func (w *whyNot) serve(body map[string]any) {
 	w.t.Helper()
-	w.post("http://"+w.sim.Addr+"/v1/completions", body, nil)
+	testenv.Post(w.t, "http://"+w.sim.Addr+"/v1/completions", body).Into(w.t, nil)
 }
 
 func (w *whyNot) explain(body map[string]any) decision.Record {
 	w.t.Helper()
 	var answer struct{ Decision decision.Record }
-	w.post("http://"+w.admin+"/debug/explain?path="+url.QueryEscape("/v1/completions"), body, &answer)
+	testenv.Post(w.t, "http://"+w.admin+"/debug/explain?path="+url.QueryEscape("/v1/completions"), body).Into(w.t, &answer)
 	return answer.Decision
 }
 
@@ -127,7 +102,7 @@ func TestWhyNotMore(t *testing.T) {
 
 	w.serve(prompt)
 	w.until(prompt, why.Whole, 144)
-	w.post("http://"+sim.Addr+"/reset_prefix_cache", nil, nil)
+	testenv.Post(w.t, "http://"+sim.Addr+"/reset_prefix_cache", nil).Into(w.t, nil)
 	w.serve(completionOf(9000, 32, nil)) // vLLM publishes the event with the next step's
 	if end := w.until(prompt, why.Cleared, 0); end.At.IsZero() {
 		t.Errorf("cleared: %+v", end)

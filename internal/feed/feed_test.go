@@ -1,10 +1,7 @@
 package feed
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -89,18 +86,7 @@ func (h *harness) complete(r *fleet.Replica, first, n int) {
 	for i := range ids {
 		ids[i] = first*1000 + i
 	}
-	body, err := json.Marshal(map[string]any{"model": "sim", "prompt": ids, "max_tokens": 1})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	resp, err := http.Post("http://"+r.Addr+"/v1/completions", "application/json", bytes.NewReader(body))
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		h.t.Fatalf("completion: %s", resp.Status)
-	}
+	testenv.Post(h.t, "http://"+r.Addr+"/v1/completions", map[string]any{"model": "sim", "prompt": ids, "max_tokens": 1}).Into(h.t, nil)
 }
 
 func (h *harness) until(what string, ok func() bool) {

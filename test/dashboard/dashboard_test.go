@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/internal/testenv"
 	"warmroute/lab/stage"
 
 	"github.com/chromedp/cdproto/emulation"
@@ -60,14 +61,7 @@ func lastID(t *testing.T, admin string) string {
 func chat(t *testing.T, front, text string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"sim","max_tokens":4,"messages":[{"role":"user","content":%q}]}`, text)
-	answer, err := http.Post(front+"/v1/chat/completions", "application/json", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		t.Fatalf("status %d", answer.StatusCode)
-	}
+	testenv.Post(t, front+"/v1/chat/completions", []byte(body)).Into(t, nil)
 }
 
 // TestPage: the page loads, shows the fleet, updates while requests come, finds

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
 )
 
@@ -30,18 +31,7 @@ func TestNoPromptTextIsKept(t *testing.T) {
 	sent := 0
 	send := func(path, body string) {
 		t.Helper()
-		req, err := http.NewRequest("POST", st.envoy.URL+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+secretText)
-		req.Header.Set("Cookie", secretText)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
+		testenv.Post(t, st.envoy.URL+path, []byte(body), "Authorization", "Bearer "+secretText, "Cookie", secretText)
 		sent++
 	}
 	all := func() {
@@ -56,11 +46,7 @@ func TestNoPromptTextIsKept(t *testing.T) {
 	all()
 	faults(st, vllmsim.Faults{})
 	for _, body := range secretBodies() { // the operator's own question
-		resp, err := http.Post("http://"+st.admin+"/debug/explain", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+		testenv.Post(t, "http://"+st.admin+"/debug/explain", []byte(body))
 	}
 	st.sims = st.sims[:1]
 	st.writeConfig("log: {level: debug}\n" + traced + "}\n") // a replica leaves
@@ -152,17 +138,7 @@ func TestClientsMakeNoSeries(t *testing.T) {
 		for _, model := range []string{"sim", name} {
 			body := fmt.Sprintf(`{"model":%q,"max_tokens":1,"prompt":[%d,2,3],"user":%q,"cache_salt":%q}`, model, i, name, name)
 			for _, path := range []string{"/v1/completions", "/v1/" + name} {
-				req, err := http.NewRequest("POST", st.envoy.URL+path, strings.NewReader(body))
-				if err != nil {
-					t.Fatal(err)
-				}
-				req.Header.Set("x-tenant", name)
-				resp, err := http.DefaultClient.Do(req)
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
+				testenv.Post(t, st.envoy.URL+path, []byte(body), "x-tenant", name)
 			}
 		}
 	}

@@ -1,11 +1,10 @@
 package e2e
 
 import (
-	"bytes"
-	"encoding/json"
-	"net/http"
 	"strings"
 	"testing"
+
+	"warmroute/internal/testenv"
 )
 
 // explained has the fields of a decision that the test reads.
@@ -23,19 +22,8 @@ type explained struct {
 
 func (st *stack) explain(msgs []message) explained {
 	st.t.Helper()
-	body, err := json.Marshal(map[string]any{"model": "sim", "messages": msgs})
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	resp, err := http.Post("http://"+st.admin+"/debug/explain", "application/json", bytes.NewReader(body))
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var answer struct{ Decision explained }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		st.t.Fatalf("explain: %s, %v", resp.Status, err)
-	}
+	testenv.Post(st.t, "http://"+st.admin+"/debug/explain", map[string]any{"model": "sim", "messages": msgs}).Into(st.t, &answer)
 	return answer.Decision
 }
 

@@ -3,10 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,16 +51,6 @@ func llamaServers(t *testing.T, n int) []string {
 func llamaTurn(t *testing.T, url string, chat *[]message, content string) (prompt, cached int) {
 	t.Helper()
 	*chat = append(*chat, message{"user", content})
-	body, err := json.Marshal(map[string]any{"model": "tiny", "messages": *chat, "max_tokens": 4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.Post(url+"/v1/chat/completions", "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	raw, _ := io.ReadAll(resp.Body)
 	var a struct {
 		Choices []struct{ Message message }
 		Usage   struct {
@@ -73,8 +60,9 @@ func llamaTurn(t *testing.T, url string, chat *[]message, content string) (promp
 			} `json:"prompt_tokens_details"`
 		}
 	}
-	if resp.StatusCode != http.StatusOK || json.Unmarshal(raw, &a) != nil || len(a.Choices) != 1 {
-		t.Fatalf("%d: %s", resp.StatusCode, raw)
+	testenv.Post(t, url+"/v1/chat/completions", map[string]any{"model": "tiny", "messages": *chat, "max_tokens": 4}).Into(t, &a)
+	if len(a.Choices) != 1 {
+		t.Fatalf("%d answers", len(a.Choices))
 	}
 	*chat = append(*chat, message{"assistant", a.Choices[0].Message.Content})
 	return a.Usage.Prompt, a.Usage.Details.Cached

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
 )
 
@@ -116,13 +117,9 @@ func TestBadBodiesPassUntouched(t *testing.T) {
 		"{\"model\":\"sim\",\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",
 		`{"model":"sim","messages":7}`, `[]`,
 	} {
-		direct, err := http.Post("http://"+st.sims[0].Addr()+"/v1/chat/completions", "application/json", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		direct.Body.Close()
-		if a := st.post("/v1/chat/completions", []byte(body)); a.status != direct.StatusCode {
-			t.Errorf("%q: %d through Envoy, %d from the replica", body, a.status, direct.StatusCode)
+		direct := testenv.Post(t, "http://"+st.sims[0].Addr()+"/v1/chat/completions", []byte(body))
+		if a := st.post("/v1/chat/completions", []byte(body)); a.status != direct.Status {
+			t.Errorf("%q: %d through Envoy, %d from the replica", body, a.status, direct.Status)
 		}
 	}
 	st.wantReasons(9, 0)

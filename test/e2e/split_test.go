@@ -162,11 +162,7 @@ func (a *apart) counted(name string) (total float64) {
 func (a *apart) warm(t *testing.T) []byte {
 	t.Helper()
 	body := a.cold()
-	resp, err := http.Post("http://"+a.addrs[0]+completionsPath, "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
+	testenv.Post(t, "http://"+a.addrs[0]+completionsPath, body)
 	a.settled()
 	return body
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -271,16 +269,8 @@ func chatBody(t *testing.T, messages []message, maxTokens int) []byte {
 // post sends a body through Envoy.
 func (st *stack) post(path string, body []byte) answer {
 	st.t.Helper()
-	resp, err := http.Post(st.envoy.URL+path, "application/json", bytes.NewReader(body))
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	a := answer{status: resp.StatusCode, replica: resp.Header.Get(envoy.HeaderServed)}
+	r := testenv.Post(st.t, st.envoy.URL+path, body)
+	a := answer{status: r.Status, replica: r.Header.Get(envoy.HeaderServed)}
 	var v struct {
 		Choices []struct {
 			Text    string
@@ -293,7 +283,7 @@ func (st *stack) post(path string, body []byte) answer {
 			} `json:"prompt_tokens_details"`
 		}
 	}
-	if json.Unmarshal(raw, &v) == nil && len(v.Choices) > 0 {
+	if json.Unmarshal(r.Body, &v) == nil && len(v.Choices) > 0 {
 		a.text = v.Choices[0].Message.Content + v.Choices[0].Text
 		a.cached, a.prompt = v.Usage.PromptTokensDetails.CachedTokens, v.Usage.PromptTokens
 	}

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/internal/testenv"
 )
 
 // readAll is the configuration of a router that asks for the usage of all answers.
@@ -30,25 +31,14 @@ type counted struct{ prompt, cached int }
 // it, and whether it has one.
 func (st *stack) call(path string, body map[string]any) (id string, u counted, ok bool) {
 	st.t.Helper()
-	b, err := json.Marshal(body)
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	resp, err := http.Post(st.envoy.URL+path, "application/json", bytes.NewReader(b))
-	if err != nil {
-		st.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		st.t.Fatalf("%s: %s, %v: %s", path, resp.Status, err, raw)
-	}
-	for line := range strings.Lines(strings.ReplaceAll(string(raw), "data: ", "")) {
+	r := testenv.Post(st.t, st.envoy.URL+path, body)
+	r.Into(st.t, nil)
+	for line := range strings.Lines(strings.ReplaceAll(string(r.Body), "data: ", "")) {
 		if v, found := usageIn([]byte(line)); found {
 			u, ok = v, true
 		}
 	}
-	return resp.Header.Get("X-Request-Id"), u, ok
+	return r.Header.Get("X-Request-Id"), u, ok
 }
 
 // usageIn reads the usage of an answer or of an event: OpenAI's and Anthropic's names.

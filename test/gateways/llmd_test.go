@@ -117,21 +117,10 @@ func (s *sidecars) ask(t *testing.T, at string, body string) (text, id string) {
 	t.Helper()
 	s.requests++
 	id = fmt.Sprint("llmd-", s.requests)
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at+"/v1/completions", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Request-Id", id)
-	req.Header.Set(envoy.HeaderPrefiller, podIP(5)+":8000")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var a struct{ Choices []struct{ Text string } }
-	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil || resp.StatusCode != http.StatusOK || len(a.Choices) != 1 {
-		t.Fatalf("status %d, %v", resp.StatusCode, err)
+	testenv.Post(t, at+"/v1/completions", []byte(body), "X-Request-Id", id, envoy.HeaderPrefiller, podIP(5)+":8000").Into(t, &a)
+	if len(a.Choices) != 1 {
+		t.Fatalf("%d answers", len(a.Choices))
 	}
 	return a.Choices[0].Text, id
 }

@@ -176,14 +176,14 @@ func (c *traffic) run(t *testing.T, s *stack, n int) {
 	counted := map[string]int{}
 	for i := range n {
 		if i == n*3/4 { // one replica of the two is emptied
-			s.post(t, "http://"+c.replicas[0]+"/flush_cache", struct{}{}, nil)
+			testenv.Post(t, "http://"+c.replicas[0]+"/flush_cache", struct{}{}).Into(t, nil)
 		}
 		s.settle(t, c.replicas)
 		b := c.next()
 		var now struct {
 			Decision decision.Record
 		}
-		s.post(t, "http://"+s.admin+"/debug/explain?path=/v1/completions", b, &now)
+		testenv.Post(t, "http://"+s.admin+"/debug/explain?path=/v1/completions", b).Into(t, &now)
 		var a answer
 		id := fmt.Sprintf("%s-%d", configs[c.of].name, c.sent)
 		s.send(t, id, b, &a)

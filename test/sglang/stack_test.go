@@ -7,9 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -71,7 +69,7 @@ func start(t *testing.T) *stack {
 			for range earlier {
 				var a answer
 				b := k.next()
-				s.post(t, "http://"+addr+"/v1/completions", b, &a)
+				testenv.Post(t, "http://"+addr+"/v1/completions", b).Into(t, &a)
 				k.took(b, a.Choices[0].Text)
 			}
 		}
@@ -167,40 +165,9 @@ func (s *stack) applied(t *testing.T, addr string) string {
 // send sends a completion through Envoy.
 func (s *stack) send(t *testing.T, id string, b body, a *answer) {
 	t.Helper()
-	resp := s.do(t, s.envoy.URL+"/v1/completions", id, b, a)
-	a.replica = resp.Header.Get(envoy.HeaderServed)
-}
-
-// post posts a body and reads the answer, if to is not nil.
-func (s *stack) post(t *testing.T, url string, b, to any) { s.do(t, url, "", b, to) }
-
-func (s *stack) do(t *testing.T, url, id string, b, to any) *http.Response {
-	t.Helper()
-	raw, err := json.Marshal(b)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if id != "" {
-		req.Header.Set("X-Request-Id", id)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	said, err := io.ReadAll(resp.Body)
-	if err == nil && to != nil {
-		err = json.Unmarshal(said, to)
-	}
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v: %.300s", url, resp.Status, err, said)
-	}
-	return resp
+	r := testenv.Post(t, s.envoy.URL+"/v1/completions", b, "X-Request-Id", id)
+	r.Into(t, a)
+	a.replica = r.Header.Get(envoy.HeaderServed)
 }
 
 // record reads the router's record of a request.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -57,20 +56,7 @@ func until(t *testing.T, what string, ok func() bool) {
 func ask(t *testing.T, front, trace, flags string) {
 	t.Helper()
 	body := fmt.Sprintf(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":%q}]}`, strings.Repeat(secret+" ", 50))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("traceparent", "00-"+trace+"-b7ad6b7169203331-"+flags)
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		t.Fatal(answer.Status)
-	}
+	testenv.Post(t, front+"/v1/chat/completions", []byte(body), "traceparent", "00-"+trace+"-b7ad6b7169203331-"+flags).Into(t, nil)
 }
 
 // TestSpansReachACollector: of requests whose trace is sampled and of no other,

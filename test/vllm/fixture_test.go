@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -257,25 +256,11 @@ func (f *fixture) post(t *testing.T, path string, raw []byte) outcome {
 	t.Helper()
 	f.requests++
 	id := fmt.Sprintf("live-%s-%d", f.name, f.requests)
-	req, err := http.NewRequest("POST", f.envoy.URL+path, bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Request-Id", id)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := outcome{status: resp.StatusCode, replica: resp.Header.Get(envoy.HeaderServed), reported: -1, body: string(answer)}
+	r := testenv.Post(t, f.envoy.URL+path, raw, "X-Request-Id", id)
+	o := outcome{status: r.Status, replica: r.Header.Get(envoy.HeaderServed), reported: -1, body: string(r.Body)}
 	o.decision.ID = id
-	o.refused = o.status >= 400 || endsInError(answer)
-	o.read(answer)
+	o.refused = o.status >= 400 || endsInError(r.Body)
+	o.read(r.Body)
 	return o
 }
 
@@ -305,10 +290,8 @@ func (o *outcome) read(answer []byte) {
 	if v.Usage == nil {
 		return
 	}
-	for _, p := range []*int{v.Usage.Read} {
-		if p != nil {
-			o.reported = *p
-		}
+	if v.Usage.Read != nil {
+		o.reported = *v.Usage.Read
 	}
 	if v.Usage.Prompt != nil && v.Usage.Prompt.Cached != nil {
 		o.reported = *v.Usage.Prompt.Cached

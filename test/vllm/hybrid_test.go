@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -112,11 +111,7 @@ func (f *fixture) resetAll(t *testing.T) {
 			{"/reset_prefix_cache", ""},
 			{"/v1/completions", `{"model":"` + served + `","prompt":[5,6,7],"max_tokens":1}`},
 		} {
-			resp, err := http.Post("http://"+rep.Addr+call.path, "application/json", strings.NewReader(call.body))
-			if err != nil || resp.StatusCode != http.StatusOK {
-				t.Fatalf("%s: %v %v", call.path, resp, err)
-			}
-			_ = resp.Body.Close()
+			testenv.Post(t, "http://"+rep.Addr+call.path, []byte(call.body)).Into(t, nil)
 		}
 	}
 	for end := time.Now().Add(time.Minute); f.clears(t) < before+len(f.replicas); time.Sleep(50 * time.Millisecond) {

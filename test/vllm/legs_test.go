@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -68,21 +66,12 @@ func (f *trio) ask(t *testing.T, replica int, path string, body object, more str
 	if more != "" {
 		raw = append(raw[:len(raw)-1], ","+more+"}"...)
 	}
-	resp, err := http.Post("http://"+f.replicas[replica].Addr+path, "application/json", bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.status, a.raw = resp.StatusCode, string(text)
-	if err := json.Unmarshal(text, &a); err != nil && body["stream"] == nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	if a.status != http.StatusOK {
-		t.Fatalf("replica %d: status %d: %s", replica, a.status, text)
+	r := testenv.Post(t, "http://"+f.replicas[replica].Addr+path, raw)
+	a.status, a.raw = r.Status, string(r.Body)
+	if body["stream"] != nil {
+		r.Into(t, nil)
+	} else {
+		r.Into(t, &a)
 	}
 	return a
 }

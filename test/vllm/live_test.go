@@ -208,11 +208,7 @@ func (f *fixture) reset(t *testing.T) {
 	f.send(t, "/v1/chat/completions", completion(user(story(300)))).exact(t, "before")
 	clears := sum(testenv.Metrics(t, f.admin), "warmroute_kv_clears_total")
 	for _, r := range f.replicas {
-		resp, err := http.Post("http://"+r.Addr+"/reset_prefix_cache", "", nil)
-		if err != nil || resp.StatusCode != 200 {
-			t.Fatalf("reset: %v %v", resp, err)
-		}
-		resp.Body.Close()
+		testenv.Post(t, "http://"+r.Addr+"/reset_prefix_cache", []byte(nil)).Into(t, nil)
 	}
 	carried := map[string]bool{}
 	for i := range 8 {

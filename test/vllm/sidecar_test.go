@@ -3,12 +3,9 @@
 package vllm
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -248,18 +245,10 @@ func (x *reported) differs(t *testing.T, caches map[string]*cache) error {
 // tokenize requests the token ids of a chat request from a replica.
 func (f *fixture) tokenize(t *testing.T, request object) []uint32 {
 	t.Helper()
-	raw, err := json.Marshal(object{"model": served, "messages": request["messages"]})
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.Post("http://"+f.replicas[0].Addr+"/tokenize", "application/json", bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
 	var v struct{ Tokens []uint32 }
-	if err := json.NewDecoder(resp.Body).Decode(&v); err != nil || resp.StatusCode != http.StatusOK || len(v.Tokens) == 0 {
-		t.Fatalf("tokenize: %s, %d tokens, %v", resp.Status, len(v.Tokens), err)
+	testenv.Post(t, "http://"+f.replicas[0].Addr+"/tokenize", object{"model": served, "messages": request["messages"]}).Into(t, &v)
+	if len(v.Tokens) == 0 {
+		t.Fatal("tokenize: no tokens")
 	}
 	return v.Tokens
 }
