@@ -51,6 +51,10 @@ const (
 	KeyPrompt    = "prompt_tokens"
 	KeyPredicted = "predicted_tokens"
 
+	// KeyUnfound holds, in MetadataOwn, how many of the predicted tokens are an upper bound's
+	// that the replica is not expected to find. It is absent if there are none.
+	KeyUnfound = "unfound_tokens"
+
 	// KeyMatch holds, in MetadataOwn, how the predicted tokens are known: reported, history or
 	// text. It is absent if there are none.
 	KeyMatch = "match"

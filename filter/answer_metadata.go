@@ -19,8 +19,8 @@ type answerMetadata struct {
 	lbKind, ownKind, bodyKind, splitKind, loadsKind structpb.Value_StructValue
 	texts                                           [11]structpb.Value
 	textKinds                                       [11]structpb.Value_StringValue
-	numbers                                         [13]structpb.Value
-	numberKinds                                     [13]structpb.Value_NumberValue
+	numbers                                         [14]structpb.Value
+	numberKinds                                     [14]structpb.Value_NumberValue
 	splice                                          splice
 	usedText, usedNums                              int
 	withoutClient                                   bool // clients get no reason, so the reason for them is left out
@@ -36,7 +36,7 @@ type splice struct {
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, 14)
+	own := fields(&s.own, 15)
 	own[envoy.KeyReason] = s.text(string(d.Reason))
 	if !s.withoutClient {
 		own["client_reason"] = s.text(d.ForClients())
@@ -53,6 +53,9 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		root[envoy.MetadataBody] = &s.inBody
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
+		if d.Unfound > 0 {
+			own[envoy.KeyUnfound] = s.number(d.Unfound)
+		}
 		if d.Match != decision.MatchNone {
 			own[envoy.KeyMatch] = s.text(string(d.Match))
 		}

@@ -53,7 +53,10 @@ func (x *fakeIndex) Why(index.HolderID, index.Scope, *index.Trail) index.Ending 
 	return index.Ending{}
 }
 
-// Expect, Answered and ExplainGroups know of no groups.
+// Expect, Answered, Trust and ExplainGroups know of no groups.
+func (x *fakeIndex) Trust(index.HolderID, string, string) (index.GroupTrust, bool) {
+	return index.GroupTrust{}, false
+}
 func (x *fakeIndex) Answered(index.HolderID, index.Scope, *index.Guess, int, bool) {}
 func (x *fakeIndex) Expect(_ *index.Guess, _ index.HolderID, _ index.Scope, _ []prefixhash.Key, _ index.Prompt) {
 }

@@ -8,6 +8,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/history"
+	"warmroute/internal/load"
 )
 
 // mostAwaited bounds the answers that are awaited at once. A later request takes the place of
@@ -15,8 +16,8 @@ import (
 const mostAwaited = 512
 
 // awaited are the requests whose answers' usage may show the index what the events of their
-// replicas do not contain, or the histories how much the caches of their replicas hold. Their
-// memory is reused.
+// replicas do not contain, or the histories how much the caches of their replicas hold, or how
+// much is found of an upper bound. Their memory is reused.
 type awaited struct {
 	mu   sync.Mutex
 	next int
@@ -30,6 +31,8 @@ type awaitedAnswer struct {
 	at    index.HolderID
 	scope index.Scope
 	guess index.Guess
+	load  *load.Account // of at, if bound is one
+	bound bounded
 	cache *history.Cache // that learns from the answer; nil: none does
 	used  history.Used   // of cache
 	alone bool           // the request has ended, and no other is known to have been on the holder meanwhile
@@ -74,7 +77,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 		return
 	}
 	cache, used := r.speculation.past.awaits()
-	if cache == nil && !dec.Telling && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+	if cache == nil && !dec.Telling && w.bound.tokens == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
 		return
 	}
 	l := &d.awaited
@@ -86,6 +89,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	one.id, one.at, one.scope, one.alone = xxhash.Sum64String(id), r.here.id, r.mv.scopes[r.here.scope], false
 	one.guess.Set(&w.guess)
 	one.cache, one.used = cache, used
+	one.load, one.bound = r.here.account, w.bound
 }
 
 // ended records that the request of r has ended, and whether no other was on its holder
@@ -109,6 +113,9 @@ type Counted = history.Counted
 // many tokens of the prompt as the router has counted.
 func (d *Decider) Answered(seq uint64, id string, n Counted, exact bool) {
 	one, ok := d.awaited.take(seq, xxhash.Sum64String(id))
+	if ok && exact && n.Cached >= 0 && one.bound.tokens > 0 {
+		one.load.FoundOf(one.bound.end, one.bound.tokens, n.Cached)
+	}
 	switch {
 	case !ok:
 	case one.cache != nil:
@@ -132,6 +139,6 @@ func (l *awaited) take(seq, id uint64) (one awaitedAnswer, ok bool) {
 	one.guess = index.Guess{}
 	one.guess.Set(&at.guess)
 	at.guess.Reset()
-	at.scope, at.cache, l.seqs[i] = index.Scope{}, nil, 0
+	at.scope, at.cache, at.load, l.seqs[i] = index.Scope{}, nil, nil, 0
 	return one, true
 }

@@ -26,6 +26,7 @@ type Index interface {
 	Answered(id index.HolderID, s index.Scope, g *index.Guess, reported int, alone bool)
 	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
 	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	Trust(id index.HolderID, tenant, model string) (index.GroupTrust, bool)
 	Why(id index.HolderID, s index.Scope, t *index.Trail) index.Ending
 }
 
@@ -124,6 +125,7 @@ type Work struct {
 	prompt   onePrompt
 	marked   marked
 	guess    index.Guess // of a single prompt, if its answer may teach
+	bound    bounded     // of the chosen candidate
 	matched  []held
 	cands    []policy.Candidate
 	scores   []policy.Score
@@ -140,11 +142,12 @@ type Work struct {
 // held counts the tokens of the prompts that one holder has.
 type held struct {
 	gpu, reported int
-	cpu, storage  int  // behind gpu, in CPU memory, and behind that, in its own storage
-	shared        int  // in the store that it shares, from the prompt's beginning
-	full          int  // tokens that full attention holds, if other groups cut the match
-	grouped       bool // cache groups decide the match
-	learned       bool // the history has them
+	cpu, storage  int   // behind gpu, in CPU memory, and behind that, in its own storage
+	shared        int   // in the store that it shares, from the prompt's beginning
+	full          int   // tokens that full attention holds, if other groups cut the match
+	grouped       bool  // cache groups decide the match
+	learned       bool  // the history has them
+	unclaimed     int32 // of reported, an upper bound's tokens that the last count there did not have
 	weight        float64
 }
 
@@ -183,6 +186,7 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
 	w.guess.Reset()
+	w.bound = bounded{}
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}

@@ -17,6 +17,7 @@ const eventGrace = 250 * time.Millisecond
 func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.allow(a, mv, set)
 	w.gather(a, mv)
+	d.discount(a, mv, w)
 	if w.answer == 0 {
 		return Decision{Reason: ReasonEmptySubset}
 	}
@@ -54,9 +55,11 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	best := w.ranked[0]
 	d.speculate(a, mv, w, res)
 	d.expect(a, mv, w, res.here)
+	telling := d.expectBound(a, mv, w)
 	if res.split != nil {
 		d.speculateLeg(a, mv, w, res.split)
 		d.expect(a, mv, w, res.split.at)
+		w.bound, telling = bounded{}, false
 		w.guess.Reset() // the answer does not say what each of two replicas took from its cache
 	}
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
@@ -66,7 +69,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
-		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
+		Reported: int(res.own.Terms().Claimed), Telling: telling || w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
 		Below: below,
 	}
 }
@@ -76,13 +79,13 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 // prefill, and best loads nothing: the whole rest of the prompt is moved to it.
 func (w *Work) foresee(a *Ask, set *policy.Settings, best int32) policy.Below {
 	rec, c := &w.Record, &w.cands[best]
-	rec.Predicted, rec.Match = c.Matched, a.source(c)
+	rec.Predicted, rec.Unfound, rec.Match = c.Matched, int(c.Unfound), a.source(c)
 	if w.compared.Split {
 		rec.Saved = set.TTFT.Saved(rec.Input, &w.cands[w.compared.P])
 		return policy.Below{}
 	}
 	held, seconds := c.Loads()
-	rec.Loaded, rec.Loading, rec.Saved = held-c.Matched, seconds, set.TTFT.Saved(rec.Input, c)
+	rec.Loaded, rec.Loading, rec.Saved = held-c.Credited(), seconds, set.TTFT.Saved(rec.Input, c)
 	return c.Below
 }
 
@@ -137,14 +140,15 @@ func (w *Work) noted(c *load.Charge, i int32) {
 }
 
 // claimed returns the tokens of the prompts that candidate i's events report and the
-// engine can find: the full blocks before the last token.
+// engine can find: the full blocks before the last token. Of an upper bound the replica is
+// held to no more than what it has counted itself, once it counts.
 func (w *Work) claimed(mv *View, i int32, input int) int64 {
 	at := w.at[i]
 	if !mv.holders[at].reports() {
 		return 0
 	}
 	size := max(1, mv.scopes[mv.holders[at].scope].BlockSize)
-	return int64(max(0, min(w.matched[at].reported, (input-1)/size*size)))
+	return int64(max(0, min(w.matched[at].reported, (input-1)/size*size)-int(w.matched[at].unclaimed)))
 }
 
 // rank reads the loads and ranks the candidates. It returns the reason if there is no

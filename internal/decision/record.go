@@ -24,8 +24,9 @@ type Decision struct {
 	Tokens, Predicted int          // tokens of the prompts; of these, tokens expected in the first one's cache
 	Below             policy.Below // further tokens, which it loads from below its GPU
 	Traced            uint64       // its number in the trace file, 0 = it has no line there
+	Unfound           int          // of Predicted, tokens that the first one is not expected to find
 	Match             MatchSource  // how Predicted is known
-	Reported          int          // tokens that the first one's events report as cached, also if it is doubted
+	Reported          int          // tokens that the first one's events report as cached, also if it is doubted; of an upper bound, what the last count there had
 	Seq               uint64       // of the record
 	Telling           bool         // the answer shows which of the first one's assumed settings are wrong
 	Usage             string       // how Envoy is asked to read the answer's usage, "" = not at all
@@ -49,10 +50,11 @@ type Record struct {
 	Blocks    int            `json:"blocks,omitempty"`
 	Block     int            `json:"block_size,omitempty"`
 	Predicted int            `json:"predicted_cached_tokens"`
-	Match     MatchSource    `json:"match_source,omitempty"`            // how they are known
-	Loaded    int            `json:"predicted_loaded_tokens,omitempty"` // further ones that the chosen replica loads from below its GPU
-	Loading   float64        `json:"predicted_load_seconds,omitempty"`  // s that loading them takes
-	Saved     float64        `json:"saved_prefill_seconds,omitempty"`   // the expected prefill of the tokens that the replica which computes the prompt has cached
+	Match     MatchSource    `json:"match_source,omitempty"`             // how they are known
+	Unfound   int            `json:"predicted_unfound_tokens,omitempty"` // of Predicted, tokens of an upper bound that the replica is not expected to find, by earlier answers
+	Loaded    int            `json:"predicted_loaded_tokens,omitempty"`  // further ones that the chosen replica loads from below its GPU
+	Loading   float64        `json:"predicted_load_seconds,omitempty"`   // s that loading them takes
+	Saved     float64        `json:"saved_prefill_seconds,omitempty"`    // the expected prefill of the tokens that the replica which computes the prompt has cached
 	Chosen    string         `json:"chosen,omitempty"`
 	Withheld  Withheld       `json:"withheld,omitempty"` // Envoy did not get Chosen
 	Input     policy.Request `json:"request"`

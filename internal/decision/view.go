@@ -48,6 +48,7 @@ type View struct {
 	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
 	events   bool          // some holder has its blocks reported
 	silent   bool          // of some holder nothing is reported
+	bounded  bool          // matches with some holder may be upper bounds that counts correct
 	unsalted bool          // no replica reads the cache_salt of /v1/messages
 }
 
@@ -270,6 +271,7 @@ func (mv *View) add(c holder) {
 	mv.byHolder[c.id] = int32(len(mv.holders))
 	mv.holders = append(mv.holders, c)
 	mv.events, mv.silent = mv.events || c.events, mv.silent || !c.events
+	mv.bounded = mv.bounded || c.replica.SGLang != nil
 }
 
 // inSubset reports whether addr is named by a subset of "ip:port" or "ip"

@@ -33,6 +33,7 @@ type Account struct {
 	parts     parts        // what it has done in split requests
 	loads     loads        // how long blocks below the GPU take to be loaded
 	credit    credit       // how many of them are there, where events do not tell
+	bounds    bounds       // how much is there of matches that are upper bounds
 
 	// Ledger.Lock guards the fields below.
 	queue  []*Charge // in the order of the charges

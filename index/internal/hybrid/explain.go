@@ -76,7 +76,7 @@ func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 	}
 	if mixed, ok := q.Prompt.(Mixed); ok && g.Trust.Exact {
 		if why := m.unseenWhy(mixed.Mixes()); why != "" {
-			g.Trust = Trust{Why: why}
+			g.Trust = Trust{Above: true, Why: why}
 		}
 	}
 	if f := m.tiered.Load(); f != nil && g.Trust.Exact {

@@ -3,8 +3,9 @@ package hybrid
 // Trust says how reliable the predictions for a cache are.
 type Trust struct {
 	Exact       bool   `json:"exact"`
-	Unconfirmed bool   `json:"unconfirmed"` // it may be exact, but the replica's counts have not shown it yet
-	Why         string `json:"why"`         // one sentence, when not exact
+	Unconfirmed bool   `json:"unconfirmed"`     // it may be exact, but the replica's counts have not shown it yet
+	Above       bool   `json:"above,omitempty"` // it is an upper bound, which counts may show to be too high
+	Why         string `json:"why"`             // one sentence, when not exact
 
 	repeats bool // Why is about blocks that were announced again: prompts without such blocks are exact
 	gone    bool // Why is about blocks of the tier that may be gone: prompts without such blocks are exact
@@ -25,7 +26,7 @@ func (t Trust) String() string {
 func (m *Member) Trust() (t Trust, ok bool) {
 	if p := m.trust.Load(); p != nil {
 		if why := m.unseenWhy(Mix{}); why != "" && p.Exact {
-			return Trust{Why: why}, true
+			return Trust{Above: true, Why: why}, true
 		}
 		return *p, true
 	}
@@ -64,7 +65,7 @@ func (m *Member) judge(p *Plan) Trust {
 	case p.layout.lacksChunk() && p.assumed.Chunk == 0:
 		return inexact("the chunk size of its attention is not known yet: configure it, or let the replica's reports show it")
 	case told.Limit != "" && (!p.layout.Plain() || told.Rule == RuleSGLang):
-		return inexact(told.Limit)
+		return Trust{Above: told.Rule == RuleSGLang, Why: told.Limit}
 	case told.Loads && m.observed.ahead > 0:
 		return inexact("it drafts, so what it loads from the host's memory is not predicted, and less may be credited than is hit")
 	case told.Doubt != "" && eagle && !believed:

@@ -9,6 +9,7 @@ type Candidate struct {
 	Reported    int       `json:"reported_tokens"`                 // of these, tokens it reported
 	Learned     bool      `json:"learned,omitempty"`               // the tokens are known from what was sent there; it reported none
 	Below       Below     `json:"below,omitzero"`                  // prompt tokens behind Matched that it can load
+	Unfound     int32     `json:"unfound_tokens,omitempty"`        // of Matched, tokens that it is not expected to find, an estimate where Matched is an upper bound
 	Full        int       `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
 	InFlight    int       `json:"in_flight"`                       // requests this router has there
 	Awaiting    int       `json:"awaiting"`                        // of these, requests whose first token has not come
@@ -23,6 +24,9 @@ type Candidate struct {
 	Doubted     bool      `json:"doubted,omitempty"`               // its events report blocks that it does not hold, so it counts as holding nothing
 	Adapter     Residency `json:"adapter"`                         // residency of the request's LoRA adapter
 }
+
+// Credited returns the tokens of the prompt that the candidate is expected to find on its GPU.
+func (c *Candidate) Credited() int { return c.Matched - int(c.Unfound) }
 
 // Residency says whether a candidate has the request's LoRA adapter loaded.
 type Residency uint8

@@ -29,11 +29,12 @@ type Tiers struct {
 // in which it loads those below its GPU. An engine loads what it finds, also where computing
 // would take less time.
 func (c *Candidate) Loads() (held int, seconds float64) {
-	if c.Below == (Below{}) {
-		return c.Matched, 0
+	held = c.Credited()
+	if b := &c.Below; *b != (Below{}) {
+		held += b.Tokens()
+		seconds = b.CPU.Seconds() + b.Storage.Seconds() + b.Shared.Seconds()
 	}
-	b := &c.Below
-	return c.Matched + b.Tokens(), b.CPU.Seconds() + b.Storage.Seconds() + b.Shared.Seconds()
+	return held, seconds
 }
 
 // Seconds returns the time to load the stretch.

@@ -4,7 +4,7 @@ import "math"
 
 // TTFT ranks candidates by the cost of serving the request there, in seconds:
 //
-//	h = min(matched + loaded, input-1); u = input - h
+//	h = min(credited + loaded, input-1); u = input - h
 //	P = speed * (PrefillToken*u + PrefillPair*u*(h + u/2))    the request's own prefill
 //	R = loading of the tokens that lie below the GPU (Below)
 //	W = max(Pending + Foreign, Loading + R)                   until the prefill begins
@@ -74,7 +74,7 @@ func (t *TTFT) Cost(r Request, c *Candidate) float64 {
 // Saved returns the prefill time in seconds that a candidate's match on its GPU saves a
 // request there, at its speed.
 func (t *TTFT) Saved(r Request, c *Candidate) float64 {
-	return c.speed() * (t.Prefill(r.Input, 0) - t.Prefill(r.Input, c.Matched))
+	return c.speed() * (t.Prefill(r.Input, 0) - t.Prefill(r.Input, c.Credited()))
 }
 
 // Wait returns the expected time until the request's first token on a candidate, in
