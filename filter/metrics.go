@@ -20,7 +20,7 @@ type Metrics struct {
 	stream    prometheus.Histogram
 	sources   *prometheus.CounterVec
 	predicted *prometheus.CounterVec
-	matches   *prometheus.CounterVec
+	matches   map[decision.MatchSource]prometheus.Counter
 	totals    sync.Map // replica → *total
 	tallies   *tallies
 	streams   prometheus.Gauge
@@ -82,8 +82,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named, or that computes the prompt for it."}, []string{"replica"}),
-		matches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_matches_total", Help: "Decisions that expect tokens of the prompt in the cache of the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there before), text (their text was)."}, []string{"source"}),
+		matches: map[decision.MatchSource]prometheus.Counter{},
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
@@ -93,6 +92,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		anyway: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmroute_picked_anyway_total", Help: "Requests without a decision that got a ready replica because always_pick is on."}),
 	}
+	matches := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_matches_total", Help: "Decisions that expect tokens of the prompt in the cache of the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there before), text (their text was)."}, []string{"source"})
 	byPhase := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "warmroute_decision_phase_seconds", Help: "Time of a decision by phase: parse, tokens, place.", Buckets: decisionBuckets}, []string{"phase"})
 	for p := range phases {
@@ -116,11 +117,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		}
 	}
 	for _, s := range decision.MatchSources() {
-		m.matches.WithLabelValues(string(s))
+		m.matches[s] = matches.WithLabelValues(string(s))
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Load()) })
-	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, byPhase, m.stream, m.sources, m.predicted, m.matches, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 
@@ -141,7 +142,7 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 		m.sources.WithLabelValues(rec.Source).Inc()
 	}
 	if rec.Match != decision.MatchNone {
-		m.matches.WithLabelValues(string(rec.Match)).Inc()
+		m.matches[rec.Match].Inc()
 	}
 	if rec.Withheld != "" {
 		m.withheld.WithLabelValues(string(rec.Withheld), string(rec.Reason)).Inc()

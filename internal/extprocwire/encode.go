@@ -2,7 +2,6 @@ package extprocwire
 
 import (
 	"math"
-	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -45,6 +44,7 @@ const (
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7
+	tagSize                = 1 // bytes of the tag of each field written here
 	encodedChunkHeaderSize = 32
 )
 
@@ -78,7 +78,7 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 			return nil, false
 		}
 		b, ok := appendMetadata(make([]byte, 0, encodedHintSize), r.DynamicMetadata)
-		b = protowire.AppendBytes(protowire.AppendTag(b, num, wireBytes), nil)
+		b = protowire.AppendBytes(appendTag(b, num, wireBytes), nil)
 		return mem.BufferSlice{mem.SliceBuffer(b)}, ok
 	}
 	if s := common.GetBodyMutation().GetStreamedResponse(); s != nil {
@@ -180,10 +180,26 @@ func simple(h *extprocv3.HeaderMutation) bool {
 	return true
 }
 
+// appendTag appends the tag of a field, which is one byte: all fields written here have
+// numbers below 16.
+func appendTag(b []byte, num protowire.Number, typ protowire.Type) []byte {
+	return append(b, byte(protowire.EncodeTag(num, typ)))
+}
+
+// appendLength appends the length of a field's content.
+func appendLength(b []byte, n int) []byte {
+	if n < oneByteLength {
+		return append(b, byte(n))
+	}
+	return protowire.AppendVarint(b, uint64(n))
+}
+
+func appendString(b []byte, s string) []byte { return append(appendLength(b, len(s)), s...) }
+
 // nested appends a message field whose content body appends. It inserts the length
 // afterwards.
 func nested(b []byte, num protowire.Number, body func([]byte) []byte) []byte {
-	b = protowire.AppendTag(b, num, wireBytes)
+	b = appendTag(b, num, wireBytes)
 	at := len(b)
 	b = body(append(b, 0))
 	n := len(b) - at - 1
@@ -205,12 +221,12 @@ func appendHeaderOption(b []byte, o *corev3.HeaderValueOption) []byte {
 		b = nested(b, fieldOptionHeader, func(b []byte) []byte {
 			b = appendText(b, fieldHeaderKey, o.Header.Key)
 			if len(o.Header.RawValue) > 0 {
-				b = protowire.AppendTag(b, fieldHeaderRawValue, wireBytes)
+				b = appendTag(b, fieldHeaderRawValue, wireBytes)
 				b = protowire.AppendBytes(b, o.Header.RawValue)
 			}
 			return b
 		})
-		b = protowire.AppendTag(b, fieldOptionAction, wireVarint)
+		b = appendTag(b, fieldOptionAction, wireVarint)
 		return protowire.AppendVarint(b, overwriteAction)
 	})
 }
@@ -218,10 +234,10 @@ func appendHeaderOption(b []byte, o *corev3.HeaderValueOption) []byte {
 // appendWait appends the answer that asks Envoy to wait.
 func appendWait(b []byte, d *durationpb.Duration) []byte {
 	return nested(b, fieldOverrideTimeout, func(b []byte) []byte {
-		b = protowire.AppendTag(b, fieldSeconds, wireVarint)
+		b = appendTag(b, fieldSeconds, wireVarint)
 		b = protowire.AppendVarint(b, uint64(d.Seconds))
 		if d.Nanos != 0 {
-			b = protowire.AppendTag(b, fieldNanos, wireVarint)
+			b = appendTag(b, fieldNanos, wireVarint)
 			b = protowire.AppendVarint(b, uint64(d.Nanos))
 		}
 		return b
@@ -232,8 +248,8 @@ func appendText(b []byte, num protowire.Number, s string) []byte {
 	if s == "" {
 		return b
 	}
-	b = protowire.AppendTag(b, num, wireBytes)
-	return protowire.AppendString(b, s)
+	b = appendTag(b, num, wireBytes)
+	return appendString(b, s)
 }
 
 func appendMetadata(b []byte, s *structpb.Struct) (_ []byte, ok bool) {
@@ -244,42 +260,79 @@ func appendMetadata(b []byte, s *structpb.Struct) (_ []byte, ok bool) {
 	return b, ok
 }
 
+// member is one field of a struct.
+type member struct {
+	name  string
+	value *structpb.Value
+}
+
 // appendStruct writes a struct of a few fields, strings, numbers and other such
 // structs, by the order of their names, as the library does with its option for
 // deterministic output.
 func appendStruct(b []byte, s *structpb.Struct) ([]byte, bool) {
-	var sorted [mostFields]string
+	var room [mostFields]member
 	if len(s.Fields) == 0 || len(s.Fields) > mostFields {
 		return b, false
 	}
-	names := sorted[:0]
-	for name := range s.Fields {
-		names = append(names, name)
+	sorted := room[:0]
+	for name, value := range s.Fields {
+		at := len(sorted)
+		sorted = sorted[:at+1]
+		for ; at > 0 && sorted[at-1].name > name; at-- {
+			sorted[at] = sorted[at-1]
+		}
+		sorted[at] = member{name, value}
 	}
-	slices.Sort(names)
-	ok := true
-	for _, name := range names {
+	for i := range sorted {
+		var ok bool
+		if b, ok = appendMember(b, &sorted[i]); !ok {
+			return b, false
+		}
+	}
+	return b, true
+}
+
+// appendMember appends an entry of a struct's map.
+func appendMember(b []byte, m *member) (_ []byte, ok bool) {
+	size := scalarSize(m.value)
+	if size == 0 {
 		b = nested(b, fieldStructFields, func(b []byte) []byte {
-			b = protowire.AppendTag(b, fieldMapKey, wireBytes)
-			b = protowire.AppendString(b, name)
+			b = appendName(b, m.name)
 			return nested(b, fieldMapValue, func(b []byte) []byte {
-				var written bool
-				b, written = appendValue(b, s.Fields[name])
-				ok = ok && written
+				b, ok = appendValue(b, m.value)
 				return b
 			})
 		})
+		return b, ok
 	}
-	return b, ok
+	b = appendTag(b, fieldStructFields, wireBytes)
+	b = appendLength(b, 2*tagSize+protowire.SizeBytes(len(m.name))+protowire.SizeBytes(size))
+	b = appendTag(appendName(b, m.name), fieldMapValue, wireBytes)
+	return appendValue(appendLength(b, size), m.value)
+}
+
+func appendName(b []byte, name string) []byte {
+	return appendString(appendTag(b, fieldMapKey, wireBytes), name)
+}
+
+// scalarSize returns the encoded size of a string or number, 0 for other values.
+func scalarSize(v *structpb.Value) int {
+	switch v := v.GetKind().(type) {
+	case *structpb.Value_StringValue:
+		return tagSize + protowire.SizeBytes(len(v.StringValue))
+	case *structpb.Value_NumberValue:
+		return tagSize + protowire.SizeFixed64()
+	}
+	return 0
 }
 
 func appendValue(b []byte, v *structpb.Value) (_ []byte, ok bool) {
 	switch v := v.GetKind().(type) {
 	case *structpb.Value_StringValue:
-		b = protowire.AppendTag(b, fieldValueString, wireBytes)
-		return protowire.AppendString(b, v.StringValue), true
+		b = appendTag(b, fieldValueString, wireBytes)
+		return appendString(b, v.StringValue), true
 	case *structpb.Value_NumberValue:
-		b = protowire.AppendTag(b, fieldValueNumber, protowire.Fixed64Type)
+		b = appendTag(b, fieldValueNumber, protowire.Fixed64Type)
 		return protowire.AppendFixed64(b, math.Float64bits(v.NumberValue)), true
 	case *structpb.Value_StructValue:
 		b = nested(b, fieldValueStruct, func(b []byte) []byte {
@@ -312,18 +365,18 @@ func encodeChunk(num protowire.Number, s *extprocv3.StreamedBodyResponse) mem.Bu
 	}
 	b := make([]byte, 0, encodedChunkHeaderSize)
 	for _, s := range sizes {
-		b = protowire.AppendTag(b, s.num, wireBytes)
+		b = appendTag(b, s.num, wireBytes)
 		b = protowire.AppendVarint(b, uint64(s.n))
 	}
 	out := mem.BufferSlice{}
 	if len(s.Body) > 0 {
-		b = protowire.AppendTag(b, fieldStreamedBody, wireBytes)
-		b = protowire.AppendVarint(b, uint64(len(s.Body)))
+		b = appendTag(b, fieldStreamedBody, wireBytes)
+		b = appendLength(b, len(s.Body))
 		out = append(out, mem.SliceBuffer(b), mem.SliceBuffer(s.Body))
 		b = nil
 	}
 	if s.EndOfStream {
-		b = protowire.AppendTag(b, fieldStreamedEnd, wireVarint)
+		b = appendTag(b, fieldStreamedEnd, wireVarint)
 		b = protowire.AppendVarint(b, 1)
 	}
 	if len(b) > 0 {
