@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -203,6 +204,7 @@ type sum struct {
 	requests     int
 	p50, p99     []float64
 	rss          float64
+	each         []float64 // CPU per request of each measurement
 }
 
 func (s *sum) add(r summary) {
@@ -211,9 +213,24 @@ func (s *sum) add(r summary) {
 	s.seconds += r.Seconds
 	s.p50, s.p99 = append(s.p50, r.PickMS.P50), append(s.p99, r.PickMS.P99)
 	s.rss = max(s.rss, r.RSSAfterMB)
+	s.each = append(s.each, r.CPUPerReq)
 }
 
 func (s *sum) perRequest() float64 { return s.cpu / float64(max(1, s.requests)) }
+
+// paired returns the mean of the ratios of measurements taken one after the other, and
+// its standard error: a machine that is slow for a while slows both of a pair.
+func paired(a, b []float64) string {
+	n := float64(len(a))
+	var mean, squares float64
+	for i := range a {
+		mean += math.Log(a[i]/b[i]) / n
+	}
+	for i := range a {
+		squares += math.Pow(math.Log(a[i]/b[i])-mean, 2)
+	}
+	return fmt.Sprintf("%.3f ± %.3f", math.Exp(mean), math.Sqrt(squares/max(1, n-1)/n))
+}
 
 func median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
@@ -267,16 +284,20 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		return err
 	}
 	var floor, ours, against sum
-	for range b.o.rounds {
+	for i := range b.o.rounds {
 		if err := measure(ctx, &floor, cfg, b.floorAt, b.floor.pid()); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
-		if err := b.profiled(ctx, c, "", b.router, &ours, cfg); err != nil {
-			return err
+		sides := []func() error{
+			func() error { return b.profiled(ctx, c, "", b.router, &ours, cfg) },
+			func() error { return b.measureAgainst(ctx, &against, cfg) },
 		}
-		if b.against != nil {
-			if err := measure(ctx, &against, cfg, b.against.listen, b.against.pid()); err != nil {
-				return fmt.Errorf("%s: %w", b.o.against, err)
+		if i%2 == 1 { // what the first of two does to the second falls on both alike
+			slices.Reverse(sides)
+		}
+		for _, side := range sides {
+			if err := side(); err != nil {
+				return err
 			}
 		}
 	}
@@ -290,8 +311,19 @@ func (b *bench) row(ctx context.Context, c cell) error {
 		float64(floor.requests)/floor.seconds, float64(ours.requests)/ours.seconds, ours.rss,
 		100*(after-before)/float64(ours.requests+b.o.rounds*cfg.warm))
 	if b.against != nil {
-		fmt.Printf("| | by %s | | | %.3f | **%.2f** | | %.2f / %.1f | | | %.2f of it |\n", b.o.against,
-			against.perRequest(), against.perRequest()/floor.perRequest(), median(against.p50), median(against.p99), ours.perRequest()/against.perRequest())
+		fmt.Printf("| | by %s | | | %.3f | **%.2f** | | %.2f / %.1f | | | %s of it |\n", b.o.against,
+			against.perRequest(), against.perRequest()/floor.perRequest(), median(against.p50), median(against.p99), paired(ours.each, against.each))
+	}
+	return nil
+}
+
+// measureAgainst measures the other build, if there is one.
+func (b *bench) measureAgainst(ctx context.Context, to *sum, cfg clientConfig) error {
+	if b.against == nil {
+		return nil
+	}
+	if err := measure(ctx, to, cfg, b.against.listen, b.against.pid()); err != nil {
+		return fmt.Errorf("%s: %w", b.o.against, err)
 	}
 	return nil
 }
