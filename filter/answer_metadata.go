@@ -109,6 +109,10 @@ func (s *answerMetadata) loaded(b *policy.Below) {
 	s.loadsKind.StructValue, s.inLoads.Kind = &s.loads, &s.loadsKind
 }
 
+// smallMap is the number of entries up to which Go keeps a map in one group, which is faster
+// to fill and to read: most answers have fewer, the others make it grow.
+const smallMap = 8
+
 // fields returns the map of a struct, without fields.
 func fields(of *structpb.Struct, room int) map[string]*structpb.Value {
 	if of.Fields == nil {

@@ -93,6 +93,35 @@ func TestAnswersTeach(t *testing.T) {
 	}
 }
 
+// TestUnheardReplicasAreAskedSeldom: the settings of a replica are guessed in few seconds of a
+// minute while no answer is read, and with each request again after one.
+func TestUnheardReplicasAreAskedSeldom(t *testing.T) {
+	r := newAnswering(t)
+	guesses := func(n int) (guessed int) {
+		for range n {
+			s := r.send(Ask{})
+			if len(r.w.guess.Hits) > 0 {
+				guessed++
+			}
+			s.Reservation.Release()
+			r.wait(time.Second)
+		}
+		return guessed
+	}
+	if n := guesses(unheard); n != unheard {
+		t.Fatalf("%d of the first %d requests were guessed", n, unheard)
+	}
+	if n := guesses(10 * listenEvery); n != 10*listenFor {
+		t.Errorf("%d guesses in %d seconds, want %d", n, 10*listenEvery, 10*listenFor)
+	}
+	for r.w.guess.Reset(); len(r.w.guess.Hits) == 0; r.wait(time.Second) {
+		r.end(r.send(Ask{}), predictedHit)
+	}
+	if n := guesses(100); n != 100 {
+		t.Errorf("after an answer, %d of 100 requests were guessed", n)
+	}
+}
+
 // TestNoEvidence: answers that may differ from every assumption for another cause move no
 // trust, and none is awaited of a request that vLLM may look up several times, or not at all.
 func TestNoEvidence(t *testing.T) {

@@ -358,10 +358,11 @@ func (c *holder) rankHeader() string {
 
 func (w *Work) record(mv *View) {
 	w.recordApart()
+	w.Record.Candidates = slices.Grow(w.Record.Candidates[:0], len(w.at))[:len(w.at)]
 	for i, at := range w.at {
-		c := &mv.holders[at]
-		w.Record.Candidates = append(w.Record.Candidates, CandidateRecord{
-			Replica: c.replica.Addr, Rank: c.rank, Events: c.reports(), State: w.cands[i], Score: w.scores[i],
-		})
+		c, to := &mv.holders[at], &w.Record.Candidates[i]
+		to.Replica, to.Rank, to.Events = c.replica.Addr, c.rank, c.reports()
+		to.State, to.Score = w.cands[i], w.scores[i]
+		to.Cache, to.Why, to.Routers = nil, nil, nil // of a present explanation
 	}
 }

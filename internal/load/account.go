@@ -34,11 +34,18 @@ type Account struct {
 	loads     loads        // how long blocks below the GPU take to be loaded
 	credit    credit       // how many of them are there, where events do not tell
 	bounds    bounds       // how much is there of matches that are upper bounds
+	unheard   atomic.Int64 // requests since the last one whose answer was read
 
 	// Ledger.Lock guards the fields below.
 	queue  []*Charge // in the order of the charges
 	placed placed    // blocks sent there lately
 }
+
+// Unheard counts a request, and returns the number since Heard.
+func (a *Account) Unheard() int64 { return a.unheard.Add(1) }
+
+// Heard records that the answer to a request was read.
+func (a *Account) Heard() { a.unheard.Store(0) }
 
 // SetID records the index's number of the holder.
 func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }
