@@ -36,7 +36,7 @@ type splice struct {
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, 15)
+	own := fields(&s.own, smallMap)
 	own[envoy.KeyReason] = s.text(string(d.Reason))
 	if !s.withoutClient {
 		own["client_reason"] = s.text(d.ForClients())
