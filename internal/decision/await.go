@@ -3,6 +3,7 @@ package decision
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -15,13 +16,20 @@ import (
 // the oldest.
 const mostAwaited = 512
 
-// A replica none of whose last unheard requests had an answer that Envoy has read is asked
-// for its settings in listenFor of every listenEvery alone: the blocks of a prompt by each
-// open assumption cost 6 % of a request of 16 KB. In that time counters can teach as well.
+// Guessing the hits of a prompt by each open assumption about a replica costs 6 % of a request
+// of 16 KB. When none of the last unheard requests had an answer whose usage was read, the
+// router guesses in listenFor of every listenEvery seconds only. Counters, too, can teach in
+// this time, because they need some seconds in which every prompt has a guess.
 const (
 	unheard                = 256
 	listenFor, listenEvery = 4, 64 // s
 )
+
+// listens reports whether the answer to a request that is decided now may teach something
+// about the replica, as far as earlier answers show. It counts the request.
+func (h *holder) listens(now time.Time) bool {
+	return h.account.Unheard() <= unheard || now.Unix()%listenEvery < listenFor
+}
 
 // awaited are the requests whose answers' usage may show the index what the events of their
 // replicas do not contain, or the histories how much the caches of their replicas hold, or how
@@ -55,11 +63,7 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
 		return
 	}
 	s := mv.scopes[at.scope]
-	if a.Repeated || a.Cacheless {
-		d.index.Expect(&w.guess, at.id, s, nil, nil)
-		return
-	}
-	if at.account.Unheard() > unheard && w.LookedUp.Unix()%listenEvery >= listenFor {
+	if a.Repeated || a.Cacheless || !at.listens(w.LookedUp) {
 		d.index.Expect(&w.guess, at.id, s, nil, nil)
 		return
 	}
@@ -125,17 +129,18 @@ type Counted = history.Counted
 // many tokens of the prompt as the router has counted.
 func (d *Decider) Answered(seq uint64, id string, n Counted, exact bool) {
 	one, ok := d.awaited.take(seq, xxhash.Sum64String(id))
-	if ok {
-		one.load.Heard()
+	if !ok {
+		return
 	}
-	if ok && exact && n.Cached >= 0 && one.bound.tokens > 0 {
+	one.load.Heard()
+	exact = exact && n.Cached >= 0
+	if exact && one.bound.tokens > 0 {
 		one.load.FoundOf(one.bound.end, one.bound.tokens, n.Cached)
 	}
 	switch {
-	case !ok:
 	case one.cache != nil:
 		one.cache.Answered(&one.used, n)
-	case exact && n.Cached >= 0:
+	case exact:
 		d.index.Answered(one.at, one.scope, &one.guess, n.Cached, one.alone)
 	}
 }

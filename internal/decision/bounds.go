@@ -9,7 +9,7 @@ type bounded struct {
 // bounded returns the match of a request with candidate i if it is an upper bound that counts of
 // the replica may correct: a prompt's whole blocks on GPU, all of them reported. Blocks on their
 // way, or below the GPU, are not comparable with what was counted before.
-func (d *Decider) bounded(a *Ask, mv *View, w *Work, i int32) bounded {
+func (d *Decider) bounded(mv *View, w *Work, i int32) bounded {
 	c, h := &mv.holders[w.at[i]], &w.matched[w.at[i]]
 	if c.replica.SGLang == nil || h.gpu == 0 || h.gpu != h.reported || h.learned || h.cpu+h.storage+h.shared > 0 {
 		return bounded{}
@@ -31,7 +31,7 @@ func (d *Decider) discount(a *Ask, mv *View, w *Work) {
 		return
 	}
 	for i, at := range w.at {
-		if b := d.bounded(a, mv, w, int32(i)); b.tokens > 0 {
+		if b := d.bounded(mv, w, int32(i)); b.tokens > 0 {
 			is := mv.holders[at].account.Bound(b.end, b.tokens)
 			w.matched[at].unclaimed = int32(is.Unclaimed)
 			if !w.cands[i].Doubted {
@@ -48,7 +48,7 @@ func (d *Decider) expectBound(a *Ask, mv *View, w *Work) (telling bool) {
 		return false
 	}
 	best := w.ranked[0]
-	if w.bound = d.bounded(a, mv, w, best); w.bound.tokens > 0 {
+	if w.bound = d.bounded(mv, w, best); w.bound.tokens > 0 {
 		telling = mv.holders[w.at[best]].account.Bound(w.bound.end, w.bound.tokens).Telling
 	}
 	return telling

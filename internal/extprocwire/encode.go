@@ -2,6 +2,8 @@ package extprocwire
 
 import (
 	"math"
+	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -44,7 +46,6 @@ const (
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	wireBytes, wireVarint  = protowire.BytesType, protowire.VarintType
 	oneByteLength          = 1 << 7
-	tagSize                = 1 // bytes of the tag of each field written here
 	encodedChunkHeaderSize = 32
 )
 
@@ -274,18 +275,14 @@ func appendStruct(b []byte, s *structpb.Struct) ([]byte, bool) {
 	if len(s.Fields) == 0 || len(s.Fields) > mostFields {
 		return b, false
 	}
-	sorted := room[:0]
+	members := room[:0]
 	for name, value := range s.Fields {
-		at := len(sorted)
-		sorted = sorted[:at+1]
-		for ; at > 0 && sorted[at-1].name > name; at-- {
-			sorted[at] = sorted[at-1]
-		}
-		sorted[at] = member{name, value}
+		members = append(members, member{name, value})
 	}
-	for i := range sorted {
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	for i := range members {
 		var ok bool
-		if b, ok = appendMember(b, &sorted[i]); !ok {
+		if b, ok = appendMember(b, &members[i]); !ok {
 			return b, false
 		}
 	}
@@ -294,36 +291,14 @@ func appendStruct(b []byte, s *structpb.Struct) ([]byte, bool) {
 
 // appendMember appends an entry of a struct's map.
 func appendMember(b []byte, m *member) (_ []byte, ok bool) {
-	size := scalarSize(m.value)
-	if size == 0 {
-		b = nested(b, fieldStructFields, func(b []byte) []byte {
-			b = appendName(b, m.name)
-			return nested(b, fieldMapValue, func(b []byte) []byte {
-				b, ok = appendValue(b, m.value)
-				return b
-			})
+	b = nested(b, fieldStructFields, func(b []byte) []byte {
+		b = appendString(appendTag(b, fieldMapKey, wireBytes), m.name)
+		return nested(b, fieldMapValue, func(b []byte) []byte {
+			b, ok = appendValue(b, m.value)
+			return b
 		})
-		return b, ok
-	}
-	b = appendTag(b, fieldStructFields, wireBytes)
-	b = appendLength(b, 2*tagSize+protowire.SizeBytes(len(m.name))+protowire.SizeBytes(size))
-	b = appendTag(appendName(b, m.name), fieldMapValue, wireBytes)
-	return appendValue(appendLength(b, size), m.value)
-}
-
-func appendName(b []byte, name string) []byte {
-	return appendString(appendTag(b, fieldMapKey, wireBytes), name)
-}
-
-// scalarSize returns the encoded size of a string or number, 0 for other values.
-func scalarSize(v *structpb.Value) int {
-	switch v := v.GetKind().(type) {
-	case *structpb.Value_StringValue:
-		return tagSize + protowire.SizeBytes(len(v.StringValue))
-	case *structpb.Value_NumberValue:
-		return tagSize + protowire.SizeFixed64()
-	}
-	return 0
+	})
+	return b, ok
 }
 
 func appendValue(b []byte, v *structpb.Value) (_ []byte, ok bool) {

@@ -95,7 +95,7 @@ func TestAfterAPauseTheMeantimeIsReplayed(t *testing.T) {
 	const kept = 10
 	r := newRig(t, kvtest.Options{BufferSteps: kept}, nil)
 	r.run()
-	r.subscribed() // what is published before is replayed, and the replay may end before the subscription begins
+	r.subscribed()
 	r.store(3)
 	r.exact("three blocks")
 	for range 2 * toleratedTroubles {
@@ -129,7 +129,7 @@ func (c *counting) Accept() (net.Conn, error) {
 func TestAPublisherOfGarbageIsLeftAlone(t *testing.T) {
 	r := newRig(t, kvtest.Options{BufferSteps: 100}, nil)
 	r.run()
-	r.subscribed() // what is published before is replayed, and the replay may end before the subscription begins
+	r.subscribed()
 	r.store(3)
 	r.exact("three blocks")
 	for range 50_000 {

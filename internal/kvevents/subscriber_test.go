@@ -113,6 +113,8 @@ func (r *rig) exact(what string) {
 	r.until(what, func(held map[uint64]int, s Status) bool { return s.Synced && maps.Equal(held, r.want) })
 }
 
+// subscribed waits until the publisher has a subscriber. A batch from between the end of the
+// first replay and this time is found by the next probe only.
 func (r *rig) subscribed() {
 	r.t.Helper()
 	if err := r.pub.WaitSubscribers(r.ctx, 1); err != nil {

@@ -3,8 +3,8 @@ package load
 import "sync/atomic"
 
 const (
-	// boundEnds is the number of ends of matches of which a replica's last count is kept, in
-	// 16 KiB. A later end takes the place of an earlier one.
+	// boundEnds is how many ends of matches have their last count kept, 8 bytes each, for one
+	// replica. A later end takes the place of an earlier one.
 	boundEnds = 2048
 	// boundPrior is the number of missing tokens with which counts are taken not to come true
 	// again: a window or a state that was missing once is usually stored by the request that

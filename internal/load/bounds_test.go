@@ -62,7 +62,7 @@ func TestUnfoundIsForgotten(t *testing.T) {
 	if is := a.Bound(end(0), bound); is.Unfound != 0 || is.Telling {
 		t.Errorf("%d tokens are not expected where the last count has all, telling %v", is.Unfound, is.Telling)
 	}
-	for i := range 200 { // what is missing is there the next time
+	for i := range 200 { // each end is short once, and whole the next time
 		a.FoundOf(end(100+i), bound, 0)
 		a.FoundOf(end(100+i), bound, bound)
 	}

@@ -51,7 +51,11 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 // ruling returns the servers by whose rules a model's prompts are rendered: those that do not
 // run SGLang, unless all do.
 func ruling(endpoints []Endpoint) []Endpoint {
-	others := slices.DeleteFunc(slices.Clone(endpoints), func(e Endpoint) bool { return render.IsSGLang(e.Version) })
+	sglang := func(e Endpoint) bool { return render.IsSGLang(e.Version) }
+	if !slices.ContainsFunc(endpoints, sglang) {
+		return endpoints // requests ask for this, too: nothing is copied
+	}
+	others := slices.DeleteFunc(slices.Clone(endpoints), sglang)
 	if len(others) == 0 {
 		return endpoints
 	}

@@ -3,6 +3,7 @@ package predict
 import (
 	"encoding/json"
 	"flag"
+	"iter"
 	"math"
 	"path/filepath"
 	"strings"
@@ -25,27 +26,41 @@ type sglangScore struct {
 	why                         map[string]int
 }
 
+// sglangLookup is a lookup of a capture, and what SGLang took from its cache.
+type sglangLookup struct {
+	Query *struct {
+		Tokens []uint32
+		Salt   string `json:"cache_salt"`
+		LoRA   string `json:"lora_name"`
+	}
+	Cached int
+	Device *int
+}
+
+// sglangLookups feeds a capture to p, and yields its lookups with their predictions.
+func sglangLookups(t *testing.T, p *Predictor, name string) iter.Seq2[sglangLookup, *Answer] {
+	return func(yield func(sglangLookup, *Answer) bool) {
+		for text := range golden.Lines(t, name) {
+			var l sglangLookup
+			if err := json.Unmarshal(text, &l); err != nil {
+				t.Fatal(err)
+			}
+			a, err := p.Take(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.Query != nil && !yield(l, a) {
+				return
+			}
+		}
+	}
+}
+
 // playSGLang feeds a capture of SGLang's own caches as it is, header included.
 func playSGLang(t *testing.T, name string) (s sglangScore) {
 	t.Helper()
-	p := newPredictor(t)
 	s.why = map[string]int{}
-	for text := range golden.Lines(t, name) {
-		var l struct {
-			Query  json.RawMessage
-			Cached int
-			Device *int
-		}
-		if err := json.Unmarshal(text, &l); err != nil {
-			t.Fatal(err)
-		}
-		a, err := p.Take(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.Query == nil {
-			continue
-		}
+	for l, a := range sglangLookups(t, newPredictor(t), name) {
 		s.queries++
 		switch {
 		case a.Cached == l.Cached:
@@ -124,25 +139,7 @@ func creditSGLang(t *testing.T, name string) (s credits) {
 	p := newPredictor(t)
 	a := load.NewLedger(time.Now).Of(p.holder)
 	n := 0
-	for text := range golden.Lines(t, name) {
-		var l struct {
-			Query *struct {
-				Tokens []uint32
-				Salt   string `json:"cache_salt"`
-				LoRA   string `json:"lora_name"`
-			}
-			Cached int
-		}
-		if err := json.Unmarshal(text, &l); err != nil {
-			t.Fatal(err)
-		}
-		bound, err := p.Take(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if l.Query == nil {
-			continue
-		}
+	for l, bound := range sglangLookups(t, p, name) {
 		raw, err := json.Marshal([]any{l.Query.Tokens[:bound.Cached], l.Query.Salt, l.Query.LoRA})
 		if err != nil {
 			t.Fatal(err)
