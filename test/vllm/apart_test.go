@@ -94,7 +94,7 @@ func (g *fixture) beginMonologue(t *testing.T) *monologue {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	k := &monologue{end: end, over: make(chan struct{})}
-	body := []byte(`{"model":"` + served + `","prompt":[11,12,13],"max_tokens":3900,"ignore_eos":true,"stream":true,"temperature":0}`)
+	body := []byte(`{"model":"` + served + `","prompt":[11,12,13],"max_tokens":3900,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"temperature":0}`)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.envoy.URL+"/v1/completions", bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,14 @@ func (g *fixture) beginMonologue(t *testing.T) *monologue {
 		defer close(k.over)
 		defer resp.Body.Close()
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-			if strings.HasPrefix(lines.Text(), "data: {") {
-				k.tokens.Add(1)
+			var chunk struct {
+				Usage struct {
+					Tokens int64 `json:"completion_tokens"`
+				}
+			}
+			data, ok := strings.CutPrefix(lines.Text(), "data: ")
+			if ok && json.Unmarshal([]byte(data), &chunk) == nil { // the last line is no JSON
+				k.tokens.Store(chunk.Usage.Tokens) // a busy server puts several into one chunk
 			}
 		}
 	}()
