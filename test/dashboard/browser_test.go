@@ -101,3 +101,15 @@ func eval[T any](t *testing.T, b *browser, script string) (value T) {
 	b.do(t, chromedp.Evaluate(script, &value))
 	return value
 }
+
+// fits reports a page that is wider than the screen, and charts that do not shrink to their
+// frames. Their size follows the screen's a moment later, and until then the frames cut them.
+func fits(t *testing.T, b *browser, screen int64) {
+	t.Helper()
+	if width := eval[int64](t, b, "document.documentElement.scrollWidth"); width > screen {
+		t.Errorf("the page is %d px wide, the screen %d", width, screen)
+	}
+	until(t, "the charts fit their frames", func() bool {
+		return eval[bool](t, b, `[...document.querySelectorAll("figure")].every((f) => f.scrollWidth <= f.clientWidth)`)
+	})
+}

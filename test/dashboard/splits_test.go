@@ -229,9 +229,7 @@ func TestSplits(t *testing.T) {
 		t.Errorf("legs %q", legs)
 	}
 	b.do(t, chromedp.EmulateViewport(400, 844))
-	if width := eval[int](t, b, "document.documentElement.scrollWidth"); width > 400 {
-		t.Errorf("the page is %d px wide, a phone's screen 400", width)
-	}
+	fits(t, b, 400)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.problems) > 0 {

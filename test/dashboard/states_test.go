@@ -258,9 +258,7 @@ func testStrangers(t *testing.T, f *front) {
 	b.do(t, chromedp.WaitVisible("#decisions tbody td", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector("#decisions tbody td").click()`, nil), chromedp.WaitVisible(".box", chromedp.ByQuery))
 	for _, width := range []int64{1280, 400} {
 		b.do(t, chromedp.EmulateViewport(width, 900))
-		if got := eval[int](t, b, "document.documentElement.scrollWidth"); int64(got) > width {
-			t.Errorf("the page is %d px wide on a screen of %d", got, width)
-		}
+		fits(t, b, width)
 	}
 	b.do(t, chromedp.EmulateViewport(1280, 900))
 	if got := eval[int](t, b, `document.querySelector("#fleet").offsetWidth`); got > 1500 {
