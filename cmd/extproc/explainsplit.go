@@ -22,9 +22,9 @@ func printSplit(w io.Writer, rec *decision.Record) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "prefill on\tcached\tqueue\tprefill\thandover\tfor later ones\tfor answers\tcost\t")
+	fmt.Fprintln(t, "prefill on\tcached\tqueue\tprefill\thandover\tdecoding\tfor later ones\tfor answers\tcost\t")
 	row := func(replica string, cached int, p *policy.Price) {
-		fmt.Fprintf(t, "%s\t%d\t%.3f s\t%.3f s\t%.3f s\t%.3f\t%.3f\t%.4f\t\n", replica, cached, p.Queue, p.Prefill, p.Handover, p.Later, p.Harm, p.Total)
+		fmt.Fprintf(t, "%s\t%d\t%.3f s\t%.3f s\t%.3f s\t%.3f s\t%.3f\t%.3f\t%.4f\t\n", replica, cached, p.Queue, p.Prefill, p.Handover, p.Decoding, p.Later, p.Harm, p.Total)
 	}
 	row(s.Decode, s.Held, &s.Local)
 	if s.Prefill != "" {

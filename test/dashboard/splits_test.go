@@ -18,8 +18,8 @@ import (
 func split(reason string, more object) object {
 	s := object{
 		"reason": reason, "decode": "10.0.0.2:8000", "prefill": "10.0.0.1:8000", "decode_cached_tokens": 800, "predicted_prefill_cached_tokens": 64, "predicted_moved_tokens": 9200,
-		"local":  object{"queue": 2, "prefill": 0.3, "later": 0.9, "harm": 0, "total": 3.2},
-		"remote": object{"queue": 0, "prefill": 0.35, "handover": 0.17, "later": 1.05, "harm": 0.01, "total": 1.58},
+		"local":  object{"queue": 2, "prefill": 0.3, "decoding": 0.1, "later": 0.9, "harm": 0, "total": 3.3},
+		"remote": object{"queue": 0, "prefill": 0.35, "handover": 0.17, "decoding": 0.12, "later": 1.05, "harm": 0.01, "total": 1.7},
 	}
 	for k, v := range more {
 		s[k] = v
@@ -97,7 +97,7 @@ func testSplits(t *testing.T, f *front) {
 		t.Errorf("legs %q", got)
 	}
 	prices := shows(t, b, ".prices tbody tr")
-	if len(prices) != 2 || strings.Join(prices[0], "|") != "10.0.0.2:8000|800|2.00 s|300 ms|0 ms|0.900|0.000|3.2000" || strings.Join(prices[1], "|") != "10.0.0.1:8000|64|0 ms|350 ms|170 ms|1.050|0.010|1.5800" {
+	if len(prices) != 2 || strings.Join(prices[0], "|") != "10.0.0.2:8000|800|2.00 s|300 ms|0 ms|100 ms|0.900|0.000|3.3000" || strings.Join(prices[1], "|") != "10.0.0.1:8000|64|0 ms|350 ms|170 ms|120 ms|1.050|0.010|1.7000" {
 		t.Errorf("prices %q", prices)
 	}
 }

@@ -5,16 +5,17 @@ package policy
 // its KV cache to D, whichever costs less:
 //
 //	local  = W_D + (1+L)*P_D + Theta*a_D*P_D
-//	remote = max(W_P + P_P + c + m*(input-h_D), S_D) + L*P_P + Theta*a_P*P_P + Theta*max(0, W_D - remote wait)
+//	remote = max(W_P + P_P + c + m*(input-h_D), S_D) + B_P + L*P_P + Theta*a_P*P_P + Theta*max(0, W_D - remote wait)
 //
-// W, P and L are TTFT's. P_P counts h_P, the match on P: D's match saves the transfer, not
+// W, P and L are TTFT's; B is its term of Beta, for the decode steps beside a prefill. P_P counts h_P, the match on P: D's match saves the transfer, not
 // the prefill. c is the handover and m the time for each moved token, both learned by D.
 // S_D is the step of prefill that D is at. a is the number of answers that run when the
 // prefill begins, and wait for it: of all requests there, because those whose first token is
 // still to come are ahead in the queue, but prefill legs and those whose KV cache is still
 // to come from another replica. The request's own answer waits for what D has still to
-// prefill when it begins. Both sides have D's other terms in common. Ties are
-// local: with nothing queued and equal matches, a split only adds the handover.
+// prefill when it begins. Both sides have D's other terms in common, B_D among them. Ties are
+// local: with nothing queued and equal matches, a split only adds the handover. With a Theta
+// of 0, so does a split whose P may answer itself: it is never cheaper than P alone.
 type PrefillDecode struct {
 	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each answer of its replica, in seconds of time to first token; 0 = only the time to first token counts
 	Handover  float64 `yaml:"handover" unit:"seconds"`            // from the end of a prefill until its KV cache begins to move, until it is learned
@@ -50,6 +51,7 @@ type Price struct {
 	Queue    float64 `json:"queue"`              // wait until the prefill begins: for requests ahead, or for tokens to be loaded
 	Prefill  float64 `json:"prefill"`            // prefill of the tokens that the replica has not cached
 	Handover float64 `json:"handover,omitempty"` // handover and move of the KV cache
+	Decoding float64 `json:"decoding"`           // decode steps of the answers beside it, of both replicas of a split
 	Later    float64 `json:"later"`              // delay of the requests behind the prefill
 	Harm     float64 `json:"harm"`               // delay of the answers on the replica
 	Total    float64 `json:"total"`
@@ -159,10 +161,11 @@ func (s *Settings) apart(r Request, of *Crowd, d int, p int32, lambda float64) C
 		wait = step
 	}
 	a.Remote.Harm += s.PrefillDecode.Theta * max(0, queue-wait)
+	a.Remote.Decoding += s.TTFT.decoding(&cands[d])
 	a.Remote.sum()
 	a.Split = a.Remote.Total < a.Local.Total
 	a.Idle = a.Remote.Total-a.Remote.Queue >= a.Local.Total
-	a.Warm = a.Remote.Handover >= a.Local.Total-a.Local.Queue
+	a.Warm = a.Remote.Handover >= a.Local.Total-a.Local.Queue-a.Local.Decoding
 	return a
 }
 
@@ -170,13 +173,13 @@ func (s *Settings) apart(r Request, of *Crowd, d int, p int32, lambda float64) C
 // large GPUs.
 const chunk = 8192
 
-func (p *Price) sum() { p.Total = p.Queue + p.Prefill + p.Handover + p.Later + p.Harm }
+func (p *Price) sum() { p.Total = p.Queue + p.Prefill + p.Handover + p.Decoding + p.Later + p.Harm }
 
 // price is the price of a prefill on a candidate, without the handover.
 func (s *Settings) price(r Request, c *Candidate, lambda float64) Price {
 	held, load := c.Loads()
 	cost := c.speed() * s.TTFT.Prefill(r.Input, held)
-	p := Price{Queue: c.begins(load), Prefill: cost, Later: lambda * (cost + load), Harm: s.harm(r, c)}
+	p := Price{Queue: c.begins(load), Prefill: cost, Decoding: s.TTFT.decoding(c), Later: lambda * (cost + load), Harm: s.harm(r, c)}
 	p.sum()
 	return p
 }

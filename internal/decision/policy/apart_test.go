@@ -39,6 +39,24 @@ func TestNobodySplitsAtRest(t *testing.T) {
 	}
 }
 
+// TestNothingIsSplitForAnswers: where answers that wait have no price, no replica computes a
+// prompt for another one that it could answer itself, whatever the two have queued and cached.
+func TestNothingIsSplitForAnswers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 4))
+	for range 2000 {
+		s := DefaultSettings()
+		s.TTFT.Guard, s.TTFT.BurstGuard = 0, 0
+		cands, partners := crowdOf(2 + rng.IntN(6))
+		for i := range cands {
+			held := rng.IntN(20_000)
+			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held, Pending: rng.Float64() * float64(rng.IntN(3)), InFlight: rng.IntN(60), Live: rng.Float64() * 1e6, Speed: 0.5 + rng.Float64()}
+		}
+		if _, a := pickApart(&s, Request{Input: 20_000, Ordinal: rng.Uint64()}, cands, partners, len(cands)); a.Split {
+			t.Fatalf("split: %+v", a)
+		}
+	}
+}
+
 // TestWhenASplitPays: a busy replica hands a long cold prompt over, unless little of it is
 // left to compute, the partner is as busy, or there is none.
 func TestWhenASplitPays(t *testing.T) {
@@ -51,20 +69,22 @@ func TestWhenASplitPays(t *testing.T) {
 		warm  bool
 		idle  bool
 	}{
-		"a busy decoder":              {d: busy, p: Candidate{Hash: 2}, class: 1, split: true},
-		"its partner is as busy":      {d: busy, p: Candidate{Hash: 2, Pending: 2.1}, class: 1},
-		"no partner":                  {d: busy, p: Candidate{Hash: 2}, class: 2, idle: true},
-		"at rest":                     {d: Candidate{Hash: 1}, p: Candidate{Hash: 2}, class: 1, idle: true},
-		"running answers, no theta":   {d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
-		"running answers":             {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
-		"answers that begin before":   {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Awaiting: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
-		"legs for other replicas":     {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Awaiting: 50, Apart: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
-		"legs on the partner":         {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50, Awaiting: 50, Apart: 50}, class: 1, split: true},
-		"running answers on both":     {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50}, class: 1, idle: true},
-		"the decoder has the prompt":  {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Matched: 9990, Reported: 9990}, p: Candidate{Hash: 2}, class: 1, warm: true, idle: true},
-		"the partner fails":           {d: busy, p: Candidate{Hash: 2, Failing: true}, class: 1, idle: true},
-		"the partner has the prompt":  {d: busy, p: Candidate{Hash: 2, Matched: 9000, Reported: 9000}, class: 1, split: true},
-		"the partner is twice slower": {d: Candidate{Hash: 1, Pending: 0.2}, p: Candidate{Hash: 2, Speed: 2}, class: 1, idle: true},
+		"a busy decoder":               {d: busy, p: Candidate{Hash: 2}, class: 1, split: true},
+		"its partner is as busy":       {d: busy, p: Candidate{Hash: 2, Pending: 2.1}, class: 1},
+		"no partner":                   {d: busy, p: Candidate{Hash: 2}, class: 2, idle: true},
+		"at rest":                      {d: Candidate{Hash: 1}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"a busy decoder, long answers": {d: Candidate{Hash: 1, Pending: 2, InFlight: 20, Live: 1e6}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"a partner with long answers":  {d: Candidate{Hash: 1, Pending: 0.3}, p: Candidate{Hash: 2, Live: 1e6}, class: 1, idle: true},
+		"running answers, no theta":    {d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"running answers":              {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"answers that begin before":    {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Awaiting: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"legs for other replicas":      {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Awaiting: 50, Apart: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"legs on the partner":          {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50, Awaiting: 50, Apart: 50}, class: 1, split: true},
+		"running answers on both":      {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50}, class: 1, idle: true},
+		"the decoder has the prompt":   {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Matched: 9990, Reported: 9990}, p: Candidate{Hash: 2}, class: 1, warm: true, idle: true},
+		"the partner fails":            {d: busy, p: Candidate{Hash: 2, Failing: true}, class: 1, idle: true},
+		"the partner has the prompt":   {d: busy, p: Candidate{Hash: 2, Matched: 9000, Reported: 9000}, class: 1, split: true},
+		"the partner is twice slower":  {d: Candidate{Hash: 1, Pending: 0.2}, p: Candidate{Hash: 2, Speed: 2}, class: 1, idle: true},
 	} {
 		s := DefaultSettings()
 		s.PrefillDecode.Theta = tt.theta

@@ -153,7 +153,7 @@ func (t *TTFT) lambda(awaiting float64, candidates int) float64 {
 
 func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	held, load := c.Loads()
-	cost := c.begins(load) + (1+lambda)*c.speed()*t.Prefill(r.Input, held) + lambda*load + c.speed()*t.Beta*t.DecodeToken*c.Live
+	cost := c.begins(load) + (1+lambda)*c.speed()*t.Prefill(r.Input, held) + lambda*load + t.decoding(c)
 	if c.Full > c.Matched {
 		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Full))
 	}
@@ -165,6 +165,9 @@ func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	}
 	return cost
 }
+
+// decoding returns the seconds that decode steps of a candidate's answers take from a request.
+func (t *TTFT) decoding(c *Candidate) float64 { return c.speed() * t.Beta * t.DecodeToken * c.Live }
 
 // spreadFactor bounds how many times the unreported prefill a candidate may cost more on
 // one router than on another. Simulated with 20 ms between four and eight routers, 1 leaves

@@ -66,6 +66,6 @@ export const legsOf = (d) => {
 // pricesOf are the rows of both prices of a decision.
 export const pricesOf = (s) => {
   if (!s?.decode) return [];
-  const row = (replica, cached, p) => [[replica, "name"], [number(cached || 0), "n"], [seconds(p.queue), "n"], [seconds(p.prefill), "n"], [seconds(p.handover || 0), "n"], [number(p.later, 3), "n"], [number(p.harm, 3), "n"], [number(p.total, 4), "n"]];
+  const row = (replica, cached, p) => [[replica, "name"], [number(cached || 0), "n"], [seconds(p.queue), "n"], [seconds(p.prefill), "n"], [seconds(p.handover || 0), "n"], [seconds(p.decoding), "n"], [number(p.later, 3), "n"], [number(p.harm, 3), "n"], [number(p.total, 4), "n"]];
   return [row(s.decode, s.decode_cached_tokens, s.local), ...s.prefill && s.remote ? [row(s.prefill, s.predicted_prefill_cached_tokens, s.remote)] : []];
 };
