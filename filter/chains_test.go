@@ -151,7 +151,7 @@ func TestWhatADecisionCounts(t *testing.T) {
 	m := NewMetrics(reg)
 	var took [phases]time.Duration
 	took[0] = 2 * time.Second
-	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Saved: 0.25, Chosen: "a:1,b:2"}, "base", &took)
+	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Saved: 0.25, Loaded: 32, Loading: 0.5, Chosen: "a:1,b:2"}, "base", &took)
 	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, "", new([phases]time.Duration))
 	families, err := reg.Gather()
 	if err != nil {
@@ -182,6 +182,9 @@ func TestWhatADecisionCounts(t *testing.T) {
 	of := m.models.Of("base")
 	if testutil.ToFloat64(of.tokens) != 64 || testutil.ToFloat64(of.seconds) != 0.25 || testutil.ToFloat64(of.reasons[decision.ReasonWarm]) != 1 || testutil.ToFloat64(m.models.Of("").reasons[decision.ReasonDisabled]) != 1 {
 		t.Error("the model has its decision and what its cached tokens save, the request without a model its own")
+	}
+	if testutil.ToFloat64(of.loaded) != 32 || testutil.ToFloat64(of.loading) != 0.5 {
+		t.Error("the model lacks the tokens to load, or their time")
 	}
 	for i := range 3 * telemetry.MostModels {
 		m.decided(&decision.Record{Reason: decision.ReasonCold}, fmt.Sprint("adapter", i), new([phases]time.Duration))

@@ -174,7 +174,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		decide.Peers, decide.Seed = r.sharing.outbox, c.Peers.Seed()
 	}
 	r.decider = decision.New(r.xds, r.index, r.ledger, r.book, decide)
-	reg.MustRegister(r.decider, r.ledger, &r.sharing.collector)
+	reg.MustRegister(append(r.decider.Collectors(), r.ledger, &r.sharing.collector)...)
 	routing := filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts, Turns: r.turns, Log: log}
 	if c.Tracing.Enabled() {
 		if r.tracer, err = tracing.New(c.Tracing, telemetry.ReadBuild().Version, reg, log); err != nil {

@@ -19,6 +19,11 @@ var (
 		"Tokens of prompts whose KV cache replicas took over from others.", nil, nil)
 )
 
+// Collectors returns the decider's metrics: its own, and a histogram of split requests.
+func (d *Decider) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{d, d.splits.phases}
+}
+
 // Describe implements prometheus.Collector.
 func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descRecent
@@ -26,7 +31,6 @@ func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descCapacity
 	ch <- descSplits
 	ch <- descMoved
-	d.splits.phases.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -47,7 +51,6 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(descSplits, prometheus.CounterValue, float64(d.splits.by[i].Load()), string(why))
 	}
 	ch <- prometheus.MustNewConstMetric(descMoved, prometheus.CounterValue, float64(d.splits.moved.Load()))
-	d.splits.phases.Collect(ch)
 }
 
 func newPhases() *prometheus.HistogramVec {

@@ -11,6 +11,8 @@ var (
 		"Measured first-token time of a rank divided by the modelled one; absent before the first measurement.", []string{"replica", "rank"}, nil)
 	descLag = prometheus.NewDesc("warmroute_first_token_news_seconds",
 		"Learned delay of the KV events that report first tokens.", []string{"replica", "rank"}, nil)
+	descLoad = prometheus.NewDesc("warmroute_load_token_seconds",
+		"Learned time to load one token's KV cache from a place below the GPU: cpu, storage, shared; absent until the rank has loaded any from there.", []string{"replica", "rank", "place"}, nil)
 	descInFlight = prometheus.NewDesc("warmroute_in_flight_requests",
 		"Hinted requests in flight, by the rank they were sent to.", []string{"replica", "rank"}, nil)
 	descPending = prometheus.NewDesc("warmroute_pending_prefill_seconds",
@@ -19,7 +21,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (l *Ledger) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{descSpeed, descLag, descInFlight, descPending} {
+	for _, desc := range []*prometheus.Desc{descSpeed, descLag, descLoad, descInFlight, descPending} {
 		ch <- desc
 	}
 }
@@ -39,6 +41,11 @@ func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
 		if speed := a.Speed(); speed > 0 {
 			gauge(descSpeed, speed)
 			gauge(descLag, a.pace.lag.Load())
+		}
+		for t := range tierCount {
+			if tokens, _ := a.LoadedTokens(t); tokens > 0 {
+				ch <- prometheus.MustNewConstMetric(descLoad, prometheus.GaugeValue, a.LoadTime(t), h.Replica, strconv.Itoa(h.Rank), t.String())
+			}
 		}
 	}
 }

@@ -33,4 +33,10 @@ warmroute_pending_prefill_seconds{model="m",rank="0",replica="10.0.0.1:8000"} 1.
 	if n := testutil.CollectAndCount(r, "warmroute_replica_slowness", "warmroute_first_token_news_seconds"); n != 2 {
 		t.Errorf("%d series of what was learned, want 2", n)
 	}
+	l := &loading{rig: newRig(t)}
+	l.Of(two)
+	l.send(20_000, 1e-5)
+	if n := testutil.CollectAndCount(l, "warmroute_load_token_seconds"); n != 1 {
+		t.Errorf("%d series of loads, want one place of one replica", n)
+	}
 }

@@ -14,6 +14,9 @@ const (
 	tierCount
 )
 
+// String returns the label of the place.
+func (t Tier) String() string { return [tierCount]string{"cpu", "storage", "shared"}[t] }
+
 // tierPrior are the seconds to load a token until they are learned: 128 KiB, as of an 8B
 // model with grouped-query attention, at 25 GB/s from CPU memory, 5 GB/s from an NVMe disk,
 // and 10 GB/s over a network.
