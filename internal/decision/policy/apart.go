@@ -5,17 +5,18 @@ package policy
 // its KV cache to D, whichever costs less:
 //
 //	local  = W_D + (1+L)*P_D + Theta*a_D*P_D
-//	remote = max(W_P + P_P + c + m*(input-h_D), S_D) + B_P + L*P_P + Theta*a_P*P_P + Theta*max(0, W_D - remote wait)
+//	remote = max(W_P + P_P + c + m*(input-h_D), S_D) + B_P + L*P_P + Theta*a_P*P_P
 //
-// W, P and L are TTFT's; B is its term of Beta, for the decode steps beside a prefill. P_P counts h_P, the match on P: D's match saves the transfer, not
-// the prefill. c is the handover and m the time for each moved token, both learned by D.
-// S_D is the step of prefill that D is at. a is the number of answers that run when the
-// prefill begins, and wait for it: of all requests there, because those whose first token is
-// still to come are ahead in the queue, but prefill legs and those whose KV cache is still
-// to come from another replica. The request's own answer waits for what D has still to
-// prefill when it begins. Both sides have D's other terms in common, B_D among them. Ties are
-// local: with nothing queued and equal matches, a split only adds the handover. With a Theta
-// of 0, so does a split whose P may answer itself: it is never cheaper than P alone.
+// W, P and L are TTFT's; B is its term of Beta, for the decode steps beside a prefill. P_P
+// counts h_P, the match on P: D's match saves the transfer, not the prefill. c is the handover
+// and m the time for each moved token, both learned by D. S_D is the step of prefill that D is
+// at. a is the number of answers that run when the prefill begins, and wait for it: of all
+// requests there, because those whose first token is still to come are ahead in the queue, but
+// prefill legs and those whose KV cache is still to come from another replica. Both sides have
+// D's other terms in common, B_D among them, and the prompts that delay the request's own
+// answer, as many behind a long queue as in one. Ties are local: with nothing queued and equal
+// matches, a split only adds the handover. With a Theta of 0, so does a split whose P may
+// answer itself: it is never cheaper than P alone.
 type PrefillDecode struct {
 	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each answer of its replica, in seconds of time to first token; 0 = only the time to first token counts
 	Handover  float64 `yaml:"handover" unit:"seconds"`            // from the end of a prefill until its KV cache begins to move, until it is learned
@@ -155,12 +156,8 @@ func (s *Settings) apart(r Request, of *Crowd, d int, p int32, lambda float64) C
 	moved := float64(r.Input - max(0, min(cands[d].Matched, r.Input-1)))
 	a.Remote.Handover = at.Handover + moved*at.Token
 	wait := a.Remote.Queue + a.Remote.Prefill + a.Remote.Handover
-	queue := cands[d].begins(0) // of prefill: it delays what is moved to D, and loads do not
-	if step := min(queue, cands[d].speed()*chunk*s.TTFT.PrefillToken); wait < step {
-		a.Remote.Queue += step - wait
-		wait = step
-	}
-	a.Remote.Harm += s.PrefillDecode.Theta * max(0, queue-wait)
+	step := min(cands[d].begins(0), cands[d].speed()*chunk*s.TTFT.PrefillToken) // of prefill: it delays what is moved to d, and loads do not
+	a.Remote.Queue += max(0, step-wait)
 	a.Remote.Decoding += s.TTFT.decoding(&cands[d])
 	a.Remote.sum()
 	a.Split = a.Remote.Total < a.Local.Total

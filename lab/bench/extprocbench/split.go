@@ -67,7 +67,8 @@ func splitCommand(ctx context.Context, args []string) error {
 // splitVariants are the Envoys to compare.
 func splitVariants(upstream string) (all [3]variant) {
 	for i := range all {
-		all[i].options = envoy.Options{Replicas: []string{upstream}}
+		// On a busy machine the no-op may be late, and Envoy would send a body as it came.
+		all[i].options = envoy.Options{Replicas: []string{upstream}, MessageTimeout: 30 * time.Second}
 		if i > 0 {
 			all[i].options.Split = envoy.Split{On: true, Pull: true, Wait: 30 * time.Second}
 		}
