@@ -2,8 +2,8 @@
 # Runs the suite of `make test`: vet, unit and golden tests, the race detector where
 # goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs
 # with the race detector the packages that `make test` runs without it, and the others
-# without it, so that every package runs in both ways, allocation tests and long forms
-# included. If COVERAGE names a folder, the runs without the race detector write coverage
+# without it, so that every package runs in both ways (but for captures, below),
+# allocation tests and long forms included. If COVERAGE names a folder, the runs without the race detector write coverage
 # profiles into it, for coverage.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,6 +18,11 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|cmd/lab|simulator)(/.*)?|test/(e2e|failopen|layout)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
+
+# One goroutine reads this package's captures, for a quarter of an hour under the race
+# detector: only its tests with a server get that.
+captures='warmroute/internal/cli/predict'
+capturesTests='Sidecar'
 
 all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks
 quick=$(grep -E "^warmroute/($plain)$" <<<"$all")
@@ -49,7 +54,8 @@ case ${1:-} in
 long)
   step "with the race detector: what make test runs without it"
   for module in "${modules[@]}"; do
-    tests "$module" "$(of "$module" "$quick" | grep -vE '/(e2e|failopen)$' || true)" -race
+    tests "$module" "$(of "$module" "$quick" | grep -vE "/(e2e|failopen)\$|^$captures\$" || true)" -race
+    tests "$module" "$(of "$module" "$captures" || true)" -race -run "$capturesTests"
   done
   step "without the race detector: allocations, and forms that are too long for it"
   for module in "${modules[@]}"; do
