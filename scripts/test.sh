@@ -3,8 +3,8 @@
 # goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs
 # with the race detector the packages that `make test` runs without it, and the others
 # without it, so that every package runs in both ways (but for captures, below),
-# allocation tests and long forms included. If COVERAGE names a folder, the runs without the race detector write coverage
-# profiles into it, for coverage.sh.
+# allocation tests and long forms included. If COVERAGE names a folder, the runs without the
+# race detector write coverage profiles into it, for coverage.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/modules.sh

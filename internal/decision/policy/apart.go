@@ -13,10 +13,10 @@ package policy
 // at. a is the number of answers that run when the prefill begins, and wait for it: of all
 // requests there, because those whose first token is still to come are ahead in the queue, but
 // prefill legs and those whose KV cache is still to come from another replica. Both sides have
-// D's other terms in common, B_D among them, and the prompts that delay the request's own
-// answer, as many behind a long queue as in one. Ties are local: with nothing queued and equal
-// matches, a split only adds the handover. With a Theta of 0, so does a split whose P may
-// answer itself: it is never cheaper than P alone.
+// D's other terms in common, B_D among them. Neither counts the prompts that will delay the
+// request's own answer: about as many arrive during D's queue as are in it. Ties are local:
+// with nothing queued and equal matches, a split only adds the handover. With a Theta of 0, so
+// does a split whose P may answer itself: it is never cheaper than P alone.
 type PrefillDecode struct {
 	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each answer of its replica, in seconds of time to first token; 0 = only the time to first token counts
 	Handover  float64 `yaml:"handover" unit:"seconds"`            // from the end of a prefill until its KV cache begins to move, until it is learned
