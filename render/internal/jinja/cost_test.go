@@ -7,7 +7,6 @@ import (
 	"runtime/metrics"
 	"strings"
 	"testing"
-	"time"
 
 	"warmroute/render/internal/pyvalue"
 	"warmroute/render/testkit/race"
@@ -114,21 +113,17 @@ func TestAllocationsAreCharged(t *testing.T) {
 	}
 }
 
-// TestStepsAgainstTheClock prints the time of a step of each operation: run it with -v.
-// It compares nothing, for another machine's clock differs.
-func TestStepsAgainstTheClock(t *testing.T) {
-	if !testing.Verbose() {
-		t.Skip("prints times, with -v")
-	}
+// The time of a step of each operation.
+func BenchmarkStep(b *testing.B) {
 	vars := costVars(1 << 20)
 	for _, e := range whole {
-		best, steps := time.Hour, 0
-		for range 3 {
-			start := time.Now()
-			steps, _ = costly(t, e, vars)
-			best = min(best, time.Since(start))
-		}
-		t.Logf("%7.1f ns a step: %s (%d steps, %v)", float64(best)/float64(steps), e, steps, best)
+		b.Run(e, func(b *testing.B) {
+			steps := 0
+			for b.Loop() {
+				steps, _ = costly(b, e, vars)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(steps), "ns/step")
+		})
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"warmroute/render/work"
 )
@@ -185,23 +184,23 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// TestStepsAgainstTheClock prints the time of a step on hostile text: run it with -v. It
-// compares nothing, for another machine's clock differs.
-func TestStepsAgainstTheClock(t *testing.T) {
-	if !testing.Verbose() {
-		t.Skip("prints times, with -v")
-	}
-	tok := model(t, "qwen3")
+// The time of a step on hostile text, with the steps and the charged memory of its bytes.
+func BenchmarkStep(b *testing.B) {
+	tok := model(b, "qwen3")
 	for _, unit := range []string{"a", "A", "7", " ", "\n", "\u0323\u0301", "\u1112\u1161", "中", "<|im_", "<|im_end|>", "\xff", "aA1 !\n", "'", "👩‍🚀", "kqxzjv", "word and word "} {
-		b := work.New(t.Context(), work.Limits{Steps: 1 << 40, Memory: 1 << 40}, 0)
-		text := []byte(strings.Repeat(unit, 1<<20/len(unit)))
-		start := time.Now()
-		if err := within(b, tok, text); err != nil {
-			t.Fatal(err)
-		}
-		took := time.Since(start)
-		steps, memory := b.Spent()
-		t.Logf("%5.1f ns a step, %5.1f steps and %5.1f bytes a byte: %+q", float64(took)/float64(steps),
-			float64(steps)/float64(len(text)), float64(memory)/float64(len(text)), unit)
+		b.Run(fmt.Sprintf("%+q", unit), func(b *testing.B) {
+			text := []byte(strings.Repeat(unit, 1<<20/len(unit)))
+			steps, memory := 0, 0
+			for b.Loop() {
+				budget := work.New(b.Context(), work.Limits{Steps: 1 << 40, Memory: 1 << 40}, 0)
+				if err := within(budget, tok, text); err != nil {
+					b.Fatal(err)
+				}
+				steps, memory = budget.Spent()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(steps), "ns/step")
+			b.ReportMetric(float64(steps)/float64(len(text)), "steps/B")
+			b.ReportMetric(float64(memory)/float64(len(text)), "charged_B/B")
+		})
 	}
 }
