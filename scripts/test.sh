@@ -19,8 +19,8 @@ plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 
-# One goroutine reads this package's captures, for a quarter of an hour under the race
-# detector: only its tests with a server get that.
+# This package reads its captures in one goroutine. Under the race detector that takes a
+# quarter of an hour, so the detector watches only the test that also runs a server.
 captures='warmroute/internal/cli/predict'
 capturesTests='Sidecar'
 

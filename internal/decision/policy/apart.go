@@ -156,9 +156,10 @@ func (s *Settings) apart(r Request, of *Crowd, d int, p int32, lambda float64) C
 	moved := float64(r.Input - max(0, min(cands[d].Matched, r.Input-1)))
 	a.Remote.Handover = at.Handover + moved*at.Token
 	wait := a.Remote.Queue + a.Remote.Prefill + a.Remote.Handover
-	step := min(cands[d].begins(0), cands[d].speed()*chunk*s.TTFT.PrefillToken) // of prefill: it delays what is moved to d, and loads do not
+	// Tokens are moved to d between its steps of prefill. Loads delay no move.
+	step := min(cands[d].begins(0), cands[d].speed()*chunk*s.TTFT.PrefillToken)
 	a.Remote.Queue += max(0, step-wait)
-	a.Remote.Decoding += s.TTFT.decoding(&cands[d])
+	a.Remote.Decoding += a.Local.Decoding
 	a.Remote.sum()
 	a.Split = a.Remote.Total < a.Local.Total
 	a.Idle = a.Remote.Total-a.Remote.Queue >= a.Local.Total

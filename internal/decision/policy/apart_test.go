@@ -46,12 +46,12 @@ func TestNothingIsSplitForAnswers(t *testing.T) {
 	for range 2000 {
 		s := DefaultSettings()
 		s.TTFT.Guard, s.TTFT.BurstGuard = 0, 0
-		cands, partners := crowdOf(2 + rng.IntN(6))
+		cands := make([]Candidate, 2+rng.IntN(6))
 		for i := range cands {
 			held := rng.IntN(20_000)
 			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held, Pending: rng.Float64() * float64(rng.IntN(3)), InFlight: rng.IntN(60), Live: rng.Float64() * 1e6, Speed: 0.5 + rng.Float64()}
 		}
-		if _, a := pickApart(&s, Request{Input: 20_000, Ordinal: rng.Uint64()}, cands, partners, len(cands)); a.Split {
+		if _, a := pickApart(&s, Request{Input: 20_000, Ordinal: rng.Uint64()}, cands, partnersOf(len(cands)), len(cands)); a.Split {
 			t.Fatalf("split: %+v", a)
 		}
 	}
