@@ -345,14 +345,20 @@ func TestServedFeedback(t *testing.T) {
 	metadata.MetadataContext = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.MetadataLB: text(envoy.MetadataServed, "10.0.0.9:8000")}}
 	attribute := responseHeaders()
 	attribute.Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": text(envoy.AttributeUpstream, "10.0.0.9:8000")}
-	for name, m := range map[string]*request{"metadata": metadata, "attribute": attribute} {
+	failed := statusHeaders("503", true) // Envoy's own answer, after it has tried the replica
+	failed.MetadataContext = metadata.MetadataContext
+	for name, m := range map[string]*request{"metadata": metadata, "attribute": attribute, "none": failed} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
 		if _, err := exchange(t, dial(t, NewServer(b.router, ServerOptions{})), headers(buffered, "POST", chatPath, false), body(chat, true), m); err != nil {
 			t.Fatal(err)
 		}
+		want := 1.
+		if name == "none" {
+			want = 0
+		}
 		var got dto.Metric
-		if err := b.router.metrics.elsewhere.Write(&got); err != nil || got.GetCounter().GetValue() != 1 {
-			t.Errorf("%s: served elsewhere %v times, want 1", name, got.GetCounter().GetValue())
+		if err := b.router.metrics.elsewhere.Write(&got); err != nil || got.GetCounter().GetValue() != want {
+			t.Errorf("%s: served elsewhere %v times, want %v", name, got.GetCounter().GetValue(), want)
 		}
 	}
 }

@@ -342,9 +342,11 @@ func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, 
 // pooledText is the most room, in bytes, for a text that is kept for later requests.
 const pooledText = 1 << 20
 
-// Served records the endpoint that served a request.
-func (r *Router) Served(d *decision.Decision, addr string) {
-	r.metrics.served(d, addr)
+// Tried records the endpoint that Envoy has tried last for a request, and whether it has served it.
+func (r *Router) Tried(d *decision.Decision, addr string, served bool) {
+	if served {
+		r.metrics.served(d, addr)
+	}
 	r.decider.Served(d, addr)
 }
 

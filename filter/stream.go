@@ -52,7 +52,7 @@ type stream struct {
 	over       bool     // the response's end of stream was seen
 	refused    bool     // with a status of the router: nothing more may be sent
 	status     int      // of the response, 0 = not seen
-	served     string   // the replica that served, "" = not known
+	served     string   // the replica that served, "" = not known, or none
 
 	wait time.Duration // longest wait for a prefill leg
 	leg  *prefill.Leg  // is waited for; nil: none is
@@ -318,11 +318,16 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 }
 
 func (st *stream) responseHeaders(m *request) *response {
-	if st.served = servedEndpoint(m); st.served != "" && st.decided {
-		st.srv.router.Served(&st.d, st.served)
-	}
 	st.answered, st.over = true, m.GetResponseHeaders().GetEndOfStream()
 	st.status = responseStatus(m.GetResponseHeaders())
+	if tried := servedEndpoint(m); tried != "" {
+		if st.status < http.StatusInternalServerError { // else it may be Envoy that answers
+			st.served = tried
+		}
+		if st.decided {
+			st.srv.router.Tried(&st.d, tried, st.served != "")
+		}
+	}
 	if st.d.Reservation != nil {
 		st.d.Reservation.Answered(st.status)
 	}
@@ -366,12 +371,11 @@ func (st *stream) close() {
 // ends the streams of failed and of successful requests alike, so that only a missing
 // phase shows a failure: the end of a body that was sent here. In
 // FULL_DUPLEX_STREAMED mode without a response phase Envoy 1.40 ends the stream once
-// the request is through, and the outcome is unknown: conclude takes the request for
-// served. The shipped configuration requests response headers and trailers there.
+// the request is through, and the status stays unknown: the prompt is taken for
+// computed. The shipped configuration requests response headers and trailers there.
 func (st *stream) conclude(l *decision.Reservation) {
 	switch {
 	case st.duplex() && !st.answered:
-		l.Answered(http.StatusOK)
 		l.Ended(true)
 	case st.over:
 		l.Ended(true)

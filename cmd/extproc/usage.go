@@ -1,12 +1,16 @@
 package main
 
 import (
+	"net/http"
 	"sync/atomic"
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/cmd/extproc/internal/shortfall"
 	"warmroute/filter"
+	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/tracefile"
 )
 
@@ -53,6 +57,7 @@ func (r *router) learn(a *outcome.Answer) {
 		})
 	}
 	s := r.fleet.Snapshot()
+	learnHealth(r.ledger, s, a)
 	if u.State == outcome.UsageUnread || !a.Followed() || s.Replica(a.Replica) == nil {
 		return
 	}
@@ -75,6 +80,31 @@ func (r *router) learn(a *outcome.Answer) {
 		Replica: a.Replica, Known: u.State == outcome.UsageComplete,
 		Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
 	})
+}
+
+// learnHealth counts a request's end for the replicas that it tells of. Envoy names no ranks:
+// all of a replica's have part in it.
+func learnHealth(l *load.Ledger, s *fleet.Snapshot, a *outcome.Answer) {
+	count := func(addr string, failed, unseen bool) {
+		rep := s.Replica(addr)
+		if rep == nil {
+			return
+		}
+		for _, rank := range rep.Ranks {
+			if account := l.Find(index.Holder{Replica: addr, Rank: rank}); account != nil {
+				account.Logged(failed, unseen)
+			}
+		}
+	}
+	if a.PassedOver {
+		count(a.First(), true, true)
+	}
+	switch {
+	case a.Failed != "":
+		count(a.Failed, true, a.Broken)
+	case a.Replica != "" && a.Status > 0 && a.Status < http.StatusBadRequest:
+		count(a.Replica, false, false)
+	}
 }
 
 // learnPrefill compares what a replica has counted of a prompt that it computed for another

@@ -1,6 +1,40 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"warmroute/cmd/extproc/internal/outcome"
+	"warmroute/index"
+	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/fleet"
+	"warmroute/internal/load"
+)
+
+// TestFailuresInTheAccessLog: the log's ends count for all ranks of the replica that failed or
+// answered; what clients cause counts for nobody.
+func TestFailuresInTheAccessLog(t *testing.T) {
+	const one, two = "10.0.0.1:8000", "10.0.0.2:8000"
+	l := load.NewLedger(nil)
+	s := decisiontest.NewFleet(&fleet.Replica{Addr: one, Ranks: []int{0, 1}}, &fleet.Replica{Addr: two, Ranks: []int{0}}).Snapshot()
+	at := []*load.Account{l.Of(index.Holder{Replica: one}), l.Of(index.Holder{Replica: one, Rank: 1}), l.Of(index.Holder{Replica: two})}
+	for _, step := range []struct {
+		what string
+		a    outcome.Answer
+		want [3]int // failures in a row
+	}{
+		{"a failure", outcome.Answer{Replica: one, Failed: one, Status: 500}, [3]int{1, 1, 0}},
+		{"a client's error", outcome.Answer{Replica: one, Status: 400}, [3]int{1, 1, 0}},
+		{"a client that left", outcome.Answer{}, [3]int{1, 1, 0}},
+		{"a retry", outcome.Answer{Hint: two + "," + one, Replica: one, PassedOver: true, Status: 400}, [3]int{1, 1, 1}},
+		{"an answer", outcome.Answer{Replica: one, Status: 200}, [3]int{0, 0, 1}},
+		{"a stranger", outcome.Answer{Failed: "10.9.9.9:1"}, [3]int{0, 0, 1}},
+	} {
+		learnHealth(l, s, &step.a)
+		if got := [3]int{at[0].Failures(), at[1].Failures(), at[2].Failures()}; got != step.want {
+			t.Errorf("%s: failures %v, want %v", step.what, got, step.want)
+		}
+	}
+}
 
 // TestUsageIsDrawn: as many numbers as the percentage says, and the same ones again.
 func TestUsageIsDrawn(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 // TestAReplicaThatFailsAtOnceGetsNothing: it never has anything in flight, and
 // must not look idle for that.
 func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
-	for _, status := range []int{503, 0} { // told by Envoy, or only seen to end too soon
+	for _, status := range []int{503, 0} { // told by the response's headers, or by the access log a moment later
 		r := newRig(t, policy.Config{}, replicas(4)...)
 		hole, fell := "10.0.0.2:8000", 0
 		for i := range 400 {
@@ -20,6 +20,7 @@ func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
 				fell++
 				d.Reservation.Answered(status)
 				d.Reservation.Release()
+				r.account(hole).Logged(true, false)
 			}
 		}
 		if fell > 8 { // three to notice, and one try after each penalty
@@ -38,6 +39,26 @@ func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
 		}
 		if back == 0 {
 			t.Errorf("status %d: the replica never gets another chance", status)
+		}
+	}
+}
+
+// TestRequestsThatEndEarlyBlameNoReplica: what a client can cause, by a request that is refused at
+// once or that it gives up, shows nothing of the replica; nor do the statuses of clients' errors.
+func TestRequestsThatEndEarlyBlameNoReplica(t *testing.T) {
+	for _, status := range []int{0, 400, 413, 429, 499} {
+		r := newRig(t, policy.Config{}, replicas(2)...)
+		p := prompt(1, 0, 100)
+		r.stored("10.0.0.2:8000", p)
+		for i := range 40 {
+			d, _ := r.ask(prompt(1, i+1, 400)) // it begins as p does
+			r.wait(time.Millisecond)
+			d.Reservation.Answered(status)
+			d.Reservation.Release()
+		}
+		d, rec := r.ask(p)
+		if c := candidate(t, rec, "10.0.0.2:8000"); c.Failing || first(d) != "10.0.0.2:8000" {
+			t.Errorf("status %d: failing: %v, %s is named", status, c.Failing, first(d))
 		}
 	}
 }

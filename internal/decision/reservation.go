@@ -126,12 +126,12 @@ func (r *Reservation) Release() {
 	// refused, or cancelled, or failed after a status of 200: nothing will be
 	// cached. If the event is only late, it reports the blocks a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
-	failed := c.RecordEnd(r.status, came)
-	r.speculation.past.end(r.d, r.mv, !failed)
-	if failed || unheard || r.ending == endBroken {
+	refused := c.RecordEnd(r.status, came) && !(r.status == 0 && r.ending == endComplete)
+	r.speculation.past.end(r.d, r.mv, !refused)
+	if refused || unheard || r.ending == endBroken {
 		r.speculation.withdraw(r.d, r.mv, r.here)
 	}
-	c.Settle(!failed && r.ending != endBroken && c.Looked(r.status, came))
+	c.Settle(!refused && r.ending != endBroken && (r.ending == endComplete || c.Looked(r.status, came)))
 	r.speculation.giveBack()
 }
 

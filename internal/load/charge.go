@@ -60,7 +60,7 @@ func (t *Terms) DueIn(wait, lag float64) {
 func (t *Terms) guess() float64 { return float64(t.Expected) / float64(max(1, t.Model)) }
 
 // soonest returns the shortest time, in ns, in which a request may end without a first
-// token and not count as failed.
+// token and not count as refused.
 func (t *Terms) soonest() int64 {
 	if t.Guessed {
 		return int64(tooFastLeast)
@@ -195,12 +195,18 @@ func (c *Charge) Unload() (came bool) {
 	return came
 }
 
-// RecordEnd counts the request's end and reports whether it failed. status is the
-// response's, 0 if it was not seen; came reports whether the first token had come.
-func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
+// RecordEnd counts the request's end and reports whether it was refused: the replica has not
+// computed its prompt. status is the response's, 0 if it was not seen; came reports whether the
+// first token had come. Without either, an early end shows a refusal, and nothing of the replica.
+func (c *Charge) RecordEnd(status int, came bool) (refused bool) {
 	a := c.account
 	now := a.ledger.now().UnixNano()
+	if status > 0 && !c.terms.Leg {
+		a.health.shown.Store(now)
+	}
 	switch {
+	case status == http.StatusGatewayTimeout: // of Envoy's, and a long answer may be its cause
+		return true
 	case status >= http.StatusInternalServerError:
 		a.failed(now)
 		return true
@@ -208,12 +214,10 @@ func (c *Charge) RecordEnd(status int, came bool) (failed bool) {
 		return true
 	case status > 0, came:
 		a.succeeded()
-	case c.terms.Cached: // one token from the cache may take less than any bound, and no event distinguishes it from a failure
-	case now-c.terms.Sent < c.terms.soonest():
-		a.failed(now)
-		return true
+		return false
 	}
-	return false
+	// One token from the cache may take less than any bound.
+	return !c.terms.Cached && now-c.terms.Sent < c.terms.soonest()
 }
 
 // Failed counts a failure that the response's status does not show.

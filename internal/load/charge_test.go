@@ -37,46 +37,74 @@ func TestSumsOfCharges(t *testing.T) {
 	}
 }
 
-// TestJudge: which requests count as failures of the replica, and which end a row
-// of them.
+// TestJudge: which ends count as failures of the replica, which end a row of them, and after
+// which the prompt counts as refused. An early end without a status shows a refusal, which may be
+// the request's own, and nothing of the replica.
 func TestJudge(t *testing.T) {
 	for name, tt := range map[string]struct {
-		status int
-		came   bool
-		terms  Terms
-		after  time.Duration
-		failed bool
-		row    int // failures in a row afterwards, of one before
+		status  int
+		came    bool
+		terms   Terms
+		after   time.Duration
+		refused bool
+		row     int // failures in a row afterwards, of one before
 	}{
 		"answered":                       {200, true, Terms{}, time.Second, false, 0},
 		"answered, no token seen":        {200, false, Terms{}, 0, false, 0},
 		"a redirect":                     {399, true, Terms{}, 0, false, 0},
 		"the client's fault":             {400, true, Terms{}, 0, true, 1},
+		"a body that is too large":       {413, false, Terms{}, 0, true, 1},
 		"the client's fault, at most":    {499, true, Terms{}, 0, true, 1},
 		"a server error":                 {500, true, Terms{}, time.Hour, true, 2},
+		"Envoy's patience is over":       {504, false, Terms{}, time.Hour, true, 1},
 		"no status, a token came":        {0, true, Terms{}, 0, false, 0},
-		"ended at once":                  {0, false, Terms{}, 0, true, 2},
-		"within a step":                  {0, false, Terms{}, 5*time.Millisecond - 1, true, 2},
+		"ended at once":                  {0, false, Terms{}, 0, true, 1},
+		"within a step":                  {0, false, Terms{}, 5*time.Millisecond - 1, true, 1},
 		"after a step":                   {0, false, Terms{}, 5 * time.Millisecond, false, 1},
-		"a long prefill, too soon":       {0, false, Terms{Expected: 4e9}, time.Second - 1, true, 2},
+		"a long prefill, too soon":       {0, false, Terms{Expected: 4e9}, time.Second - 1, true, 1},
 		"a long prefill, possible":       {0, false, Terms{Expected: 4e9}, time.Second, false, 1},
 		"wholly cached, at once":         {0, false, Terms{Expected: 4e9, Cached: true}, 0, false, 1},
 		"no reports, a long prefill":     {0, false, Terms{Expected: 4e9, Guessed: true}, 5 * time.Millisecond, false, 1},
-		"no reports, sooner than a step": {0, false, Terms{Expected: 4e9, Guessed: true}, 5*time.Millisecond - 1, true, 2},
+		"no reports, sooner than a step": {0, false, Terms{Expected: 4e9, Guessed: true}, 5*time.Millisecond - 1, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
 			c := r.put(one, tt.terms)
 			c.Failed(r.nanos())
 			r.wait(tt.after)
-			if failed := c.RecordEnd(tt.status, tt.came); failed != tt.failed {
-				t.Errorf("failed: %v", failed)
+			if refused := c.RecordEnd(tt.status, tt.came); refused != tt.refused {
+				t.Errorf("refused: %v", refused)
 			}
 			if row := r.Of(one).Failures(); row != tt.row {
 				t.Errorf("%d failures in a row, want %d", row, tt.row)
 			}
 		})
 	}
+}
+
+// TestTheAccessLogTellsWhatStreamsDoNot: it counts, unless streams show statuses of the replica;
+// then it counts only what a status does not show.
+func TestTheAccessLogTellsWhatStreamsDoNot(t *testing.T) {
+	r := newRig(t)
+	a := r.Of(one)
+	step := func(what string, row int, do func()) {
+		t.Helper()
+		if do(); a.Failures() != row {
+			t.Errorf("%s: %d failures in a row, want %d", what, a.Failures(), row)
+		}
+	}
+	step("two failures", 2, func() { a.Logged(true, false); a.Logged(true, true) })
+	step("an answer", 0, func() { a.Logged(false, false) })
+	leg := r.put(one, Terms{Leg: true})
+	step("a leg that failed", 1, func() { leg.RecordEnd(502, false) })
+	step("a failure, no stream has shown a status of a request", 2, func() { a.Logged(true, false) })
+	c := r.put(one, Terms{})
+	step("a stream shows a status", 3, func() { c.RecordEnd(503, false) })
+	step("the log has it, too", 3, func() { a.Logged(true, false) })
+	step("the log has an answer of before", 3, func() { a.Logged(false, false) })
+	step("an answer broke off", 4, func() { a.Logged(true, true) })
+	r.wait(time.Duration(shownFor))
+	step("no stream shows statuses any more", 5, func() { a.Logged(true, false) })
 }
 
 // TestPenalty: a replica that fails three times in a row is a last resort for a

@@ -13,8 +13,8 @@ const (
 	// it, up to failPenaltyMost.
 	failPenalty     = time.Second
 	failPenaltyMost = 30 * time.Second
-	// tooFast is the share of its expected prefill after which a request that
-	// ended without first token counts as failed, and tooFastLeast the least
+	// tooFast is the share of its expected prefill before which a request that
+	// ended without first token counts as refused, and tooFastLeast the least
 	// time: no replica answers in less than an engine step.
 	tooFast      = 0.25
 	tooFastLeast = 5 * time.Millisecond
@@ -25,7 +25,12 @@ const (
 type health struct {
 	streak atomic.Int32
 	until  atomic.Int64 // Unix ns until which it is a last resort
+	shown  atomic.Int64 // Unix ns at which a stream last showed a response's status
 }
+
+// shownFor is the time, in nanoseconds, for which a status that a stream has shown makes the
+// access log's word on responses needless: no request counts twice.
+const shownFor = 60e9
 
 func (h *health) failing(now int64) bool { return now < h.until.Load() }
 
@@ -56,6 +61,18 @@ func (a *Account) succeeded() {
 	a.health.succeeded()
 	if told {
 		a.changed()
+	}
+}
+
+// Logged counts a request's end by Envoy's access log, which comes after it. unseen says that the
+// response's status does not show the failure: its body broke off, or another replica answered.
+func (a *Account) Logged(failed, unseen bool) {
+	now := a.ledger.now().UnixNano()
+	switch shown := now-a.health.shown.Load() < shownFor; {
+	case failed && (unseen || !shown):
+		a.failed(now)
+	case !failed && !shown:
+		a.succeeded()
 	}
 }
 

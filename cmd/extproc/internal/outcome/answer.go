@@ -20,16 +20,19 @@ import (
 // Answer is a request's end, as Envoy reports it. The names and the prediction are
 // those that the request carried, so they need no record of its decision.
 type Answer struct {
-	RequestID string
-	Decision  uint64 // the number of the decision's record; 0 unless usage was asked for
-	Model     string // "" = none
-	Reason    string
-	Withheld  decision.Withheld // why there is no hint although the decision named a replica
-	Hint      string            // the named replicas, best first, "" = none
-	Replica   string            // that served, "" = none did
-	Prefill   string            // the other replica that computed the prompt, "" = none did
-	Told      bool              // the router knows the replica from the response's headers already
-	Status    int               // of the response, 0 = none
+	RequestID  string
+	Decision   uint64 // the number of the decision's record; 0 unless usage was asked for
+	Model      string // "" = none
+	Reason     string
+	Withheld   decision.Withheld // why there is no hint although the decision named a replica
+	Hint       string            // the named replicas, best first, "" = none
+	Replica    string            // that served: an answer came from it, whatever its status; "" = none did
+	Failed     string            // that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
+	Broken     bool              // the answer of Failed had begun
+	PassedOver bool              // Envoy could not reach the replica that the hint names first, and the router does not know it yet
+	Prefill    string            // the other replica that computed the prompt, "" = none did
+	Told       bool              // the router knows the replica from the response's headers already
+	Status     int               // of the response, 0 = none
 
 	Prompt    int // tokens of the prompt, as the router counted
 	Predicted int // of these, tokens that were predicted to be cached on the first named replica
@@ -61,11 +64,12 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 		RequestID: e.GetRequest().GetRequestId(), Decision: uint64(count(own[envoy.KeyDecision])),
 		Model: own["model"].GetStringValue(), Reason: own[envoy.KeyReason].GetStringValue(),
 		Withheld: withheld(own[envoy.KeyWithheld].GetStringValue()),
-		Hint:     lb[envoy.HeaderDestination].GetStringValue(), Replica: address(common.GetUpstreamRemoteAddress()),
-		Told: lb[envoy.MetadataServed].GetStringValue() != "", Status: int(e.GetResponse().GetResponseCode().GetValue()),
+		Hint:     lb[envoy.HeaderDestination].GetStringValue(),
+		Told:     lb[envoy.MetadataServed].GetStringValue() != "", Status: int(e.GetResponse().GetResponseCode().GetValue()),
 		Prompt: count(own[envoy.KeyPrompt]), Predicted: count(own[envoy.KeyPredicted]), Reported: count(own[envoy.KeyReported]),
 		FirstByte: span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte()),
 	}
+	a.judge(common)
 	if a.Hint == "" { // a gateway that does not take the metadata logs the header
 		a.Hint = e.GetRequest().GetRequestHeaders()[envoy.HeaderDestination]
 	}
@@ -76,6 +80,20 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 	a.Usage = usageOf(common.GetMetadata().GetTypedFilterMetadata()[envoy.MetadataUsage], asked && a.Status == http.StatusOK)
 	a.split(own)
 	return a
+}
+
+// judge tells who served and who failed. Envoy's upstream is the replica that it tried last, and
+// some statuses are Envoy's own: an answer has come where its first byte has.
+func (a *Answer) judge(c *logv3.AccessLogCommon) {
+	tried, f := address(c.GetUpstreamRemoteAddress()), c.GetResponseFlags()
+	if c.GetTimeToFirstUpstreamRxByte() != nil {
+		a.Replica = tried
+	}
+	broken := f.GetUpstreamConnectionFailure() || f.GetUpstreamConnectionTermination() || f.GetUpstreamRemoteReset() || f.GetUpstreamProtocolError()
+	a.Broken = broken && a.Replica != ""
+	if broken || a.Replica != "" && a.Status >= http.StatusInternalServerError && a.Status != http.StatusGatewayTimeout {
+		a.Failed = tried
+	}
 }
 
 // split reads which other replica computed the prompt. The cached tokens of such an answer are

@@ -93,6 +93,44 @@ func TestAnswerOfAnEntry(t *testing.T) {
 	}
 }
 
+// TestWhoServedAndWhoFailed: Envoy's last upstream has served where an answer came from it, and has
+// failed by its own status or connection; what Envoy or the client ends shows nothing of it.
+func TestWhoServedAndWhoFailed(t *testing.T) {
+	const one = "10.0.0.1:8000"
+	for name, c := range map[string]struct {
+		status       uint32
+		begun        bool
+		flags        *logv3.ResponseFlags
+		served, fail string
+	}{
+		"answered":                    {200, true, nil, one, ""},
+		"refused by the replica":      {400, true, nil, one, ""},
+		"its own error":               {500, true, nil, one, one},
+		"its own error, after a try":  {503, true, &logv3.ResponseFlags{UpstreamRetryLimitExceeded: true}, one, one},
+		"not reached":                 {503, false, &logv3.ResponseFlags{UpstreamConnectionFailure: true}, "", one},
+		"closed before an answer":     {503, false, &logv3.ResponseFlags{UpstreamConnectionTermination: true}, "", one},
+		"reset before an answer":      {503, false, &logv3.ResponseFlags{UpstreamRemoteReset: true}, "", one},
+		"no HTTP":                     {502, false, &logv3.ResponseFlags{UpstreamProtocolError: true}, "", one},
+		"broken off":                  {200, true, &logv3.ResponseFlags{UpstreamConnectionTermination: true}, one, one},
+		"too many requests in Envoy":  {503, false, &logv3.ResponseFlags{UpstreamOverflow: true}, "", ""},
+		"Envoy's patience":            {504, false, &logv3.ResponseFlags{UpstreamRequestTimeout: true}, "", ""},
+		"the client left":             {0, false, &logv3.ResponseFlags{DownstreamConnectionTermination: true}, "", ""},
+		"the client left in between":  {200, true, &logv3.ResponseFlags{DownstreamConnectionTermination: true}, one, ""},
+		"the client reset its stream": {0, false, &logv3.ResponseFlags{DownstreamRemoteReset: true}, "", ""},
+		"refused by another filter":   {500, false, nil, "", ""},
+	} {
+		e := entry(t, nil, map[string]any{envoy.HeaderDestination: one}, nil)
+		e.Response.ResponseCode.Value, e.CommonProperties.ResponseFlags = c.status, c.flags
+		if !c.begun {
+			e.CommonProperties.TimeToFirstUpstreamRxByte = nil
+		}
+		a := answerOf(e)
+		if a.Replica != c.served || a.Failed != c.fail || a.Followed() != (c.served != "") || a.Broken != (name == "broken off") {
+			t.Errorf("%s: served by %q, failed %q", name, a.Replica, a.Failed)
+		}
+	}
+}
+
 // TestCachedOfASplit: the cached tokens of an answer whose prompt another replica has computed
 // are those that this one has counted, and not known if it has counted none.
 func TestCachedOfASplit(t *testing.T) {

@@ -2,6 +2,7 @@ package outcome
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -107,9 +108,10 @@ func (s *Server) take(a *Answer) {
 	if a.Hint != "" {
 		outcome := classify(a.Hint, a.Replica)
 		s.byModel.Of(s.base(a.Model)).of(outcome).Inc()
-		if (outcome == later || outcome == elsewhere) && !a.Told {
+		if (outcome == later || outcome == elsewhere) && (!a.Told || a.Status >= http.StatusInternalServerError) {
 			s.missed()
 		}
+		a.PassedOver = outcome == later && !a.Told
 	}
 	for _, consume := range s.consumers {
 		consume(a)
