@@ -129,8 +129,9 @@ type Work struct {
 	matched  []held
 	cands    []policy.Candidate
 	scores   []policy.Score
-	stores   []int   // by holder.store, the most tokens of a prompt in it
-	at       []int32 // position in the view of each candidate
+	speeds   []float64 // of the candidates, as far as known
+	stores   []int     // by holder.store, the most tokens of a prompt in it
+	at       []int32   // position in the view of each candidate
 	ranked   []int32
 	dest     []byte
 	answer   int              // the first candidates, which may answer

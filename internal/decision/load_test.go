@@ -1,12 +1,14 @@
 package decision
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
 
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
 
@@ -77,6 +79,31 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 	r.decider.Decide(&Ask{Model: "m", Text: []prefixhash.Key{1}, TextTokens: 1000, Dry: true}, w)
 	if got := candidate(t, &w.Record, stranger.Addr).Speed; math.Abs(got-learned) > 1e-9 {
 		t.Errorf("a new replica counts with speed %g, want %g", got, learned)
+	}
+}
+
+// TestNoReplicaSetsTheSpeedOfOthers: whatever first-token times one replica counts, another one
+// that has shown none is taken to be as fast as most.
+func TestNoReplicaSetsTheSpeedOfOthers(t *testing.T) {
+	for name, lie := range map[string]float64{"in no time": 1e-9, "never": 1e9} {
+		r := newRig(t, policy.Config{}, replicas(4)...)
+		for i, seconds := range []float64{1, lie, 1} { // of first tokens that are expected in 1 s
+			a := r.account(fmt.Sprintf("10.0.0.%d:8000", i+1))
+			for n := range 60 {
+				var c load.Charge
+				r.wait(time.Second)
+				r.ledger.Lock()
+				c.Put(a, load.Terms{})
+				c.Noted(1, 1, 0)
+				a.Scrape(fleet.Load{At: r.now, TTFTSum: seconds * float64(n+1), TTFTCount: float64(n + 1)}, false)
+				r.ledger.Unlock()
+				c.Release()
+			}
+		}
+		_, rec := r.ask(prompt(1, 0, 10))
+		if got := candidate(t, rec, "10.0.0.4:8000").Speed; got < 0.7 || got > 1.4 {
+			t.Errorf("%s: a new replica counts with speed %g", name, got)
+		}
 	}
 }
 

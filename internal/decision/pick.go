@@ -270,7 +270,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 // weigh reads the loads of the candidates. The ledger is locked.
 func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	balance := set.Policy == policy.NameBalance // the only one that uses cache weights
-	var known, times float64
+	w.speeds = w.speeds[:0]
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.holders[at].account
 		s := account.State(now)
@@ -286,14 +286,15 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 			c.CacheWeight = account.Placed(now)
 		}
 		if c.Speed > 0 {
-			known, times = known+1, times+1/c.Speed
+			w.speeds = append(w.speeds, c.Speed)
 		}
 	}
-	if known == 0 {
+	if len(w.speeds) == 0 {
 		return
 	}
+	median := load.Median(w.speeds)
 	for i, at := range w.at {
-		w.cands[i].Speed = mv.holders[at].account.SpeedAmong(w.cands[i].Speed, known/times, now)
+		w.cands[i].Speed = mv.holders[at].account.SpeedAmong(w.cands[i].Speed, median, now)
 	}
 }
 

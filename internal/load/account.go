@@ -66,11 +66,10 @@ func (a *Account) Live() int64 { return a.live.Load() }
 // known.
 func (a *Account) Speed() float64 { return a.pace.speed() }
 
-// SpeedAmong returns the speed that a decision uses: the mean of the other holders
-// until this one's own clearly differs from it. The mean is harmonic, so that a single
-// slow replica does not move it.
-func (a *Account) SpeedAmong(own, mean float64, now int64) float64 {
-	return a.pace.among(own, mean, now)
+// SpeedAmong returns the speed that a decision uses: the median of the holders until this
+// one's own clearly differs from it. A single replica does not move the median.
+func (a *Account) SpeedAmong(own, median float64, now int64) float64 {
+	return a.pace.among(own, median, now)
 }
 
 // SetSilent records whether the holder's KV events fail to arrive. It reports whether that has

@@ -22,10 +22,10 @@ type Ledger struct {
 	seq        int64    // charges so far; guarded by deciding
 	accounts   sync.Map // index.Holder → *Account
 	changes    atomic.Pointer[changes]
-	unreported atomicFloat         // s of prefill of other routers
-	loads      [tierCount]loadPace // of all replicas together
-	silent     atomic.Int32        // accounts whose holders' KV events fail to arrive
-	uncharged  atomic.Int64        // Unix ns of the last request that Envoy sends where it likes
+	unreported atomicFloat            // s of prefill of other routers
+	loads      [tierCount]atomicFloat // s to load a token, as the fleet shows it; 0: tierPrior
+	silent     atomic.Int32           // accounts whose holders' KV events fail to arrive
+	uncharged  atomic.Int64           // Unix ns of the last request that Envoy sends where it likes
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is

@@ -35,7 +35,7 @@ warmroute_pending_prefill_seconds{model="m",rank="0",replica="10.0.0.1:8000"} 1.
 	}
 	l := &loading{rig: newRig(t)}
 	l.Of(two)
-	l.send(20_000, 1e-5)
+	l.send(one, 20_000, 1e-5)
 	if n := testutil.CollectAndCount(l, "warmroute_load_token_seconds"); n != 1 {
 		t.Errorf("%d series of loads, want one place of one replica", n)
 	}

@@ -25,7 +25,7 @@ const (
 	// a replica of speed 1: weights, scheduling, a few decodes. Without it a replica
 	// with only short prompts would look slow, and get no others.
 	stepTime = 0.01
-	// alike is the factor by which a replica's speed must differ from the mean of all
+	// alike is the factor by which a replica's speed must differ from the median of all
 	// before it counts as its own: its recent requests cause differences up to this
 	// factor.
 	alike = 1.4
@@ -55,16 +55,43 @@ func (p *pace) speed() float64 {
 	return max(1/paceMost, min(paceMost, p.actual.Load()/model))
 }
 
-// among returns mean, the harmonic mean of the other replicas' speeds, until this
-// replica's own speed clearly differs from it; then its own.
-func (p *pace) among(own, mean float64, now int64) float64 {
-	if own == 0 || own < mean*alike && own > mean/alike {
-		return mean
+// among returns median, that of the replicas' speeds, until this replica's own speed clearly
+// differs from it; then its own.
+func (p *pace) among(own, median float64, now int64) float64 {
+	if own == 0 || own < median*alike && own > median/alike {
+		return median
 	}
 	if idle := now - p.last.Load(); idle > paceForget/8 {
-		return mean * math.Pow(own/mean, math.Exp2(-float64(idle)/paceForget))
+		return median * math.Pow(own/median, math.Exp2(-float64(idle)/paceForget))
 	}
 	return own
+}
+
+// Median returns the median of v, the lower one of two, and reorders v, which is not empty.
+func Median(v []float64) float64 {
+	k := (len(v) - 1) / 2
+	for from, to := 0, len(v)-1; from < to; {
+		pivot, i, j := v[k], from, to
+		for i <= j {
+			for v[i] < pivot {
+				i++
+			}
+			for v[j] > pivot {
+				j--
+			}
+			if i <= j {
+				v[i], v[j] = v[j], v[i]
+				i, j = i+1, j-1
+			}
+		}
+		if j < k {
+			from = i
+		}
+		if k < i {
+			to = j
+		}
+	}
+	return v[k]
 }
 
 // observe learns from a first token that became known at now. The engine worked on the

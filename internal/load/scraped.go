@@ -75,8 +75,8 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		if speed == 0 {
 			speed = 1
 		}
-		predicted := s.wait / s.waits
-		a.pace.learn(sum/n*speed/max(predicted, 1e-6), 1, speed)
+		shown := sum / n / max(s.wait/s.waits, 1e-6)
+		a.pace.learn(speed*max(1./paceJump, min(paceJump, shown)), 1, speed)
 	}
 	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
 	a.credit.scrape(&page, s.at.IsZero())

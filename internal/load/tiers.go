@@ -1,6 +1,9 @@
 package load
 
-import "sync/atomic"
+import (
+	"cmp"
+	"sync/atomic"
+)
 
 // Tier is a place below the GPU from which an engine loads blocks.
 type Tier uint8
@@ -23,9 +26,8 @@ func (t Tier) String() string { return [tierCount]string{"cpu", "storage", "shar
 var tierPrior = [tierCount]float64{TierCPU: 5.2e-6, TierStorage: 26e-6, TierShared: 13e-6}
 
 const (
-	// loadPrior is the number of loaded tokens as which a prior counts: what the fleet's
-	// replicas show for one replica, and tierPrior for the fleet. A few long prompts outweigh
-	// it.
+	// loadPrior is the number of loaded tokens as which a prior counts. A few long prompts
+	// outweigh it.
 	loadPrior = 30_000
 	// loadWindow is the number of the last loaded tokens that decide.
 	loadWindow = 200_000
@@ -85,28 +87,43 @@ func (p *loadPace) each(prior float64) float64 {
 	return (prior*loadPrior + s.seconds) / (loadPrior + s.tokens)
 }
 
+// of returns what is learned of a tier: the replica's own counts, if there are any.
+func (l *loads) of(t Tier) *loadPace {
+	if t == TierCPU && l.counted.sums.Load() != nil {
+		return &l.counted
+	}
+	return &l.timed[t]
+}
+
 // LoadTime returns the learned seconds to load a token from a tier: those of the fleet until
 // the replica's own clearly differ. By small differences, all requests would go to the
 // replica that seems fastest.
 func (a *Account) LoadTime(t Tier) float64 {
-	p := &a.loads.timed[t]
-	if t == TierCPU && a.loads.counted.sums.Load() != nil {
-		p = &a.loads.counted
-	}
-	fleet := a.ledger.loads[t].each(tierPrior[t])
-	if own := p.each(fleet); own > fleet*alike || own < fleet/alike {
+	fleet := cmp.Or(a.ledger.loads[t].Load(), tierPrior[t])
+	if own := a.loads.of(t).each(fleet); own > fleet*alike || own < fleet/alike {
 		return own
 	}
 	return fleet
 }
 
+// learn records a load of the replica, and what the fleet shows with it: the median of its
+// replicas and of tierPrior, so that no replica alone sets the time of the others.
+func (a *Account) learn(p *loadPace, t Tier, seconds, tokens float64) {
+	p.learn(seconds, tokens)
+	all := []float64{tierPrior[t]}
+	for _, of := range a.ledger.All() {
+		if p := of.loads.of(t); p.sums.Load() != nil {
+			all = append(all, p.each(tierPrior[t]))
+		}
+	}
+	a.ledger.loads[t].Store(Median(all))
+}
+
 // LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
 // loadWindow, and whether the replica counted them itself.
 func (a *Account) LoadedTokens(t Tier) (tokens float64, counted bool) {
-	if s := a.loads.counted.sums.Load(); t == TierCPU && s != nil {
-		return s.tokens, true
-	}
-	return a.loads.timed[t].now().tokens, false
+	p := a.loads.of(t)
+	return p.now().tokens, p == &a.loads.counted
 }
 
 // loading returns the seconds until the loads of all charges are done. Ledger.Lock is held.
@@ -121,8 +138,7 @@ func (a *Account) scrapeLoads(seconds, tokens float64, first bool) {
 	case seconds == l.seconds:
 		return
 	case tokens > l.tokens:
-		l.counted.learn(seconds-l.seconds, tokens-l.tokens)
-		a.ledger.loads[TierCPU].learn(seconds-l.seconds, tokens-l.tokens)
+		a.learn(&l.counted, TierCPU, seconds-l.seconds, tokens-l.tokens)
 	}
 	l.seconds, l.tokens = seconds, tokens
 }
@@ -140,6 +156,5 @@ func (a *Account) observeLoad(c *Charge, now int64) {
 	began := float64(now-t.Sent-t.Expected)/1e9 - stepTime*t.guess()
 	ratio := max(1./loadJump, min(loadJump, began*1e9/float64(waits)))
 	took := ratio * float64(t.Loading) / 1e9
-	a.loads.timed[t.LoadedFrom].learn(took, float64(t.Loaded))
-	a.ledger.loads[t.LoadedFrom].learn(took, float64(t.Loaded))
+	a.learn(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
 }

@@ -1,9 +1,11 @@
 package load
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/fleet"
 )
 
@@ -15,22 +17,22 @@ type loading struct {
 
 // send sends an idle replica a request that loads tokens, and ends it when they have taken
 // each seconds.
-func (l *loading) send(tokens int64, each float64) {
-	a := l.Of(one)
+func (l *loading) send(to index.Holder, tokens int64, each float64) {
+	a := l.Of(to)
 	l.block++
 	l.wait(time.Second)
 	t := Terms{
 		Model: 5e6, Expected: 5e6, Sentinel: l.block, Loaded: tokens, LoadedFrom: TierShared, Unhindered: true,
 		Loading: int64(a.LoadTime(TierShared) * float64(tokens) * 1e9),
 	}
-	c := l.put(one, t)
+	c := l.put(to, t)
 	l.wait(time.Duration(5e6 + stepTime*1e9 + each*float64(tokens)*1e9))
-	l.stored(one, l.block)
+	l.stored(to, l.block)
 	c.Release()
 }
 
 // TestLoadsAreLearnedFromFirstTokens: from the prior to the time that is seen within ten long
-// prompts, and again when it changes; other replicas begin with what one has shown.
+// prompts, and again when it changes; other replicas begin with what two have shown.
 func TestLoadsAreLearnedFromFirstTokens(t *testing.T) {
 	l := &loading{rig: newRig(t)}
 	a := l.Of(one)
@@ -39,9 +41,10 @@ func TestLoadsAreLearnedFromFirstTokens(t *testing.T) {
 	}
 	for _, each := range []float64{65e-6, 20e-6} {
 		for range 40 {
-			l.send(20_000, each)
+			l.send(one, 20_000, each)
+			l.send(two, 20_000, each)
 		}
-		for _, h := range []*Account{a, l.Of(two)} {
+		for _, h := range []*Account{a, l.Of(two), l.Of(index.Holder{Replica: "third"})} {
 			if got := h.LoadTime(TierShared); got < each/1.2 || got > each*1.2 {
 				t.Errorf("a token takes %g s to load, learned %g s", each, got)
 			}
@@ -52,6 +55,39 @@ func TestLoadsAreLearnedFromFirstTokens(t *testing.T) {
 	}
 	if speed := a.Speed(); speed != 0 {
 		t.Errorf("loads count as the speed of prefill: %g", speed)
+	}
+}
+
+// TestNoReplicaPricesTheOthers: whatever one replica counts, and however often, it sets its own
+// times alone; those of the fleet follow the median.
+func TestNoReplicaPricesTheOthers(t *testing.T) {
+	for name, seconds := range map[string]float64{"slow beyond sense": 1e9, "faster than light": 1e-12} {
+		r := newRig(t)
+		liar, honest, idle := r.Of(one), r.Of(two), r.Of(index.Holder{Replica: "third"})
+		for n := range 30 {
+			r.wait(time.Second)
+			r.Lock()
+			liar.Scrape(fleet.Load{LoadSeconds: float64(n) * seconds, LoadedTokens: float64(n) * 1e5, At: r.now}, true)
+			honest.Scrape(fleet.Load{LoadSeconds: float64(n) * 0.5, LoadedTokens: float64(n) * 1e5, At: r.now}, true)
+			r.Unlock()
+		}
+		for _, a := range []*Account{honest, idle} {
+			if got := a.LoadTime(TierCPU); got < 4e-6 || got > 6e-6 {
+				t.Errorf("%s: a token takes another replica %g s", name, got)
+			}
+		}
+		if got := liar.LoadTime(TierCPU); got > 4e-6 && got < 6e-6 {
+			t.Errorf("%s: the replica's own time stays %g s", name, got)
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, v := range [][]float64{{1}, {4, 1}, {3, 1, 2}, {1e-4, 1, 1, 1e4}, {2, 2, 2}, {5, 4, 3, 2, 1, 0, 9}} {
+		sorted := slices.Sorted(slices.Values(v))
+		if got := Median(slices.Clone(v)); got != sorted[(len(v)-1)/2] {
+			t.Errorf("%v: %g", v, got)
+		}
 	}
 }
 
