@@ -60,7 +60,9 @@ func (r *router) newLegs(reg prometheus.Registerer) error {
 		return err
 	}
 	r.legCounts = prefill.NewMetrics(reg)
-	r.legs = prefill.New(r.c.legs(client, r.legCounts))
+	o := r.c.legs(client, r.legCounts)
+	o.Answers = &r.answers
+	r.legs = prefill.New(o)
 	return nil
 }
 

@@ -32,6 +32,7 @@ import (
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/intake"
 	"warmroute/internal/kube"
 	"warmroute/internal/listen"
 	"warmroute/internal/load"
@@ -103,6 +104,7 @@ type router struct {
 	fleet    *fleet.Fleet
 	pool     *kube.Status
 	remote   *tokens.Remote
+	answers  intake.Budget // of remote and legs
 	local    *tokens.Local
 	lanes    tokens.Lanes
 	turns    *work.Turns // of long bodies

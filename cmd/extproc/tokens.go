@@ -117,6 +117,7 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	reg.MustRegister(questions)
 	r.remote = tokens.NewRemote(tokens.RemoteOptions{
 		Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget,
+		Answers:    &r.answers,
 		Questioned: func(outcome string) { questions.WithLabelValues(outcome).Inc() },
 	})
 	settings, err := r.c.Tokens.settings()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/intake"
 	"warmroute/render/openai"
 )
 
@@ -23,6 +24,8 @@ const (
 	MaxParams = 1 << 20
 	// maxAnswer bounds an answer of one token, which may repeat its prompt (echo).
 	maxAnswer = 8 << 20
+	// maxTokens is above every context.
+	maxTokens = 1 << 24
 	// DefaultLegs is the default of Options.Legs.
 	DefaultLegs = 256
 	// Connections is the number of unused connections to a replica that are kept.
@@ -32,7 +35,7 @@ const (
 // The ways in which a leg brings nothing. A leg whose time is over matches
 // context.DeadlineExceeded, a leg whose request has ended context.Canceled.
 var (
-	ErrBusy     = errors.New("prefill: too many legs are under way")
+	ErrBusy     = errors.New("prefill: too many legs are under way, or bytes of answers")
 	ErrRefused  = errors.New("prefill: the replica refused the request") // with a 4xx
 	ErrNoParams = errors.New("prefill: the answer has no kv_transfer_params")
 )
@@ -63,6 +66,7 @@ type Options struct {
 	URL     func(addr string) string // root of a replica's HTTP API
 	Legs    int                      // most legs under way; 0 = DefaultLegs
 	Metrics *Metrics                 // nil = none
+	Answers *intake.Budget           // of all that are being read
 }
 
 // Sender sends legs.
@@ -78,9 +82,17 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Set replaces the options for later legs; without a Client it stays.
+// Set replaces the options for later legs; without a Client it stays, and so does Answers.
 func (s *Sender) Set(o Options) {
-	if before := s.o.Load(); o.Client == nil && before != nil {
+	before := s.o.Load()
+	switch {
+	case o.Answers != nil:
+	case before != nil:
+		o.Answers = before.Answers
+	default:
+		o.Answers = new(intake.Budget)
+	}
+	if o.Client == nil && before != nil {
 		o.Client = before.Client
 	} else if before != nil {
 		defer before.Client.CloseIdleConnections()
@@ -132,7 +144,7 @@ func send(ctx context.Context, o *Options, l *Leg, body *legBody) (Answer, error
 	case resp.StatusCode != http.StatusOK:
 		return Answer{}, fmt.Errorf("prefill: the replica answered with status %d", resp.StatusCode)
 	}
-	return read(resp, l.Pull)
+	return read(o.Answers, resp.Body, l.Pull)
 }
 
 func (l *Leg) header(h http.Header) {
@@ -164,16 +176,16 @@ type details struct {
 }
 
 // read reads an answer of one token.
-func read(resp *http.Response, pull bool) (Answer, error) {
-	text := bytes.NewBuffer(make([]byte, 0, min(max(resp.ContentLength, 0), maxAnswer)+bytes.MinRead))
-	_, err := text.ReadFrom(io.LimitReader(resp.Body, maxAnswer+1))
+func read(b *intake.Budget, body io.Reader, pull bool) (Answer, error) {
+	text, err := b.Read(body, maxAnswer)
 	switch {
+	case errors.Is(err, intake.ErrCrowded): // not by this replica
+		return Answer{}, ErrBusy
 	case err != nil:
 		return Answer{}, fmt.Errorf("prefill: read the answer: %w", err)
-	case text.Len() > maxAnswer:
-		return Answer{}, fmt.Errorf("prefill: the answer has more than %d bytes", maxAnswer)
 	}
-	a, err := parse(text.Bytes())
+	defer b.Return(text)
+	a, err := parse(text)
 	switch {
 	case err != nil:
 		return Answer{}, err
@@ -182,6 +194,7 @@ func read(resp *http.Response, pull bool) (Answer, error) {
 	case len(a.Params) == 0 || a.Params[0] != '{' || len(a.Params) > MaxParams:
 		return Answer{}, ErrNoParams
 	}
+	a.Params = bytes.Clone(a.Params)
 	return a, nil
 }
 
@@ -207,7 +220,7 @@ func parse(text []byte) (a Answer, err error) {
 	if err != nil || broken != nil {
 		return Answer{}, errors.New("prefill: the answer is no JSON object of a completion")
 	}
-	a.Tokens = max(usage.Prompt, usage.Input)
+	a.Tokens = min(max(usage.Prompt, usage.Input), maxTokens)
 	if hit := cmp.Or(usage.Details.Cached, usage.Inputs.Cached); hit != nil && *hit >= 0 && *hit <= a.Tokens {
 		a.Cached = hit
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"warmroute/internal/fleet"
+	"warmroute/internal/intake"
 	"warmroute/render/openai"
 )
 
@@ -35,6 +37,44 @@ func start(t *testing.T, h http.HandlerFunc) (*Sender, *Metrics, *Leg) {
 	m := NewMetrics(prometheus.NewRegistry())
 	s := New(Options{Client: client, URL: fleet.HTTPOptions{}.URL, Metrics: m})
 	return s, m, &Leg{Addr: srv.Listener.Addr().String(), Route: openai.Chat, Body: []byte(`{"model":"m","messages":[]}`), Pull: true, Timeout: patience}
+}
+
+// TestAnswersOfLegsAreBounded: however many legs are held, and whatever lengths their answers
+// announce, their answers take no more than the budget; those without room count as busy, which
+// blames no replica, and others have room again when they have ended.
+func TestAnswersOfLegsAreBounded(t *testing.T) {
+	const legs, room = 16, 4
+	release := make(chan struct{})
+	s, _, leg := start(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Length", strconv.Itoa(maxAnswer))
+		_, _ = w.Write([]byte(`{"kv_transfer_params":{"a":1}`))
+		w.(http.Flusher).Flush()
+		<-release
+	})
+	s.Set(Options{URL: s.o.Load().URL, Answers: &intake.Budget{Most: room * 32 << 10}})
+	ended := make(chan error, legs)
+	for range legs {
+		go func() {
+			l := *leg
+			_, err := s.Send(t.Context(), &l)
+			ended <- err
+		}()
+	}
+	for range legs - room {
+		if err := <-ended; !errors.Is(err, ErrBusy) {
+			t.Errorf("a leg without room: %v", err)
+		}
+	}
+	close(release)
+	for range room {
+		if err := <-ended; err == nil || errors.Is(err, ErrBusy) {
+			t.Errorf("a leg with room, whose answer breaks off: %v", err)
+		}
+	}
+	if _, err := s.Send(t.Context(), leg); err == nil || errors.Is(err, ErrBusy) {
+		t.Errorf("later: %v", err)
+	}
 }
 
 // TestLegIsTheBodyWithOneToken: members that would make the answer long, streamed or several

@@ -105,20 +105,12 @@ func TestRemoteAnswersAreBounded(t *testing.T) {
 	if _, err := r.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, errTooLong) {
 		t.Errorf("an endless answer: %v", err)
 	}
-	if seen.of[questionTooLong] != 1 || r.reading.Load() != 0 {
-		t.Errorf("counted %v, %d bytes are still counted", seen.of, r.reading.Load())
+	if seen.of[questionTooLong] != 1 {
+		t.Errorf("counted %v", seen.of)
 	}
 	s.Close()                                                         // the sent request is known now
 	if got := sent.Load(); got < answerBytes || got > 8*answerBytes { // the kernel's buffers hold some megabytes
 		t.Errorf("%d bytes were taken of an endless answer", got)
-	}
-	r.reading.Store(answersAtOnce)
-	a := limitedAnswer{from: strings.NewReader("x"), all: &r.reading, left: 10}
-	if _, err := io.ReadAll(&a); !errors.Is(err, errCrowded) {
-		t.Errorf("beyond the limit of all: %v", err)
-	}
-	if a.done(); r.reading.Load() != answersAtOnce {
-		t.Errorf("%d bytes are counted", r.reading.Load())
 	}
 }
 

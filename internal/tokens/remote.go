@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/internal/intake"
 	"warmroute/render"
 	"warmroute/render/openai"
 )
@@ -54,8 +55,6 @@ const (
 	answerBytes   = 4 << 20
 	answerPerByte = 32
 	maxAnswer     = 64 << 20
-	// answersAtOnce bounds the bytes of all answers under way.
-	answersAtOnce = 256 << 20
 )
 
 // Outcomes of a question, as a metric's label.
@@ -67,7 +66,7 @@ const (
 	questionInvalid     = "invalid"     // no token ids
 	questionTooLong     = "too_long"    // more bytes than ids take
 	questionUnreachable = "unreachable" // no answer
-	questionCrowded     = "crowded"     // answersAtOnce is used up
+	questionCrowded     = "crowded"     // intake.Most is used up
 )
 
 // errBroken is matched by the errors of answers for which the replica alone is to blame.
@@ -76,7 +75,6 @@ var errBroken = errors.New("the answer is broken")
 var (
 	errInvalid = fmt.Errorf("no token ids: %w", errBroken)
 	errTooLong = fmt.Errorf("more bytes than token ids take: %w", errBroken)
-	errCrowded = errors.New("too many bytes of answers are being read")
 )
 
 // RemoteOptions configure a Remote; zero values mean the defaults.
@@ -91,6 +89,7 @@ type RemoteOptions struct {
 	CacheBytes int
 	CacheTTL   time.Duration
 	Now        func() time.Time
+	Answers    *intake.Budget // of all that are being read
 	// Questioned, when set, is called with the outcome of each question.
 	Questioned func(outcome string)
 }
@@ -109,7 +108,6 @@ type Remote struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	reading atomic.Int64 // bytes of answers that are being read
 
 	mu      sync.Mutex
 	flights map[key]*flight
@@ -135,6 +133,9 @@ func NewRemote(o RemoteOptions) *Remote {
 	o.CacheTTL = either(o.CacheTTL, DefaultCacheTTL)
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Answers == nil {
+		o.Answers = new(intake.Budget)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL), slots: make(chan struct{}, o.Flights),
@@ -327,7 +328,7 @@ func outcome(err error) string {
 		return questionInvalid
 	case errors.Is(err, errTooLong):
 		return questionTooLong
-	case errors.Is(err, errCrowded):
+	case errors.Is(err, intake.ErrCrowded):
 		return questionCrowded
 	}
 	return questionUnreachable
@@ -382,11 +383,13 @@ func (r *Remote) post(ctx context.Context, e Endpoint, q question, parse func([]
 		_, _ = io.CopyN(io.Discard, resp.Body, mostExplained)
 		return &failedError{url, resp.Status}
 	}
-	answer := limitedAnswer{from: resp.Body, all: &r.reading, left: q.answerLimit()}
-	defer answer.done()
-	body, err := io.ReadAll(&answer)
-	if err == nil {
+	body, err := r.o.Answers.Read(resp.Body, q.answerLimit())
+	switch {
+	case err == nil:
 		err = parse(body)
+		r.o.Answers.Return(body)
+	case errors.Is(err, intake.ErrTooLong):
+		err = errTooLong
 	}
 	if err != nil {
 		return fmt.Errorf("tokens: %s: %w", url, err)
@@ -396,27 +399,3 @@ func (r *Remote) post(ctx context.Context, e Endpoint, q question, parse func([]
 
 // mostExplained bounds the bytes of an error's text.
 const mostExplained = 64 << 10
-
-// limitedAnswer reads an answer within its own limit and the limit of all answers.
-type limitedAnswer struct {
-	from io.Reader
-	all  *atomic.Int64
-	left int64 // bytes that may follow
-	read int64
-}
-
-func (a *limitedAnswer) Read(p []byte) (int, error) {
-	n, err := a.from.Read(p)
-	a.read += int64(n)
-	all := a.all.Add(int64(n))
-	if a.left -= int64(n); a.left < 0 {
-		return n, errTooLong
-	}
-	if all > answersAtOnce {
-		return n, errCrowded
-	}
-	return n, err
-}
-
-// done returns the answer's part of the limit of all answers.
-func (a *limitedAnswer) done() { a.all.Add(-a.read) }
