@@ -93,6 +93,9 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 		return
 	}
 	cache, used := r.speculation.past.awaits()
+	if m := r.here.replica.Model(r.mv.model.ID); m != nil {
+		used.Most = m.MaxLen
+	}
 	if cache == nil && !dec.Telling && w.bound.tokens == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
 		return
 	}

@@ -1,6 +1,10 @@
 package history
 
-import "warmroute/prefixhash"
+import (
+	"cmp"
+
+	"warmroute/prefixhash"
+)
 
 // DefaultCapacity is the capacity of a cache of which nothing is known, in tokens: that of
 // an 8B model on a GPU of 80 GB.
@@ -58,7 +62,11 @@ type Used struct {
 	Hold   Hold
 	Marks  *prefixhash.Marks // of the prompt
 	Tokens int               // of the prompt, by the router's count
+	Most   int               // of the prompt and the answer: the model's context; 0 = not known
 }
+
+// mostContext is the context of a model that does not tell it.
+const mostContext = 1 << 20
 
 // Counted is what a replica says of an answer, in its own tokens.
 type Counted struct {
@@ -67,7 +75,8 @@ type Counted struct {
 	Answer int // 0 = not known
 }
 
-// Answered learns from what the replica has counted for a request with one prompt.
+// Answered learns from what the replica has counted for a request with one prompt. No count is
+// believed beyond what the model's context and the cache have room for.
 func (c *Cache) Answered(u *Used, n Counted) {
 	if n.Prompt <= 0 {
 		return
@@ -76,7 +85,8 @@ func (c *Cache) Answered(u *Used, n Counted) {
 	defer c.mu.Unlock()
 	scale := float64(u.Tokens) / float64(n.Prompt)
 	if n.Answer > 0 {
-		c.answer.add(float64(n.Answer) * scale)
+		room := max(0, min(cmp.Or(u.Most, mostContext), c.capacity)-u.Tokens)
+		c.answer.add(min(float64(n.Answer)*scale, float64(room)))
 	}
 	if c.learner == nil || u.Hold.life != c.life || n.Cached < 0 {
 		return

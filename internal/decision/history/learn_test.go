@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"warmroute/prefixhash"
 )
@@ -32,7 +33,7 @@ func TestTheCapacityIsLearned(t *testing.T) {
 					m.end(p)
 					c.End(p, h, true, start)
 					if rng.IntN(4) == 0 { // the share of the answers that are read
-						c.Answered(&Used{h, p.Marks, tokens}, Counted{int(perToken * float64(tokens)), int(perToken * float64(hit)), int(perToken * answer)})
+						c.Answered(&Used{Hold: h, Marks: p.Marks, Tokens: tokens}, Counted{int(perToken * float64(tokens)), int(perToken * float64(hit)), int(perToken * answer)})
 					}
 					if step >= 3000 {
 						got, learned := c.Capacity()
@@ -51,6 +52,31 @@ func TestTheCapacityIsLearned(t *testing.T) {
 					t.Errorf("answers have %d tokens, want %d", a, answer)
 				}
 			})
+		}
+	}
+}
+
+// TestCountsBeyondSense: whatever a replica counts for one answer, its cache goes on matching what
+// it had room for.
+func TestCountsBeyondSense(t *testing.T) {
+	for _, most := range []int{0, 32_768} {
+		for _, capacity := range []int{0, 20_000} {
+			for _, n := range []Counted{{3000, 0, 1 << 40}, {1, 1, 1 << 24}, {1 << 40, 1 << 40, 1 << 40}, {3000, 0, math.MaxInt}} {
+				c := newCache()
+				if capacity > 0 {
+					c.SetCapacity(capacity)
+				}
+				p := prompt(1, 1, 60, 20)
+				tokens := p.Marks.End(len(p.Keys))
+				for range 3 {
+					h := c.Use(p, c.Answer(), start)
+					c.End(p, h, true, start)
+					c.Answered(&Used{Hold: h, Marks: p.Marks, Tokens: tokens, Most: most}, n)
+				}
+				if got := c.Match(p, start, time.Hour); got != tokens {
+					t.Errorf("context %d, capacity %d, %+v: %d of %d tokens match; answers have %d", most, capacity, n, got, tokens, c.Answer())
+				}
+			}
 		}
 	}
 }

@@ -123,8 +123,8 @@ func withheld(text string) decision.Withheld {
 // mostMicroseconds is a year.
 const mostMicroseconds = 365 * 24 * 3600 * 1e6
 
-// mostTokens is above every prompt, and exact in a float64.
-const mostTokens = 1 << 40
+// mostTokens is above every context, and exact in a float64.
+const mostTokens = 1 << 24
 
 // count returns a whole number of metadata, 0 for another value.
 func count(v *structpb.Value) int {
