@@ -57,6 +57,9 @@ func (x *fakeIndex) Why(index.HolderID, index.Scope, *index.Trail) index.Ending 
 func (x *fakeIndex) Trust(index.HolderID, string, string) (index.GroupTrust, bool) {
 	return index.GroupTrust{}, false
 }
+func (x *fakeIndex) Disprove(index.HolderID, index.Scope, []prefixhash.Key, int, time.Time) bool {
+	return false
+}
 func (x *fakeIndex) Answered(index.HolderID, index.Scope, *index.Guess, int, bool) {}
 func (x *fakeIndex) Expect(_ *index.Guess, _ index.HolderID, _ index.Scope, _ []prefixhash.Key, _ index.Prompt) {
 }

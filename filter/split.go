@@ -139,8 +139,10 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 // what the router counted and predicted.
 type Prefilled struct {
 	Replica                     string
-	Prompt, Predicted, Reported int // tokens of the prompt; of these, tokens expected in its cache, and reported by its events
-	Counted, Cached             int // tokens of the prompt, and of these those that it took from its cache, as it counted
+	Decision                    uint64 // the number of the decision's record
+	ID                          string // the request's
+	Prompt, Predicted, Reported int    // tokens of the prompt; of these, tokens expected in its cache, and reported by its events
+	Counted, Cached             int    // tokens of the prompt, and of these those that it took from its cache, as it counted
 }
 
 // prefilled returns what the answer about the stream's leg says, nil if it says nothing.
@@ -150,7 +152,7 @@ func (st *stream) prefilled(a *prefill.Answer, err error) *Prefilled {
 	}
 	s := st.d.Split
 	return &Prefilled{
-		Replica: s.Prefill, Prompt: st.d.Tokens, Predicted: s.Predicted, Reported: s.Reported(), Counted: a.Tokens, Cached: *a.Cached,
+		Replica: s.Prefill, Decision: st.d.Seq, ID: st.q.ID, Prompt: st.d.Tokens, Predicted: s.Predicted, Reported: s.Reported(), Counted: a.Tokens, Cached: *a.Cached,
 	}
 }
 

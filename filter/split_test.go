@@ -140,7 +140,8 @@ func TestLegsOfBodies(t *testing.T) {
 				t.Errorf("access logs get %v", own)
 			}
 			if got.Hit != nil {
-				if p, want := <-counted, (Prefilled{prefillAddr, 50_000, got.Predicted, got.Predicted, 9, 4}); p != want {
+				p := <-counted
+				if want := (Prefilled{prefillAddr, p.Decision, p.ID, 50_000, got.Predicted, got.Predicted, 9, 4}); p != want || p.Decision == 0 {
 					t.Errorf("compared: %+v, want %+v", p, want)
 				}
 			} else if len(counted) > 0 {

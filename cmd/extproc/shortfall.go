@@ -67,7 +67,7 @@ func readings(s *fleet.Snapshot, claims map[string]load.Claims) []shortfall.Read
 		c := claims[rep.Addr]
 		out = append(out, shortfall.Reading{
 			Replica: rep.Addr, Joined: rep.Joined, Predicted: float64(c.Tokens), Hits: hits, Queries: queries,
-			Requests: c.Requests, Open: float64(c.Open), Page: rep.Load[0].At,
+			Requests: c.Requests, Heads: c.Heads, Open: float64(c.Open), Page: rep.Load[0].At,
 		})
 	}
 	return out

@@ -66,35 +66,27 @@ func (r *router) learn(a *outcome.Answer) {
 		r.local.Suspect(s.Base(a.Replica))
 	}
 	if a.Prefill != "" {
-		r.compareAnswer(shortfall.Answer{Replica: a.Replica, Known: u.Known()}) // with nothing to compare
+		r.compareAnswer(s, shortfall.Answer{Replica: a.Replica, Known: u.Known()}) // with nothing to compare
 		return
 	}
+	disproved := r.compareAnswer(s, shortfall.Answer{
+		Replica: a.Replica, Head: r.ring.Head(a.Decision, a.RequestID), Known: u.State == outcome.UsageComplete,
+		Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
+	})
 	if u.Known() && a.Decision != 0 {
 		n := decision.Counted{Prompt: u.Prompt, Cached: -1, Answer: u.Output}
 		if u.State == outcome.UsageComplete {
 			n.Cached = u.Cached
 		}
-		r.decider.Answered(a.Decision, a.RequestID, n, u.Prompt == a.Prompt)
+		r.decider.Answered(a.Decision, a.RequestID, n, u.Prompt == a.Prompt, disproved)
 	}
-	r.compareAnswer(shortfall.Answer{
-		Replica: a.Replica, Known: u.State == outcome.UsageComplete,
-		Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
-	})
 }
 
 // learnHealth counts a request's end for the replicas that it tells of. Envoy names no ranks:
 // all of a replica's have part in it.
 func learnHealth(l *load.Ledger, s *fleet.Snapshot, a *outcome.Answer) {
 	count := func(addr string, failed, unseen bool) {
-		rep := s.Replica(addr)
-		if rep == nil {
-			return
-		}
-		for _, rank := range rep.Ranks {
-			if account := l.Find(index.Holder{Replica: addr, Rank: rank}); account != nil {
-				account.Logged(failed, unseen)
-			}
-		}
+		ofReplica(l, s, addr, func(account *load.Account) { account.Logged(failed, unseen) })
 	}
 	if a.PassedOver {
 		count(a.First(), true, true)
@@ -121,15 +113,33 @@ func (r *router) learnPrefill(p *filter.Prefilled) {
 		Replica: p.Replica, Prompt: p.Prompt, Predicted: p.Predicted, Reported: p.Reported,
 		Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: p.Counted, Cached: p.Cached},
 	}, s.Base(p.Replica))
-	r.compareAnswer(shortfall.Answer{
-		Replica: p.Replica, Known: true, Reported: p.Reported, Prompt: p.Prompt, Counted: p.Counted, Cached: p.Cached,
+	r.compareAnswer(s, shortfall.Answer{
+		Replica: p.Replica, Head: r.ring.Head(p.Decision, p.ID), Known: true, Reported: p.Reported, Prompt: p.Prompt, Counted: p.Counted, Cached: p.Cached,
 	})
 }
 
-// compareAnswer compares an answer with its replica's events.
-func (r *router) compareAnswer(a shortfall.Answer) {
-	if change, changed := r.watch.Answered(a); changed {
+// compareAnswer compares an answer with its replica's events. disproved: see shortfall.Watch.
+func (r *router) compareAnswer(s *fleet.Snapshot, a shortfall.Answer) (disproved bool) {
+	if a.Known && a.Cached < a.Reported {
+		ofReplica(r.ledger, s, a.Replica, (*load.Account).Missed)
+	}
+	change, changed, disproved := r.watch.Answered(a)
+	if changed {
 		r.doubt()
 		r.logShortfall(change)
+	}
+	return disproved
+}
+
+// ofReplica calls f for the accounts of a replica.
+func ofReplica(l *load.Ledger, s *fleet.Snapshot, replica string, f func(*load.Account)) {
+	rep := s.Replica(replica)
+	if rep == nil {
+		return
+	}
+	for _, rank := range rep.Ranks {
+		if account := l.Find(index.Holder{Replica: replica, Rank: rank}); account != nil {
+			f(account)
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/history"
 	"warmroute/internal/load"
+	"warmroute/prefixhash"
 )
 
 // mostAwaited bounds the answers that are awaited at once. A later request takes the place of
@@ -49,9 +50,29 @@ type awaitedAnswer struct {
 	guess index.Guess
 	load  *load.Account // of at
 	bound bounded
-	cache *history.Cache // that learns from the answer; nil: none does
-	used  history.Used   // of cache
-	alone bool           // the request has ended, and no other is known to have been on the holder meanwhile
+	cache *history.Cache   // that learns from the answer; nil: none does
+	used  history.Used     // of cache
+	alone bool             // the request has ended, and no other is known to have been on the holder meanwhile
+	keys  []prefixhash.Key // of the blocks that at has reported, if its answers find less than that
+	sent  int64            // Unix ns
+}
+
+const (
+	// mostChecked bounds the keys that are kept of an awaited answer, 8 bytes each.
+	mostChecked = 4096
+	// missedFor is how long after an answer that found too little the keys are kept.
+	missedFor = time.Minute
+)
+
+// checked returns the keys of the reported blocks that an answer may disprove: of one prompt, where
+// the replica's events alone tell.
+func (r *Reservation) checked(w *Work) []prefixhash.Key {
+	at, size := r.here, r.mv.scopes[r.here.scope].BlockSize
+	n := int(r.own.Terms().Claimed) / max(1, size)
+	if r.split != nil || !at.account.MissedSince(r.d.now().Add(-missedFor)) || w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || n > min(len(w.keys), mostChecked) {
+		return nil
+	}
+	return w.keys[:n]
 }
 
 // expect tells the index which prompts are sent to a holder whose events lack some of its
@@ -96,7 +117,8 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	if m := r.here.replica.Model(r.mv.model.ID); m != nil {
 		used.Most = m.MaxLen
 	}
-	if cache == nil && !dec.Telling && w.bound.tokens == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+	keys := r.checked(w)
+	if cache == nil && !dec.Telling && len(keys) == 0 && w.bound.tokens == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
 		return
 	}
 	l := &d.awaited
@@ -109,6 +131,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	one.guess.Set(&w.guess)
 	one.cache, one.used = cache, used
 	one.load, one.bound = r.here.account, w.bound
+	one.keys, one.sent = append(one.keys[:0], keys...), r.own.Terms().Sent
 }
 
 // ended records that the request of r has ended, and whether no other was on its holder
@@ -129,8 +152,9 @@ type Counted = history.Counted
 
 // Answered takes what the chosen replica has counted for a request, by its decision and its id.
 // Only an awaited answer teaches, and once. The index learns from exact counts alone: of as
-// many tokens of the prompt as the router has counted.
-func (d *Decider) Answered(seq uint64, id string, n Counted, exact bool) {
+// many tokens of the prompt as the router has counted. With disproved, reported blocks that the
+// replica has not found leave the index.
+func (d *Decider) Answered(seq uint64, id string, n Counted, exact, disproved bool) {
 	one, ok := d.awaited.take(seq, xxhash.Sum64String(id))
 	if !ok {
 		return
@@ -139,6 +163,9 @@ func (d *Decider) Answered(seq uint64, id string, n Counted, exact bool) {
 	exact = exact && n.Cached >= 0
 	if exact && one.bound.tokens > 0 {
 		one.load.FoundOf(one.bound.end, one.bound.tokens, n.Cached)
+	}
+	if size := max(1, one.scope.BlockSize); exact && disproved && n.Cached/size < len(one.keys) {
+		d.index.Disprove(one.at, one.scope, one.keys, n.Cached/size, time.Unix(0, one.sent))
 	}
 	switch {
 	case one.cache != nil:
@@ -162,6 +189,7 @@ func (l *awaited) take(seq, id uint64) (one awaitedAnswer, ok bool) {
 	one.guess = index.Guess{}
 	one.guess.Set(&at.guess)
 	at.guess.Reset()
+	at.keys = nil
 	at.scope, at.cache, at.load, l.seqs[i] = index.Scope{}, nil, nil, 0
 	return one, true
 }

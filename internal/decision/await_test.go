@@ -59,7 +59,7 @@ func (r *answering) end(s sent, cached int) {
 	s.Reservation.Answered(200)
 	s.Reservation.Release()
 	r.wait(10 * time.Millisecond)
-	r.decider.Answered(s.Seq, s.id, Counted{Cached: cached}, true)
+	r.decider.Answered(s.Seq, s.id, Counted{Cached: cached}, true, false)
 }
 
 func (r *answering) groups() index.Groups {
@@ -69,6 +69,50 @@ func (r *answering) groups() index.Groups {
 		r.t.Fatal("no group is known")
 	}
 	return g
+}
+
+// TestADisprovedBlockIsNotCreditedAgain: once a replica's answers have disproved what it reports,
+// the first block that was not found, and those behind it, count no more there, until it stores
+// them again. Answers that are not exact, or that are not believed, take nothing away, and
+// neither do those of caches whose hits cache groups decide.
+func TestADisprovedBlockIsNotCreditedAgain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		missed, exact, disproved, hybrid bool
+		cached, want                     int // tokens
+	}{
+		"disproved":      {true, true, true, false, 3 * blockSize, 3 * blockSize},
+		"nothing found":  {true, true, true, false, 0, 0},
+		"within a block": {true, true, true, false, 3*blockSize + 5, 3 * blockSize},
+		"all found":      {true, true, true, false, 10 * blockSize, 10 * blockSize},
+		"a first doubt":  {false, true, true, false, 0, 10 * blockSize},
+		"not believed":   {true, true, false, false, 0, 10 * blockSize},
+		"another length": {true, false, true, false, 0, 10 * blockSize},
+		"not said":       {true, true, true, false, -1, 10 * blockSize},
+		"groups decide":  {true, true, true, true, 0, 10 * blockSize},
+	} {
+		r := &answering{rig: newRig(t, policy.Config{}, replicas(1)...), p: prompt(1, 0, 10)}
+		if tt.hybrid {
+			r.hybrid(r.p, 10)
+		} else {
+			r.stored(one, r.p)
+		}
+		r.wait(time.Second)
+		if tt.missed {
+			r.account(one).Missed()
+		}
+		longer := prompt(1, 0, 11) // its first ten blocks are r.p
+		s := r.send(Ask{Prompts: longer})
+		s.Reservation.Answered(400) // no speculation stays
+		s.Reservation.Release()
+		r.decider.Answered(s.Seq, s.id, Counted{Cached: tt.cached}, tt.exact, tt.disproved)
+		if _, rec := r.dry(longer); rec.Candidates[0].State.Reported != tt.want {
+			t.Errorf("%s: %d tokens are reported, want %d", name, rec.Candidates[0].State.Reported, tt.want)
+		}
+		r.stored(one, r.p)
+		if _, rec := r.dry(longer); !tt.hybrid && rec.Candidates[0].State.Reported != 10*blockSize {
+			t.Errorf("%s: %d tokens when it has stored them again", name, rec.Candidates[0].State.Reported)
+		}
+	}
 }
 
 // TestAnswersTeach: two requests are always in flight, so that no count covers exactly the
@@ -158,7 +202,7 @@ func TestNoEvidence(t *testing.T) {
 		}, false},
 		"answered before it ended": {func(r *answering) {
 			s := r.send(Ask{})
-			r.decider.Answered(s.Seq, s.id, Counted{Cached: 16}, true)
+			r.decider.Answered(s.Seq, s.id, Counted{Cached: 16}, true, false)
 			s.Reservation.Release()
 		}, false},
 		"several answers": {func(r *answering) { r.end(r.send(Ask{Repeated: true}), 16) }, false},
@@ -208,7 +252,7 @@ func TestAnAnswerTeachesOnce(t *testing.T) {
 	s := r.send(Ask{})
 	r.end(s, answeredHit)
 	for range 10 {
-		r.decider.Answered(s.Seq, s.id, Counted{Cached: answeredHit}, true)
+		r.decider.Answered(s.Seq, s.id, Counted{Cached: answeredHit}, true, false)
 	}
 	if g := r.groups(); g.Hit != predictedHit {
 		t.Errorf("one answer has taught several times: %+v", g)

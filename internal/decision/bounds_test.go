@@ -87,7 +87,7 @@ func TestBoundsThatTeachNothing(t *testing.T) {
 			if tt.uncut {
 				n.Cached = -1
 			}
-			r.decider.Answered(s.Seq, s.id, n, !tt.wrong)
+			r.decider.Answered(s.Seq, s.id, n, !tt.wrong, false)
 		}
 		if r.send(Ask{}); r.w.Record.Unfound != 0 {
 			t.Errorf("%s: %d tokens are not expected", name, r.w.Record.Unfound)

@@ -24,6 +24,7 @@ type Index interface {
 	ID(h index.Holder) index.HolderID
 	Expect(g *index.Guess, id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt)
 	Answered(id index.HolderID, s index.Scope, g *index.Guess, reported int, alone bool)
+	Disprove(id index.HolderID, s index.Scope, keys []prefixhash.Key, depth int, sent time.Time) bool
 	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
 	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
 	Trust(id index.HolderID, tenant, model string) (index.GroupTrust, bool)
@@ -287,6 +288,9 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	for scope := range mv.scopes {
 		w.Record.Block = max(w.Record.Block, mv.scopes[scope].BlockSize)
 		w.chain(a, mv, scope)
+		if len(w.keys) > 0 {
+			w.Record.head = uint64(w.keys[0])
+		}
 		from := 0
 		for i, end := range w.ends {
 			w.prompt = onePrompt{of: a.Prompts, i: i}

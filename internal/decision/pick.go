@@ -119,7 +119,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 	}
 	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Reported))
 	if a.Prompts != nil { // the learned place of a text is no claim
-		terms.Claimed = w.claimed(mv, i, in.Input)
+		terms.Claimed, terms.Head = w.claimed(mv, i, in.Input), w.Record.head
 	}
 	cached := c.Matched >= w.blocks*mv.scopes[at.scope].BlockSize
 	timed := at.timed && !at.account.Silent()

@@ -258,8 +258,8 @@ func TestTheSizeIsLearnedFromAnswers(t *testing.T) {
 				t.Errorf("%s: the answer of request %d tells something: %v", tt.name, i, d.Telling)
 			}
 			end(d)
-			r.decider.Answered(d.Seq, "id", tt.n, false)
-			r.decider.Answered(d.Seq, "id", tt.n, false) // once
+			r.decider.Answered(d.Seq, "id", tt.n, false, false)
+			r.decider.Answered(d.Seq, "id", tt.n, false, false) // once
 		}
 		after, _ := c.Capacity()
 		if (after < before) != tt.learned || after > before {

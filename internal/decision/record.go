@@ -68,6 +68,8 @@ type Record struct {
 	Asked     string      `json:"asked_model,omitempty"`
 	Why       *why.Answer `json:"why,omitempty"` // see Explain
 	*Answered             // nil: Envoy has not reported the answer's usage
+
+	head uint64 // the key of the first block; 0 = there is none
 }
 
 // Answered is what the replica that served a request counted, by its answer's usage.

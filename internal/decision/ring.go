@@ -70,6 +70,19 @@ func (g *Ring) Answer(seq uint64, id string, a *Answered) bool {
 	return true
 }
 
+// Head returns the key of the first block of the prompt of that number and request id, 0 if it is
+// not kept.
+func (g *Ring) Head(seq uint64, id string) uint64 {
+	kept := *g.kept.Load()
+	s := &kept[seq%uint64(len(kept))]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rec.Seq != seq || s.rec.ID != id {
+		return 0
+	}
+	return s.rec.head
+}
+
 // Split adds how a split ended to the record of that number, if it is still kept.
 func (g *Ring) Split(seq uint64, of *Split) {
 	kept := *g.kept.Load()

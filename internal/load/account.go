@@ -2,6 +2,7 @@ package load
 
 import (
 	"sync/atomic"
+	"time"
 
 	"warmroute/index"
 )
@@ -34,6 +35,7 @@ type Account struct {
 	loads     loads        // how long blocks below the GPU take to be loaded
 	credit    credit       // how many of them are there, where events do not tell
 	bounds    bounds       // how much is there of matches that are upper bounds
+	missed    atomic.Int64 // Unix ns of the last answer that found less than events had reported
 	unheard   atomic.Int64 // requests since the last one whose answer was read
 
 	// Ledger.Lock guards the fields below.
@@ -46,6 +48,12 @@ func (a *Account) Unheard() int64 { return a.unheard.Add(1) }
 
 // Heard records that the answer to a request was read.
 func (a *Account) Heard() { a.unheard.Store(0) }
+
+// Missed records an answer that found less than the holder's events had reported.
+func (a *Account) Missed() { a.missed.Store(a.ledger.now().UnixNano()) }
+
+// MissedSince reports whether there was such an answer after t.
+func (a *Account) MissedSince(t time.Time) bool { return a.missed.Load() > t.UnixNano() }
 
 // SetID records the index's number of the holder.
 func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }

@@ -15,6 +15,7 @@ type Terms struct {
 	Wait     int64   // ns until the first token is expected
 	Tokens   int64   // context
 	Claimed  int64   // tokens of the prompts that the holder's events report, in full blocks before the last token
+	Head     uint64  // key of the prompts' first block, with Claimed
 	Sentinel uint64  // content of the prompt's last full block, 0 = no event reports its first token
 	Cached   bool    // the replica's events are received, and this request stores no block
 	From     *Charge // the prefill on another replica whose KV cache is moved here: the event of Sentinel reports its arrival, not the first token; nil = none

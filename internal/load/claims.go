@@ -1,6 +1,10 @@
 package load
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
 
 // claims are the tokens of sent prompts that a holder's events reported to be
 // cached, whether decisions believed it or not. They are compared with the tokens
@@ -9,11 +13,29 @@ type claims struct {
 	open     atomic.Int64 // tokens of requests in flight
 	tokens   atomic.Int64 // tokens of requests that were answered
 	requests atomic.Int64 // their number
+	heads    atomic.Int64 // of these, those with another first block than the claimHeads before them
+
+	mu     sync.Mutex // guards recent and next, for a few steps
+	recent [claimHeads]uint64
+	next   int
+}
+
+// claimHeads is the number of different first blocks that are remembered.
+const claimHeads = 16
+
+// head counts a first block, unless it is one of the last.
+func (c *claims) head(key uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.recent[:], key) {
+		c.recent[c.next], c.next = key, (c.next+1)%claimHeads
+		c.heads.Add(1)
+	}
 }
 
 // Claims are the claims of a replica, all ranks together.
 type Claims struct {
-	Requests, Tokens, Open int64
+	Requests, Heads, Tokens, Open int64
 }
 
 // Claims returns the claims of every replica.
@@ -24,6 +46,7 @@ func (l *Ledger) Claims() map[string]Claims {
 		c.Open += a.claims.open.Load() // first: a request that ends meanwhile counts twice, not never
 		c.Tokens += a.claims.tokens.Load()
 		c.Requests += a.claims.requests.Load()
+		c.Heads += a.claims.heads.Load()
 		out[h.Replica] = c
 	}
 	return out
@@ -57,6 +80,7 @@ func (c *Charge) Settle(looked bool) {
 	if looked {
 		of.tokens.Add(n)
 		of.requests.Add(1)
+		of.head(c.terms.Head)
 	}
 	of.open.Add(-n)
 }

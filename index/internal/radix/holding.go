@@ -65,6 +65,25 @@ func (h *Holding) Find(hash uint64) Place {
 	return p
 }
 
+// HashAt returns the holder's hash of the block at p, false if it does not have the block. It may
+// read all hashes of blocks that others announce by other hashes.
+func (h *Holding) HashAt(p Place) (hash uint64, ok bool) {
+	nd := h.nodes.at(p.Node())
+	if h.nodes.held(nd, h.slot) <= p.Offset() {
+		return 0, false
+	}
+	if hash = nd.hash(p.Offset()); h.Find(hash) == p {
+		return hash, true
+	}
+	h.foreign.Each(func(theirs, place uint64) bool {
+		if Place(place) == p {
+			hash, ok = theirs, true
+		}
+		return !ok
+	})
+	return hash, ok
+}
+
 // Forget removes a hash that Locate has found.
 func (h *Holding) Forget(hash uint64, at Position) {
 	if at.foreign {

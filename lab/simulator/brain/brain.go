@@ -229,7 +229,7 @@ func (b *Brain) Done(id int) {
 // Counted records what the replica says of the answer to a request that is done.
 func (b *Brain) Counted(id int, n decision.Counted) {
 	if b.o.Source != Events {
-		b.decider.Answered(uint64(id)+1, "", n, true)
+		b.decider.Answered(uint64(id)+1, "", n, true, false)
 	}
 }
 

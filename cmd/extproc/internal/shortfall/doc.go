@@ -10,6 +10,9 @@
 // and taken back once, not with every window. It is raised after 10 requests whose
 // blocks a replica reported and did not find, or after three windows below the
 // share, and taken back when the replica finds the blocks that it reports again.
+// Keys of blocks can be made to collide, so prompts with one first block are one
+// vote: by answers, the prompts of more first blocks must have missed than found;
+// by counters, the 10 requests have different ones.
 //
 // A Watch starts nothing and has no clock; it is safe for concurrent use.
 package shortfall

@@ -3,7 +3,7 @@ package shortfall
 import "time"
 
 // doubtful is the number of successive requests whose missed claims make a replica doubted
-// at once, and whose met claims make it believed again.
+// at once, if they have different first blocks, and whose met claims make it believed again.
 const doubtful = 10
 
 // doubt compares claims with hits request by request, and so finds a replica that claims
@@ -61,7 +61,7 @@ func (d *doubt) judge(then Reading, share, credit float64) {
 		d.since = then
 	}
 	requests := float64(then.Requests - d.since.Requests)
-	if requests < doubtful || !then.counts(d.since, share) || d.missed < doubtful*share*(then.Predicted-d.since.Predicted)/requests {
+	if then.Heads-d.since.Heads < doubtful || !then.counts(d.since, share) || d.missed < doubtful*share*(then.Predicted-d.since.Predicted)/requests {
 		d.pages = 0
 		return
 	}

@@ -19,6 +19,7 @@ type served struct {
 
 	lookedUp float64 // tokens that are counted as looked up for each that is claimed
 	read     Reading
+	same     bool // all prompts have one first block
 }
 
 type request struct {
@@ -91,6 +92,19 @@ func (s *served) settle(r request) {
 	s.read.Open -= r.claim
 	s.read.Predicted += r.claim
 	s.read.Requests++
+	if !s.same {
+		s.read.Heads++
+	}
+}
+
+// TestOneFirstBlockIsOneVoteByCounters: a burst of constructed prompts with one first block raises
+// no doubt at once.
+func TestOneFirstBlockIsOneVoteByCounters(t *testing.T) {
+	s := newServed()
+	s.same = true
+	if at := s.send(78, 100*time.Millisecond, 0, time.Second, 0); at != 0 {
+		t.Errorf("flagged after %d requests", at)
+	}
 }
 
 // TestALiarIsNamedWithin50Requests: also where its requests come in a hurry, and

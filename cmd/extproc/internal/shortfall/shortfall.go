@@ -52,6 +52,7 @@ type Reading struct {
 
 	// The comparison by request needs the fields below; without Page it is left out.
 	Requests int64     // answered requests with predicted tokens, in total
+	Heads    int64     // of these, those with another first block than the ones before them
 	Open     float64   // predicted tokens of requests in flight
 	Page     time.Time // when the hits were read
 }
@@ -216,7 +217,7 @@ var (
 	shortfallDesc = prometheus.NewDesc("warmroute_prediction_shortfall",
 		"Share of the tokens predicted to be cached that the replica did not find in its cache, over the last complete window.", []string{"replica"}, nil)
 	suspectDesc = prometheus.NewDesc("warmroute_prediction_suspect",
-		"1 while a replica's hits are far below what its events report, for 10 requests or three windows: its cache differs from its events, or the router reads them wrongly. It counts as holding nothing.", []string{"replica"}, nil)
+		"1 while a replica's hits are far below what its events report, for 10 requests, or three windows: prompts with one first block count once. Its cache differs from its events, or the router reads them wrongly. It counts as holding nothing.", []string{"replica"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -1,13 +1,16 @@
 package shortfall
 
+import "slices"
+
 // Answer is one answered request, with what the replica that served it counted.
 type Answer struct {
 	Replica  string
-	Known    bool // the answer's usage has the numbers below
-	Reported int  // cached prompt tokens, as the replica's events reported them when the request was sent
-	Prompt   int  // prompt tokens, as the router counted
-	Counted  int  // prompt tokens, as the replica counted
-	Cached   int  // of these, tokens found in its cache
+	Head     uint64 // the key of the prompt's first block; 0 = not known
+	Known    bool   // the answer's usage has the numbers below
+	Reported int    // cached prompt tokens, as the replica's events reported them when the request was sent
+	Prompt   int    // prompt tokens, as the router counted
+	Counted  int    // prompt tokens, as the replica counted
+	Cached   int    // of these, tokens found in its cache
 }
 
 // Cause says why a replica hits less than its events report.
@@ -34,9 +37,54 @@ type truths struct {
 	missed   float64 // Share × reported − found tokens in it
 	raised   bool
 	shown    sum // the comparison that last raised or ended the flag
+	heads    [mostHeads]head
+	nextHead int
+	row      int // head.missed of the last answer
 
 	window sum  // since the Watch's window began
 	full   bool // the last complete window had enough answers to decide it
+}
+
+// mostHeads is the number of first blocks whose prompts are told apart.
+const mostHeads = 16
+
+// head is a first block, with what the last answers to its prompts have shown.
+type head struct {
+	key    uint64
+	missed int // answers in a row that have found too little
+}
+
+// vote records what an answer shows of the prompts with its first block, and returns it.
+func (t *truths) vote(key uint64, short bool) (missed int) {
+	if key == 0 {
+		return 0
+	}
+	i := slices.IndexFunc(t.heads[:], func(h head) bool { return h.key == key })
+	if i < 0 {
+		i, t.nextHead = t.nextHead, (t.nextHead+1)%mostHeads
+		t.heads[i] = head{key: key}
+	}
+	if !short {
+		t.heads[i].missed = 0
+	} else {
+		t.heads[i].missed++
+	}
+	return t.heads[i].missed
+}
+
+// widespread reports whether the prompts of more first blocks find too little than enough: those
+// of one alone may be made to, by a client who constructs prompts whose keys collide.
+func (t *truths) widespread() bool {
+	short, known := 0, 0
+	for i := range t.heads {
+		if t.heads[i].key != 0 {
+			known++
+		}
+		if t.heads[i].missed > 0 {
+			short++
+		}
+	}
+	return known == 0 || 2*short > known
 }
 
 // sum adds up answers with usage.
@@ -87,12 +135,13 @@ func (t *truths) take(a *Answer, share float64) (changed bool) {
 	t.window.add(a)
 	t.since.add(a)
 	t.missed += share*float64(a.Reported) - float64(a.found())
+	t.row = t.vote(a.Head, float64(a.found()) < share*float64(a.Reported))
 	was, ended := t.raised, false
 	if t.raised {
 		ended = t.since.answers >= doubtful
 		t.raised = !ended || t.missed > 0
 	} else {
-		t.raised = t.since.answers >= doubtful && t.missed >= doubtful*share*t.since.reported/float64(t.since.answers)
+		t.raised = t.since.answers >= doubtful && t.missed >= doubtful*share*t.since.reported/float64(t.since.answers) && t.widespread()
 		ended = t.raised || t.missed <= 0
 	}
 	if t.raised != was {
@@ -106,21 +155,25 @@ func (t *truths) take(a *Answer, share float64) (changed bool) {
 
 // Answered compares an answer with the replica's events, and returns the flag if it
 // changed. A request that another replica served than the predicted one is no comparison.
-func (w *Watch) Answered(a Answer) (Change, bool) {
+// disproved says that the blocks which this answer has not found are to be taken for absent: the
+// replica is flagged, or as many prompts in a row with the same first block have shown it.
+func (w *Watch) Answered(a Answer) (_ Change, changed, disproved bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := w.replicas[a.Replica]
 	if k == nil {
-		return Change{}, false
+		return Change{}, false, false
 	}
 	k.asked.Store(0)
 	if k.silent.Add(1); a.Known {
 		k.silent.Store(0)
 	}
+	k.truth.row = 0
 	if k.truth.take(&a, w.o.Share) {
 		k.State.Predicted, k.State.Hits, k.Cause = k.truth.shown.reported, k.truth.shown.found, k.truth.shown.cause()
 	}
-	return Change{a.Replica, k.State}, k.settle()
+	changed = k.settle()
+	return Change{a.Replica, k.State}, changed, k.Flagged || k.truth.row >= doubtful
 }
 
 // unanswered is the number of requests in a row for whose usage Curious asks without an

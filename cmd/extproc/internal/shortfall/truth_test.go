@@ -22,7 +22,7 @@ func looked() *course {
 // tell gives the Watch n answers, and returns after how many the flag changed, 0 if never.
 func (c *course) tell(n int, a Answer) (at int, change Change) {
 	for i := range n {
-		if got, changed := c.w.Answered(a); changed {
+		if got, changed, _ := c.w.Answered(a); changed {
 			return i + 1, got
 		}
 	}
@@ -42,6 +42,45 @@ func TestAnswersRaiseAndEndTheFlag(t *testing.T) {
 		}
 		if at, got := c.tell(50, answer(1000)); at != doubtful || got.Flagged || got.Cause != CauseUnknown {
 			t.Errorf("%s: after %d answers that hit %+v", want, at, got)
+		}
+	}
+}
+
+// TestOneFirstBlockIsOneVote: prompts with one first block that are not found, which a client can
+// construct, make no replica suspect that finds those of others; where the prompts of most first
+// blocks are not found, and where all have one, the flag is raised. Ten in a row disprove the
+// blocks of their own first block, and each does while the flag is raised.
+func TestOneFirstBlockIsOneVote(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fine, short uint64 // first blocks whose prompts are found, and not found
+		want        bool
+	}{
+		"one constructed set": {3, 1, false}, "beside one application": {1, 1, false},
+		"one application": {0, 1, true}, "most": {3, 10, true}, "all": {0, 10, true}, "beyond memory": {40, 1, false},
+	} {
+		c := looked()
+		tell := func(head uint64, cached int) (disproved bool) {
+			a := answer(cached)
+			a.Head = head
+			_, _, disproved = c.w.Answered(a)
+			return disproved
+		}
+		for n := range 4 * (tt.fine + 1) {
+			if tt.fine > 0 {
+				tell(1+n%tt.fine, 1000)
+			}
+		}
+		first, flagged := 0, false
+		for n := range 78 {
+			head := 1000 + uint64(n)%tt.short
+			disproved := tell(head, 0)
+			flagged = flagged || c.w.State(replicaA).Flagged
+			if disproved && first == 0 {
+				first = n + 1
+			}
+		}
+		if flagged != tt.want || first != doubtful {
+			t.Errorf("%s: flagged %v, disproved first by answer %d", name, flagged, first)
 		}
 	}
 }
@@ -71,7 +110,7 @@ func TestOtherHitsMakeUpForNothing(t *testing.T) {
 		if i%4 == 0 {
 			a.Cached = 1 << 30
 		}
-		if got, changed := c.w.Answered(a); changed {
+		if got, changed, _ := c.w.Answered(a); changed {
 			if !got.Flagged {
 				t.Errorf("%+v", got)
 			}
@@ -93,7 +132,7 @@ func TestAnswersDecideBeforeCounters(t *testing.T) {
 		changes := 0
 		for range 20 {
 			for range 15 {
-				if _, changed := c.w.Answered(answer(cached)); changed {
+				if _, changed, _ := c.w.Answered(answer(cached)); changed {
 					changes++
 				}
 			}

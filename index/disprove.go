@@ -1,0 +1,61 @@
+package index
+
+import (
+	"time"
+
+	"warmroute/index/internal/radix"
+	"warmroute/prefixhash"
+)
+
+// Disprove takes a block away from a holder, as if the holder had reported its removal: the block
+// of a chain at depth, which a request sent at a time has not found there. The blocks behind it
+// count no more until it is stored again. Disprove changes nothing if a report since then explains
+// what was not found, or if cache groups decide the holder's hits. It reports whether the block
+// is gone.
+func (x *Index) Disprove(id HolderID, s Scope, keys []prefixhash.Key, depth int, sent time.Time) bool {
+	h := x.byID(id)
+	if h == nil || depth >= len(keys) {
+		return false
+	}
+	if m := x.memberOf(id, s.modelKey()); m != nil && m.Grouped() {
+		return false
+	}
+	reader, r := x.enter()
+	defer reader.Leave()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at, known := h.removals.find(&Trail{Keys: keys}, depth, s.Group)
+	since := x.tenths(sent.UnixNano())
+	if known && at >= since || h.removals.lost > since || h.since >= sent.UnixNano() {
+		return false
+	}
+	ks := (*x.keyspaces.Load())[s]
+	if ks == nil {
+		return false
+	}
+	sh := ks.sh
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	slot, ok := sh.slots.Of(int32(h.id))
+	if !ok || ks.dropped || x.closed.Load() {
+		return false
+	}
+	r.path = ks.tree.Trace(r.path, keys[:depth+1])
+	for i := range r.path {
+		one := &r.path[i]
+		off := depth - int(one.Depth)
+		if off < 0 || off >= int(one.Len) {
+			continue
+		}
+		hash, ok := sh.info[slot].gpu.HashAt(radix.At(one.Node(), off))
+		if !ok {
+			return false
+		}
+		before, res := sh.blocks(), Result{}
+		h.removals.at = x.tenths(x.o.Now().UnixNano())
+		sh.remove(slot, TierGPU, []uint64{hash}, &res)
+		x.blocks.Add(int64(sh.blocks() - before))
+		return res.Removed > 0
+	}
+	return false
+}
