@@ -55,6 +55,9 @@ const (
 	// that the replica is not expected to find. It is absent if there are none.
 	KeyUnfound = "unfound_tokens"
 
+	// KeyRank holds, in MetadataOwn, the value of HeaderRank. It is absent without the header.
+	KeyRank = "rank"
+
 	// KeyMatch holds, in MetadataOwn, how the predicted tokens are known: reported, history or
 	// text. It is absent if there are none.
 	KeyMatch = "match"

@@ -17,8 +17,8 @@ type answerMetadata struct {
 	root, lb, own, body, split, loads               structpb.Struct
 	inLB, inOwn, inBody, inSplit, inLoads           structpb.Value
 	lbKind, ownKind, bodyKind, splitKind, loadsKind structpb.Value_StructValue
-	texts                                           [11]structpb.Value
-	textKinds                                       [11]structpb.Value_StringValue
+	texts                                           [12]structpb.Value
+	textKinds                                       [12]structpb.Value_StringValue
 	numbers                                         [14]structpb.Value
 	numberKinds                                     [14]structpb.Value_NumberValue
 	splice                                          splice
@@ -87,6 +87,9 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	}
 	s.ownKind.StructValue, s.inOwn.Kind = &s.own, &s.ownKind
 	root[envoy.MetadataOwn] = &s.inOwn
+	if d.Rank != "" {
+		own[envoy.KeyRank] = s.text(d.Rank)
+	}
 	if d.Destination != "" {
 		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Destination)
 		s.lbKind.StructValue, s.inLB.Kind = &s.lb, &s.lbKind

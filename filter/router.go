@@ -272,6 +272,9 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	case err == nil:
 		s.work.Record.Source = res.Source
 		s.tokens.set(mv, req, res.Prompts, r.o.MaxTokens)
+		for i := range res.Prompts {
+			s.needs(req, len(res.Prompts[i].Tokens))
+		}
 		s.ask.Prompts = &s.tokens
 		if res.Other != nil {
 			s.other.set(mv, req, res.Other, r.o.MaxTokens)
@@ -333,10 +336,26 @@ func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, 
 		s.text = nil
 	}
 	s.ask.Text, s.ask.TextTokens = s.chain, size/prefixhash.TextToken
-	if most := mv.Model().MaxLen; most > 0 { // no prefill is longer; an image is many bytes and few tokens
+	if !req.Multimodal {
+		s.needs(req, s.ask.TextTokens/mostSurplus)
+	}
+	if most := mv.Context(); most > 0 { // no prefill is longer; an image is many bytes and few tokens
 		s.ask.TextTokens = min(s.ask.TextTokens, most)
 	}
 	return nil
+}
+
+// mostSurplus is how many times fewer tokens a text may have than TextToken says.
+const mostSurplus = 4
+
+// needs notes that a prompt of the request has at least so many tokens, unless the replica cuts
+// it to fit.
+func (s *scratch) needs(req *openai.Request, tokens int) {
+	cut := req.Raw(openai.FieldTruncation)
+	if req.Raw(openai.FieldTruncatePromptTokens) != nil || cut != nil && string(cut) != `"disabled"` {
+		return
+	}
+	s.ask.Least, s.ask.Answer = max(s.ask.Least, tokens), req.MaxTokens
 }
 
 // pooledText is the most room, in bytes, for a text that is kept for later requests.

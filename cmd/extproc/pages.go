@@ -91,5 +91,6 @@ func (r *router) notes() []string {
 	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
 	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
 	notes = append(notes, r.unpairedModels()...)
-	return append(append(notes, r.reloads.notes()...), unservedModels(r.fleet.Snapshot())...)
+	s := r.fleet.Snapshot()
+	return append(append(append(notes, r.reloads.notes()...), unservedModels(s)...), r.unableReplicas(s)...)
 }

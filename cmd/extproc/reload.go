@@ -191,9 +191,28 @@ func unservedModels(s *fleet.Snapshot) (out []string) {
 	return out
 }
 
+// mostUnable bounds the replicas that unableReplicas names.
+const mostUnable = 8
+
+// unableReplicas names the replicas that are up and passed over, and those whose ranks no
+// request names.
+func (r *router) unableReplicas(s *fleet.Snapshot) (out []string) {
+	for _, rep := range s.Replicas {
+		switch {
+		case len(out) == mostUnable:
+			return append(out, "and further replicas")
+		case rep.Held:
+			out = append(out, fmt.Sprintf("replica %s is passed over: %s", rep.Addr, rep.Why))
+		case rep.Ready && r.decider.Unasked(rep):
+			out = append(out, fmt.Sprintf("replica %s gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks", rep.Addr))
+		}
+	}
+	return out
+}
+
 // replicaReady fails readiness without a replica, if the configuration says so.
 func (r *router) replicaReady() error {
-	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && r.fleet.Snapshot().Ready == 0 {
+	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && !r.fleet.Snapshot().Serves() {
 		return errors.New("no replica is ready")
 	}
 	return nil

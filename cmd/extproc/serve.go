@@ -246,7 +246,7 @@ func (r *router) newFleet(reg prometheus.Registerer) (err error) {
 		}
 		o.Sources = append(o.Sources, source)
 	}
-	r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave})
+	r.fleet, err = fleet.New(o, fleet.Hooks{Joined: r.feed.Join, Left: r.feed.Leave, Requests: r.ledger.Requests})
 	return err
 }
 

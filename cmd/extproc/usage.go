@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"strconv"
 	"sync/atomic"
 
 	"warmroute/cmd/extproc/internal/outcome"
@@ -43,6 +44,9 @@ func (r *router) wantsUsage(seq uint64, replica string, telling bool) bool {
 // tokens, the ids that are computed in process are compared. The answer to a prompt that another
 // replica has computed tells nothing of what the serving one has cached.
 func (r *router) learn(a *outcome.Answer) {
+	if asked, err := strconv.Atoi(a.Rank); err == nil && !a.Told {
+		r.decider.RankAnswered(a.Replica, asked, a.Status)
+	}
 	u := &a.Usage
 	if u.Known() && a.Decision != 0 {
 		kept := &decision.Answered{Served: a.Replica, ActualPrompt: u.Prompt, FirstByte: a.FirstByte.Seconds()}

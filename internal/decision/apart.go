@@ -127,10 +127,16 @@ func (w *Work) recordApart() {
 	}
 }
 
+// scored returns the number of the first candidates that were not passed over.
+func (rec *Record) scored() int { return rec.before(policy.Context) }
+
 // answering returns the number of the first candidates that may answer.
-func (rec *Record) answering() int {
+func (rec *Record) answering() int { return rec.before(policy.PrefillOnly) }
+
+// before returns the number of the candidates before the first one with verdict v or a later one.
+func (rec *Record) before(v policy.Verdict) int {
 	for i := range rec.Candidates {
-		if rec.Candidates[i].Score.Verdict == policy.PrefillOnly {
+		if rec.Candidates[i].Score.Verdict >= v {
 			return i
 		}
 	}

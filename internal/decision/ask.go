@@ -20,6 +20,8 @@ type Ask struct {
 	// Other is a second reading of the request; nil: the request has one reading. The
 	// reading with more cached tokens is placed, and stays in Prompts.
 	Other      Prompts
+	Least      int              // tokens of the longest prompt, or fewer; 0 = not known, or a replica may truncate it
+	Answer     int              // the most tokens of an answer, 0 = as many as there is room for
 	Cacheless  bool             // vLLM reads no cached block for the request
 	Repeated   bool             // vLLM may look its prompts up several times
 	Text       []prefixhash.Key // text chain

@@ -101,6 +101,7 @@ func (d *Decider) Forget(replica string) {
 	if len(d.ledger.Drop(replica)) == 0 { // another source has reported it
 		return
 	}
+	d.views.refusals.Delete(replica)
 	had := d.history.Drop(replica)
 	if _, told := d.invalidated.LoadAndDelete(replica); !told && had && d.o.Peers != nil {
 		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})
@@ -133,6 +134,7 @@ type Work struct {
 	speeds   []float64 // of the candidates, as far as known
 	stores   []int     // by holder.store, the most tokens of a prompt in it
 	at       []int32   // position in the view of each candidate
+	passed   []int32   // the same of the replicas that were passed over, see able
 	ranked   []int32
 	dest     []byte
 	answer   int              // the first candidates, which may answer

@@ -25,7 +25,7 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
 	return Decision{
-		Below: w.foresee(a, set, best), Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, here), Rank: here.rankHeader(), Reservation: d.await(a, mv, w),
+		Below: w.foresee(a, set, best), Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, here), Rank: w.rankHeader(here), Reservation: d.await(a, mv, w),
 	}
 }
 
@@ -69,16 +69,20 @@ func (d *Decider) number(a *Ask) uint64 {
 // settings of that time it repeats the decision; with other settings it returns the
 // decision that these would have taken.
 func (rec *Record) Rescore(set *policy.Settings) (scores []policy.Score, winner int) {
-	cands := make([]policy.Candidate, len(rec.Candidates))
+	cands := make([]policy.Candidate, rec.scored())
+	scores = make([]policy.Score, len(rec.Candidates))
 	for i := range rec.Candidates {
+		scores[i] = rec.Candidates[i].Score
+	}
+	for i := range cands {
 		cands[i] = rec.Candidates[i].State
 	}
-	scores = make([]policy.Score, len(cands))
 	var ranked []int32
+	rescored := scores[:len(cands)]
 	if len(rec.Partners) == len(cands) && len(cands) > 0 {
-		ranked, _ = set.PickApart(nil, 1, rec.Input, policy.Crowd{Cands: cands, Partners: rec.Partners, Answer: rec.answering()}, scores)
-	} else if ranked = set.Pick(nil, 1, rec.Input, cands, scores); len(ranked) == 0 && rec.Chosen != "" { // the caller needed a pick
-		ranked = set.TTFT.Pick(nil, 1, rec.Input, cands, scores)
+		ranked, _ = set.PickApart(nil, 1, rec.Input, policy.Crowd{Cands: cands, Partners: rec.Partners, Answer: rec.answering()}, rescored)
+	} else if ranked = set.Pick(nil, 1, rec.Input, cands, rescored); len(ranked) == 0 && rec.Chosen != "" { // the caller needed a pick
+		ranked = set.TTFT.Pick(nil, 1, rec.Input, cands, rescored)
 	}
 	if len(ranked) == 0 {
 		return scores, -1

@@ -62,13 +62,18 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		w.bound, telling = bounded{}, false
 		w.guess.Reset() // the answer does not say what each of two replicas took from its cache
 	}
+	if res.here.chooses() {
+		w.bound, telling = bounded{}, false
+		w.guess.Reset() // the answer may be another rank's
+	}
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
-	below := w.foresee(a, set, best)
+	below, rank := w.foresee(a, set, best), w.rankHeader(res.here)
+	res.asked = rank != ""
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
-		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: res.here.rankHeader(), Reservation: res,
+		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: rank, Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: telling || w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
 		Below: below,
 	}
@@ -118,7 +123,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 		Model: int64(set.TTFT.Prefill(in.Input, held) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
 	}
 	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Reported))
-	if a.Prompts != nil { // the learned place of a text is no claim
+	if a.Prompts != nil && !at.chooses() { // the learned place of a text is no claim
 		terms.Claimed, terms.Head = w.claimed(mv, i, in.Input), w.Record.head
 	}
 	cached := c.Matched >= w.blocks*mv.scopes[at.scope].BlockSize
@@ -241,23 +246,17 @@ func (w *Work) gather(a *Ask, mv *View) {
 	if w.apart {
 		holders = mv.holders
 	}
-	w.at = w.at[:0]
-	w.cands = slices.Grow(w.cands[:0], len(holders))[:len(holders)]
+	w.at, w.passed = w.at[:0], w.passed[:0]
 	for i := range holders {
-		c := &mv.holders[i]
-		if a.Subset != nil && !inSubset(c.replica.Addr, a.Subset) {
-			continue
+		if a.Subset == nil || inSubset(holders[i].replica.Addr, a.Subset) {
+			w.at = append(w.at, int32(i))
 		}
-		m, to := &w.matched[i], &w.cands[len(w.at)]
-		w.at = append(w.at, int32(i))
-		*to = policy.Candidate{}
-		to.Hash, to.Adapter, to.CacheWeight = c.hash, c.adapter, m.weight
-		if to.Doubted = c.account.Doubted(); to.Doubted {
-			continue // it counts as holding nothing
-		}
-		to.Matched, to.Reported, to.Below, to.Full, to.Learned = m.gpu, m.reported, m.belowGPU(c.account.Found()), m.full, m.learned
 	}
-	w.cands = w.cands[:len(w.at)]
+	w.pass(a, mv)
+	w.cands = slices.Grow(w.cands[:0], len(holders))[:len(w.at)]
+	for i, at := range w.at {
+		w.candidate(mv, at, &w.cands[i])
+	}
 	if w.answer = len(w.at); w.apart {
 		w.answer, _ = slices.BinarySearch(w.at, int32(mv.answer))
 	}
@@ -265,6 +264,17 @@ func (w *Work) gather(a *Ask, mv *View) {
 		w.scores = append(w.scores, policy.Score{})
 	}
 	w.scores = w.scores[:len(w.cands)]
+}
+
+// candidate fills in what holder at has of the prompts.
+func (w *Work) candidate(mv *View, at int32, to *policy.Candidate) {
+	c, m := &mv.holders[at], &w.matched[at]
+	*to = policy.Candidate{}
+	to.Hash, to.Adapter, to.CacheWeight = c.hash, c.adapter, m.weight
+	if to.Doubted = c.account.Doubted(); to.Doubted {
+		return // it counts as holding nothing
+	}
+	to.Matched, to.Reported, to.Below, to.Full, to.Learned = m.gpu, m.reported, m.belowGPU(c.account.Found()), m.full, m.learned
 }
 
 // weigh reads the loads of the candidates. The ledger is locked.
@@ -336,11 +346,6 @@ func (w *Work) destination(mv *View, best *holder) string {
 	return string(w.dest)
 }
 
-// follows reports whether a request meant for c may be retried on next.
-func (c *holder) follows(next *holder) bool {
-	return (len(c.replica.Ranks) > 1) == (len(next.replica.Ranks) > 1) && slices.Contains(next.replica.Ranks, c.rank)
-}
-
 func (w *Work) listed(mv *View, ranked []int32, c *holder) bool {
 	for _, i := range ranked {
 		if mv.holders[w.at[i]].replica == c.replica {
@@ -350,20 +355,24 @@ func (w *Work) listed(mv *View, ranked []int32, c *holder) bool {
 	return false
 }
 
-func (c *holder) rankHeader() string {
-	if len(c.replica.Ranks) <= 1 {
-		return ""
-	}
-	return rankName(c.rank)
-}
-
 func (w *Work) record(mv *View) {
 	w.recordApart()
-	w.Record.Candidates = slices.Grow(w.Record.Candidates[:0], len(w.at))[:len(w.at)]
+	n := len(w.at) + len(w.passed)
+	w.Record.Candidates = slices.Grow(w.Record.Candidates[:0], n)[:n]
 	for i, at := range w.at {
-		c, to := &mv.holders[at], &w.Record.Candidates[i]
-		to.Replica, to.Rank, to.Events = c.replica.Addr, c.rank, c.reports()
+		to := w.Record.Candidates[i].of(&mv.holders[at])
 		to.State, to.Score = w.cands[i], w.scores[i]
-		to.Cache, to.Why, to.Routers = nil, nil, nil // of a present explanation
 	}
+	for i, at := range w.passed {
+		to := w.Record.Candidates[len(w.at)+i].of(&mv.holders[at])
+		w.candidate(mv, at, &to.State)
+		to.Score = policy.Score{Verdict: mv.holders[at].verdict()}
+	}
+}
+
+// of sets the names of a holder, and returns c.
+func (c *CandidateRecord) of(h *holder) *CandidateRecord {
+	c.Replica, c.Rank, c.Events = h.replica.Addr, h.rank, h.reports()
+	c.Cache, c.Why, c.Routers = nil, nil, nil // of a present explanation
+	return c
 }

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"strconv"
 	"time"
 
 	"warmroute/index"
@@ -56,13 +55,14 @@ type Record struct {
 	Loading   float64        `json:"predicted_load_seconds,omitempty"`   // s that loading them takes
 	Saved     float64        `json:"saved_prefill_seconds,omitempty"`    // the expected prefill of the tokens that the replica which computes the prompt has cached
 	Chosen    string         `json:"chosen,omitempty"`
-	Withheld  Withheld       `json:"withheld,omitempty"` // Envoy did not get Chosen
+	Withheld  Withheld       `json:"withheld,omitempty"`        // Envoy did not get Chosen
+	Exceeds   bool           `json:"exceeds_context,omitempty"` // the prompt is longer than the context of every ready candidate
 	Input     policy.Request `json:"request"`
 	// Split explains why the prompt was, or was not, computed by another replica; zero: no
 	// two replicas can do so, or the request allows it not. Partners are Candidates' parts.
 	Split      SplitRecord       `json:"split,omitzero"`
 	Partners   []policy.Partner  `json:"partners,omitempty"`
-	Candidates []CandidateRecord `json:"candidates,omitempty"`
+	Candidates []CandidateRecord `json:"candidates,omitempty"` // those with the verdicts context and held are the last
 	// Asked is the model that the client named, if no replica could serve it: a string of
 	// the request, bounded by Asked, for the admin port alone.
 	Asked     string      `json:"asked_model,omitempty"`
@@ -125,14 +125,3 @@ type CandidateRecord struct {
 
 // Reset empties r and keeps its buffer.
 func (r *Record) Reset() { *r = Record{Candidates: r.Candidates[:0], Partners: r.Partners[:0]} }
-
-// rankNames holds the header values of small ranks, so that setting one
-// allocates nothing.
-var rankNames = [...]string{"0", "1", "2", "3", "4", "5", "6", "7"}
-
-func rankName(rank int) string {
-	if rank < len(rankNames) {
-		return rankNames[rank]
-	}
-	return strconv.Itoa(rank)
-}

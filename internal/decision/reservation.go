@@ -20,6 +20,7 @@ type Reservation struct {
 	done   atomic.Bool
 	status int    // the response's, 0 = not seen
 	ending ending // the response's
+	asked  bool   // it names a rank
 
 	here        *holder // the holder that it was sent to
 	mv          *View
@@ -121,6 +122,9 @@ func (r *Reservation) Release() {
 		return
 	}
 	r.d.awaited.ended(r, c.Alone())
+	if r.asked {
+		r.d.RankAnswered(r.here.replica.Addr, r.here.asks(), r.status)
+	}
 	came := c.Release()
 	// A request that ends before the event that reports its first token was
 	// refused, or cancelled, or failed after a status of 200: nothing will be
@@ -170,7 +174,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 		return
 	}
 	if r.here == nil {
-		if at := r.mv.find(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
+		if at := r.mv.serving(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
 			r.speculation.past.begin(d, r.mv, at)
 			r.speculation.past.end(d, r.mv, true)
 		}
@@ -186,7 +190,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	c.Release()
 	c.Settle(false)
 	r.speculation.withdraw(r.d, r.mv, r.here)
-	at := r.mv.find(addr, r.here.rank)
+	at := r.mv.serving(addr, r.here.asks())
 	if at == nil { // not a replica of this model: Envoy does not follow hints here
 		r.end()
 		return

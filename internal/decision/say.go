@@ -65,6 +65,9 @@ func (rec *Record) line() string {
 	for i := range rec.Why.Elsewhere {
 		parts = append(parts, rec.Why.Elsewhere[i].Say())
 	}
+	if rec.Exceeds {
+		parts = append(parts, "the prompt is longer than the context of every replica that may answer it")
+	}
 	if n := rec.Why.Untried; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d further adapters and models were not tried", n))
 	}
@@ -120,6 +123,10 @@ func (c *CandidateRecord) passed(chosen *CandidateRecord) string {
 	switch {
 	case c.State.Failing:
 		return "it is failing"
+	case c.Score.Verdict == policy.Context:
+		return "its context is too short for the request"
+	case c.Score.Verdict == policy.Held:
+		return "it is asleep or stalled"
 	case c.Score.Verdict != policy.Ranked:
 		return "it has too many requests in flight"
 	}

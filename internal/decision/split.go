@@ -109,6 +109,7 @@ func (s *Split) Done(moved int) {
 	}
 	s.moved.Store(int64(moved))
 	s.asked.Store(s.res.d.now().UnixNano())
+	s.ranked(http.StatusOK)
 	s.close(http.StatusOK, s.leg.Unload()) // its event may still come, and shows the replica's speed
 	took := max(0, min(s.Moves, moved))
 	s.res.d.splits.moved.Add(uint64(took))
@@ -143,8 +144,16 @@ func (s *Split) Failed(why SplitReason) {
 		status = http.StatusOK
 	}
 	s.speculation.withdraw(s.res.d, s.res.mv, s.at)
+	s.ranked(status)
 	s.close(status, s.leg.Release())
 	s.res.computes(s)
+}
+
+// ranked records the status with which Prefill answered to its rank.
+func (s *Split) ranked(status int) {
+	if s.Rank != "" {
+		s.res.d.RankAnswered(s.Prefill, s.at.asks(), status)
+	}
 }
 
 // Abandoned records that the request ended before the prefill replica answered.

@@ -28,6 +28,8 @@ type holder struct {
 	hash    uint64
 	scope   int               // index into View.scopes
 	marks   *prefixhash.Marks // of the scope's blocks
+	context int               // tokens of the model's context there, 0 = not known
+	refusal *rankAnswers      // nil: it has one rank
 	events  bool              // KV events or a sidecar report its blocks
 	timed   bool              // KV events report its first tokens
 	adapter policy.Residency
@@ -48,6 +50,7 @@ type View struct {
 	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
 	events   bool          // some holder has its blocks reported
 	silent   bool          // of some holder nothing is reported
+	context  int           // tokens of the longest known context, 0 = none is known
 	bounded  bool          // matches with some holder may be upper bounds that counts correct
 	unsalted bool          // no replica reads the cache_salt of /v1/messages
 }
@@ -67,6 +70,7 @@ type views struct {
 	ledger    *load.Ledger
 	history   *history.History
 	readsSalt func(version string) bool // of /v1/messages
+	refusals  sync.Map                  // address → *rankAnswers
 	cur       atomic.Pointer[view]
 }
 
@@ -158,7 +162,8 @@ func (v *views) build(serving []fleet.Candidate) *View {
 func (v *views) addRanks(mv *View, s fleet.Candidate, scope int) {
 	for _, rank := range s.Replica.Ranks {
 		c := v.holder(s.Replica, s.Model, rank, scope)
-		c.marks = prefixhash.MarksOf(cmp.Or(mv.scopes[scope].BlockSize, assumedBlock))
+		c.marks, c.context = prefixhash.MarksOf(cmp.Or(mv.scopes[scope].BlockSize, assumedBlock)), s.Model.MaxLen
+		mv.context = max(mv.context, c.context)
 		mv.add(c)
 	}
 }
@@ -211,7 +216,7 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope int) holder
 		id: v.index.ID(h), account: v.ledger.Of(h),
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
 	}
-	c.history = v.history.Of(h)
+	c.history, c.refusal = v.history.Of(h), v.answersOf(r)
 	if r.Blocks > 0 && r.BlockSize > 0 {
 		c.history.SetCapacity(r.Blocks * r.BlockSize)
 	}
@@ -260,6 +265,9 @@ func (mv *View) Salt(req *openai.Request) *string {
 	}
 	return req.CacheSalt
 }
+
+// Context returns the tokens of the model's longest known context, 0 when none is known.
+func (mv *View) Context() int { return mv.context }
 
 // Model returns the served model.
 func (mv *View) Model() *fleet.Model { return &mv.model }

@@ -109,12 +109,19 @@ type world struct {
 
 func start(t *testing.T, o Options, replicas map[string]*fakeReplica) *world {
 	t.Helper()
+	return startWith(t, o, Hooks{}, replicas)
+}
+
+// startWith is start with hooks besides those that record events.
+func startWith(t *testing.T, o Options, h Hooks, replicas map[string]*fakeReplica) *world {
+	t.Helper()
 	w := &world{T: t, net: &network{replicas: replicas, asked: map[string]int{}}}
 	o.Transport = w.net
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	f, err := New(o, Hooks{Joined: func(r *Replica) { w.event("joined", r) }, Left: func(r *Replica) { w.event("left", r) }})
+	h.Joined, h.Left = func(r *Replica) { w.event("joined", r) }, func(r *Replica) { w.event("left", r) }
+	f, err := New(o, h)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"warmroute/index"
 )
 
 const (
@@ -34,6 +36,9 @@ type Hooks struct {
 	// Left is called exactly once per Joined, after the replica is no longer
 	// offered, with its last values; but not when Run ends.
 	Left func(*Replica)
+	// Requests returns how many requests this router has sent to a replica's rank so far, and
+	// how many of them are in flight. Replicas' goroutines call it; nil: none is known of.
+	Requests func(h index.Holder) (sent, inFlight int64)
 }
 
 // Fleet watches replicas; see the package comment. Make it with New.
@@ -229,7 +234,7 @@ type roster struct {
 type entry struct {
 	worker  *worker
 	cancel  context.CancelFunc
-	current *Replica  // Ready from join to leave
+	current *Replica  // Ready or Held from join to leave
 	asked   bool      // it has answered, or failed to, once
 	reason  string    // why it is not ready, of the closed set
 	until   time.Time // not listed any more: the time of its removal at the latest; zero: it is listed
@@ -319,6 +324,9 @@ func (r *roster) notice(n notice) {
 		r.join(e, n.replica)
 	case updated:
 		n.replica.Joined = e.current.Joined
+		if n.replica.Held != e.current.Held {
+			r.fleet.log.Warn("replica's state has changed", "replica", e.current.Addr, named(e.current), "ready", n.replica.Ready, "why", n.replica.Why)
+		}
 		e.current = n.replica
 		r.stale = true
 	case left:
@@ -345,7 +353,7 @@ func (r *roster) join(e *entry, replica *Replica) {
 // leave ends a replica that has joined: it first removes the replica from the
 // snapshot, then announces its end. Nothing else does. It ignores other replicas.
 func (r *roster) leave(e *entry, reason, why string) {
-	if !e.current.Ready {
+	if !e.current.Ready && !e.current.Held {
 		return
 	}
 	last := e.current

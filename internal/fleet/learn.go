@@ -28,6 +28,7 @@ const (
 // of some.
 type learned struct {
 	version       string
+	rust          bool // its API server is vLLM's Rust front end
 	models        []Model
 	events        []EventSource
 	blockSize     int
@@ -218,17 +219,19 @@ func isTCP(endpoint string) bool {
 	return strings.HasPrefix(endpoint, "tcp://") && checkEndpoint(endpoint) == nil
 }
 
-func decodeVersion(data []byte) (string, error) {
+// decodeVersion reads the answer of /version. vLLM's Rust front end names its own version, too.
+func decodeVersion(data []byte) (version string, rust bool, err error) {
 	var v struct {
-		Version string `json:"version"`
+		Version string  `json:"version"`
+		Rust    *string `json:"rust_frontend_version"`
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
-		return "", fmt.Errorf("version: %w", err)
+		return "", false, fmt.Errorf("version: %w", err)
 	}
 	if len(v.Version) > maxNameLength {
-		return "", errors.New("version: too long")
+		return "", false, errors.New("version: too long")
 	}
-	return v.Version, nil
+	return v.Version, v.Rust != nil, nil
 }
 
 // learn requests every value that is not configured from a replica, /metrics
@@ -271,9 +274,9 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 		return l, nil
 	}
 	if body, err := w.get(ctx, "/version"); err == nil {
-		l.version, _ = decodeVersion(body)
+		l.version, l.rust, _ = decodeVersion(body)
 	} else if isTransient(err) && before != nil {
-		l.version = before.version
+		l.version, l.rust = before.version, before.rust
 	}
 	w.learnRender(ctx, &l, before)
 	w.learnTransfer(ctx, &l, before, scraped == nil)

@@ -52,6 +52,7 @@ type page struct {
 	maxLoRAs   int     // 0 when not given
 	connector  string  // whose metrics the page has; "" when it has none
 	sglang     bool    // it has SGLang's metrics or loads
+	asleep     bool    // an engine is not awake
 }
 
 // labels are the wanted labels of one line; the slices point into the buffer.
@@ -65,6 +66,7 @@ type labels struct {
 	retention        []byte
 	running, waiting []byte
 	maxLoRA          []byte
+	sleep            []byte
 }
 
 // read replaces p's values by the values of the page in r, reading at most
@@ -110,7 +112,7 @@ func (p *page) read(r io.Reader, limit int64) error {
 func (p *page) reset() {
 	p.engines, p.bucket = p.engines[:0], bucket{}
 	p.start, p.blockSize, p.blocks, p.hashUnit, p.retention, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0, 0, 0
-	p.hashAlgo, p.loras, p.connector, p.sglang = p.hashAlgo[:0], p.loras[:0], "", false
+	p.hashAlgo, p.loras, p.connector, p.sglang, p.asleep = p.hashAlgo[:0], p.loras[:0], "", false, false
 }
 
 // line reads one line. It ignores lines that it does not understand.
@@ -138,6 +140,7 @@ func (p *page) line(line []byte) {
 		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
 		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum",
+		"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count",
 		"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage",
 		"sglang_num_running_reqs", "sglang_num_waiting_reqs", "sglang_token_usage", // of /v1/loads
 		"sglang:prompt_tokens_total", "sglang:cached_tokens_total":
@@ -168,6 +171,10 @@ func (p *page) line(line []byte) {
 			p.loras = append(p.loras, ',')
 			p.loras = append(p.loras, p.labels.waiting...)
 			p.maxLoRAs, _ = atoi(p.labels.maxLoRA)
+		}
+	case "vllm:engine_sleep_state":
+		if v, ok := p.sample(rest); ok && v == 0 && string(p.labels.sleep) == "awake" {
+			p.asleep = true
 		}
 	case "process_start_time_seconds":
 		if v, ok := p.sample(rest); ok {
@@ -238,6 +245,8 @@ func (p *page) add(name []byte, v float64) {
 		e.Decode.Requests += v
 	case "vllm:request_decode_time_seconds_sum":
 		e.Decode.Seconds += v
+	case "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count":
+		e.Steps = max(e.Steps, 1) + v
 	}
 }
 
@@ -355,6 +364,8 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.waiting = value
 	case "max_lora":
 		p.labels.maxLoRA = value
+	case "sleep_state":
+		p.labels.sleep = value
 	}
 	return true
 }

@@ -19,6 +19,7 @@ type Replica struct {
 	Name   string // a name for people, e.g. its pod; "" when not known
 	Tenant string // "" is shared by all tenants
 	Ready  bool   // it is offered to requests
+	Held   bool   // it is up and not ready, e.g. asleep: it gets requests where no replica is ready
 	Why    string // why it is not ready, e.g. "unreachable: …"; "" when it is
 	Joined uint64 // the number of its latest join; rises with every join of any replica
 
@@ -28,6 +29,7 @@ type Replica struct {
 	BlockSize int     // tokens per KV block; 0 when not known
 	Blocks    int     // KV blocks of each rank's cache, as reported; 0 when not known
 	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
+	FirstRank int     // the rank that a request's header calls 0, 0 if that counts the ranks of the whole deployment; -1 when not known
 	Events    []EventSource
 	// EventsRefused says why event sources that it reports are not used, "" if all are.
 	EventsRefused string
@@ -91,6 +93,7 @@ type Load struct {
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
 	FirstTokens      FirstTokens
+	Steps            float64  // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
 	Queue            Spent    // of requests, before they are scheduled
 	Prefill          Spent    // from there to the first token
 	Decode           Spent    // from there to the last token
@@ -119,7 +122,7 @@ func (r *Replica) Model(id string) *Model {
 	return &r.Models[i]
 }
 
-// Candidate is a ready replica that serves the requested model.
+// Candidate is a replica that serves the requested model. It is ready, or held.
 type Candidate struct {
 	Replica *Replica
 	Model   *Model
@@ -148,7 +151,7 @@ func (s *Snapshot) Base(addr string) string {
 	return s.Replicas[i].Models[0].Base
 }
 
-// Serving returns the ready replicas that serve model and that tenant may use:
+// Serving returns the ready and the held replicas that serve model and that tenant may use:
 // its own and the shared ones, sorted by address. It does not allocate; the
 // slice must not be changed.
 func (s *Snapshot) Serving(model, tenant string) []Candidate {
@@ -160,6 +163,9 @@ func (s *Snapshot) Serving(model, tenant string) []Candidate {
 	}
 	return s.serving[serving{model, ""}] // a tenant without replicas of its own for this model
 }
+
+// Serves reports whether any replica is offered to requests, though it may be held.
+func (s *Snapshot) Serves() bool { return len(s.serving) > 0 }
 
 // Served is a base model and the number of its replicas.
 type Served struct {
@@ -209,10 +215,11 @@ func (s *Snapshot) Replica(addr string) *Replica {
 func newSnapshot(replicas []*Replica, settled bool) *Snapshot {
 	s := &Snapshot{Replicas: replicas, Settled: settled, serving: map[serving][]Candidate{}}
 	for _, r := range replicas {
-		if !r.Ready {
+		if r.Ready {
+			s.Ready++
+		} else if !r.Held {
 			continue
 		}
-		s.Ready++
 		for i := range r.Models { // first the lists of exactly one tenant
 			key := serving{r.Models[i].ID, r.Tenant}
 			s.serving[key] = append(s.serving[key], Candidate{r, &r.Models[i]})

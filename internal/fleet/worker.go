@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
-	"slices"
 	"time"
 )
 
@@ -55,6 +54,9 @@ type worker struct {
 	loadsOnly bool // it is an SGLang without /metrics, so /v1/loads is read
 	infos     int  // requests for /server_info since the join
 	loads     []Load
+	shown     []int // ranks that its metrics have shown since the join
+	stall     stall
+	held      string  // why it is passed over, "" = it is not
 	start     float64 // the start of the process, by its page at the join; 0: it does not say
 	nextLearn time.Time
 	backoff   time.Duration
@@ -94,7 +96,7 @@ func (w *worker) join(ctx context.Context) time.Duration {
 		return 0
 	}
 	attempt, cancel := context.WithTimeout(ctx, learnTimeout)
-	w.loads = nil
+	w.loads, w.shown, w.stall = nil, nil, stall{}
 	l, err := w.learn(attempt, nil)
 	cancel()
 	<-w.fleet.slots
@@ -202,6 +204,8 @@ func (w *worker) scrape(ctx context.Context) error {
 	if loads := w.page.loads(began); len(loads) > 0 {
 		w.loads = loads
 	}
+	w.show()
+	w.judge(began)
 	if w.up && wentBack(previous, w.loads) {
 		w.start = another
 	}
@@ -298,7 +302,7 @@ func (w *worker) send(ctx context.Context, n notice) {
 // replica makes the value for readers; the fleet's loop adds the join number.
 func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
-	r.Ready = true
+	r.Ready, r.Held, r.Why = w.held == "", w.held != "", w.held
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
 	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
@@ -306,18 +310,7 @@ func (w *worker) replica() *Replica {
 	r.Transfer, r.SGLang, r.TensorRT = w.known.transfer, w.known.sglang, w.known.tensorRT
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
-	for _, e := range r.Events {
-		r.Ranks = append(r.Ranks, e.Rank)
-	}
-	for _, l := range r.Load {
-		r.Ranks = append(r.Ranks, l.Rank)
-	}
-	if len(r.Ranks) == 0 {
-		r.Ranks = []int{0}
-	}
-	slices.Sort(r.Ranks)
-	r.Ranks = slices.Compact(r.Ranks)
-	r.Ranks = r.Ranks[:min(len(r.Ranks), w.fleet.now().MaxRanks)]
+	r.Ranks, r.FirstRank = w.ranks()
 	if r.Sidecar {
 		r.Events = nil // they gave the ranks; the sidecar subscribes to them
 	}

@@ -78,6 +78,16 @@ func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 	return gone
 }
 
+// Requests returns how many requests were charged on a holder so far, and how many are in
+// flight.
+func (l *Ledger) Requests(h index.Holder) (sent, inFlight int64) {
+	a := l.Find(h)
+	if a == nil {
+		return 0, 0
+	}
+	return a.sent.Load(), a.inFlight.Load()
+}
+
 // Find returns the account of h, or nil.
 func (l *Ledger) Find(h index.Holder) *Account {
 	if v, ok := l.accounts.Load(h); ok {

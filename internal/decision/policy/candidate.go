@@ -55,6 +55,8 @@ const (
 	LoadGuarded                // in flight beyond the guard
 	Failing                    // it failed requests lately
 	PrefillOnly                // it computes prompts for others, and answers none
+	Context                    // its context is too short for the request, so it was not scored
+	Held                       // it is asleep or stalled, so it was not scored
 )
 
 func (v Verdict) String() string {
@@ -67,6 +69,10 @@ func (v Verdict) String() string {
 		return "failing"
 	case PrefillOnly:
 		return "prefill_only"
+	case Context:
+		return "context"
+	case Held:
+		return "held"
 	}
 	return "unknown"
 }
@@ -76,7 +82,7 @@ func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 
 // UnmarshalText reads a verdict's name.
 func (v *Verdict) UnmarshalText(text []byte) error {
-	for *v = Ranked; *v <= PrefillOnly; *v++ {
+	for *v = Ranked; *v <= Held; *v++ {
 		if v.String() == string(text) {
 			return nil
 		}

@@ -26,6 +26,7 @@ type Answer struct {
 	Reason     string
 	Withheld   decision.Withheld // why there is no hint although the decision named a replica
 	Hint       string            // the named replicas, best first, "" = none
+	Rank       string            // the value of the request's rank header, "" = it had none
 	Replica    string            // that served: an answer came from it, whatever its status; "" = none did
 	Failed     string            // that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
 	Broken     bool              // the answer of Failed had begun
@@ -65,6 +66,7 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 		Model: own["model"].GetStringValue(), Reason: own[envoy.KeyReason].GetStringValue(),
 		Withheld: withheld(own[envoy.KeyWithheld].GetStringValue()),
 		Hint:     lb[envoy.HeaderDestination].GetStringValue(),
+		Rank:     own[envoy.KeyRank].GetStringValue(),
 		Told:     lb[envoy.MetadataServed].GetStringValue() != "", Status: int(e.GetResponse().GetResponseCode().GetValue()),
 		Prompt: count(own[envoy.KeyPrompt]), Predicted: count(own[envoy.KeyPredicted]), Reported: count(own[envoy.KeyReported]),
 		FirstByte: span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte()),

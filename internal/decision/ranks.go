@@ -1,0 +1,130 @@
+package decision
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"sync/atomic"
+
+	"warmroute/internal/fleet"
+)
+
+// refusalsKept is how many requests in a row a replica may answer with 400 that asked for a
+// rank which it has served before: they are the clients' errors more often.
+const refusalsKept = 2
+
+// rankAnswers is what a replica has answered to requests for its ranks, as long as it has these.
+type rankAnswers struct {
+	joined  uint64
+	ranks   []int
+	left    []atomic.Int32 // by rank, answers with 400 that change nothing
+	refused atomic.Bool    // it gets no rank header any more
+}
+
+// answersOf returns the answers of a replica with several ranks, nil for others.
+func (v *views) answersOf(r *fleet.Replica) *rankAnswers {
+	if len(r.Ranks) <= 1 {
+		return nil
+	}
+	for {
+		known, ok := v.refusals.Load(r.Addr)
+		if ok {
+			if a := known.(*rankAnswers); a.joined == r.Joined && slices.Equal(a.ranks, r.Ranks) {
+				return a
+			}
+		}
+		a := &rankAnswers{joined: r.Joined, ranks: r.Ranks, left: make([]atomic.Int32, len(r.Ranks))}
+		if !ok {
+			v.refusals.LoadOrStore(r.Addr, a)
+		} else {
+			v.refusals.CompareAndSwap(r.Addr, known, a)
+		}
+	}
+}
+
+// RankAnswered records the status of an answer of a replica to a request with a rank header,
+// 0 = not seen. A replica that answers 400 to a rank that it has not served before, or does so
+// repeatedly, gets no rank header until it restarts or its ranks change.
+func (d *Decider) RankAnswered(addr string, asked, status int) {
+	r := d.views.now().snap.Replica(addr)
+	if r == nil || len(r.Ranks) <= 1 || r.FirstRank < 0 || status == 0 {
+		return
+	}
+	a := d.views.answersOf(r)
+	at := slices.Index(a.ranks, asked+r.FirstRank)
+	switch {
+	case at < 0:
+	case status < http.StatusBadRequest:
+		if a.left[at].Load() != refusalsKept {
+			a.left[at].Store(refusalsKept)
+		}
+	case status == http.StatusBadRequest && a.left[at].Add(-1) < 0:
+		a.refused.Store(true)
+	}
+}
+
+// Unasked reports whether requests for a replica with several ranks name none: it refused one,
+// or it is not known how it counts them.
+func (d *Decider) Unasked(r *fleet.Replica) bool {
+	a := d.views.answersOf(r)
+	return a != nil && (r.FirstRank < 0 || a.refused.Load())
+}
+
+// asks returns the number that the rank has in a request's header.
+func (c *holder) asks() int { return c.rank - max(0, c.replica.FirstRank) }
+
+// rankHeader returns the header's value, "" where a request goes without.
+func (c *holder) rankHeader() string {
+	if c.refusal == nil || c.replica.FirstRank < 0 || c.refusal.refused.Load() {
+		return ""
+	}
+	return rankName(c.asks())
+}
+
+// rankHeader is holder.rankHeader, but a prompt that no replica has room for names no rank: its
+// refusal would be taken for the rank's.
+func (w *Work) rankHeader(c *holder) string {
+	if w.Record.Exceeds {
+		return ""
+	}
+	return c.rankHeader()
+}
+
+// chooses reports whether the replica itself chooses among several ranks.
+func (c *holder) chooses() bool { return c.refusal != nil && c.rankHeader() == "" }
+
+// follows reports whether a request meant for c may be retried on next, where the header
+// travels unchanged. Without one, next chooses its rank itself.
+func (c *holder) follows(next *holder) bool {
+	if c.rankHeader() == "" {
+		return true
+	}
+	return next.rankHeader() != "" && slices.Contains(next.replica.Ranks, c.asks()+next.replica.FirstRank)
+}
+
+// serving returns the holder of a request that asked for a rank and is served at addr: of that
+// rank, or the first one. It returns nil when addr serves another model.
+func (mv *View) serving(addr string, asked int) (first *holder) {
+	for i := range mv.holders {
+		c := &mv.holders[i]
+		switch {
+		case c.replica.Addr != addr:
+		case c.asks() == asked:
+			return c
+		case first == nil:
+			first = c
+		}
+	}
+	return first
+}
+
+// rankNames holds the header values of small ranks, so that setting one
+// allocates nothing.
+var rankNames = [...]string{"0", "1", "2", "3", "4", "5", "6", "7"}
+
+func rankName(rank int) string {
+	if rank < len(rankNames) {
+		return rankNames[rank]
+	}
+	return strconv.Itoa(rank)
+}

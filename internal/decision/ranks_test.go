@@ -1,0 +1,168 @@
+package decision
+
+import (
+	"net/http"
+	"testing"
+
+	"warmroute/index"
+	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/internal/load"
+)
+
+// node returns replica n with these ranks, the first of which a header calls 0 if that is known.
+func node(n, first int, ranks ...int) *fleet.Replica {
+	c := replica(n, ranks...)
+	c.FirstRank = first
+	return c
+}
+
+// answered decides a request, which is answered with a status, and returns the header's value.
+func (r *rig) answered(own, status int) string {
+	d, _ := r.ask(prompt(own, own, 3))
+	if status != 0 {
+		d.Reservation.Answered(status)
+	}
+	d.Reservation.Ended(status < 400)
+	d.Reservation.Release()
+	return d.Rank
+}
+
+// TestRankHeader: a request names a rank as its server counts, and none where that is not known
+// or the server has refused one.
+func TestRankHeader(t *testing.T) {
+	const bad, ok = http.StatusBadRequest, http.StatusOK
+	tests := map[string]struct {
+		replica  *fleet.Replica
+		statuses []int
+		want     []string // values before each answer, and after all; "n" is any rank
+	}{
+		"one rank":                 {node(1, 5, 5), []int{bad, bad}, []string{"", "", ""}},
+		"of the deployment":        {node(1, 0, 2, 3), []int{ok, 0, 500}, []string{"g", "g", "g", "g"}},
+		"its own":                  {node(1, 2, 2, 3), []int{ok, 0, 500}, []string{"l", "l", "l", "l"}},
+		"not known":                {node(1, -1, 2, 3), []int{ok, bad}, []string{"", "", ""}},
+		"refused at once":          {node(1, 0, 2, 3), []int{bad, ok, 0, ok}, []string{"g", "", "", "", ""}},
+		"other refusals":           {node(1, 0, 2, 3), []int{404, 422, 429, 499}, []string{"g", "g", "g", "g", "g"}},
+		"a client's error":         {node(1, 0, 3, 3), []int{ok, bad, bad, ok, bad, bad, ok}, []string{"g", "g", "g", "g", "g", "g", "g", "g"}},
+		"refused although it took": {node(1, 0, 3, 3), []int{ok, bad, bad, bad, ok}, []string{"g", "g", "g", "g", "", ""}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, policy.Config{}, tt.replica)
+			for i, want := range tt.want {
+				status := ok
+				if i < len(tt.statuses) {
+					status = tt.statuses[i]
+				}
+				switch got := r.answered(i, status); {
+				case want == "" && got != "",
+					want == "g" && got != "2" && got != "3",
+					want == "l" && got != "0" && got != "1":
+					t.Fatalf("request %d names the rank %q, want %q", i, got, want)
+				}
+			}
+			last := tt.want[len(tt.want)-1]
+			if got := r.decider.Unasked(tt.replica); got != (last == "" && len(tt.replica.Ranks) > 1) {
+				t.Errorf("unasked: %v", got)
+			}
+		})
+	}
+}
+
+// TestRefusalEnds: a refusal is forgotten with the process or the ranks that it was about, and
+// reported by the access log it counts as well as by the response.
+func TestRefusalEnds(t *testing.T) {
+	for name, change := range map[string]func(r *rig, c *fleet.Replica){
+		"it restarts":  func(_ *rig, c *fleet.Replica) { c.Joined++ },
+		"its ranks":    func(_ *rig, c *fleet.Replica) { c.Ranks = []int{0, 1, 2} },
+		"it leaves":    func(r *rig, c *fleet.Replica) { r.ask(prompt(1, 0, 3)); r.decider.Forget(c.Addr) },
+		"nothing does": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, policy.Config{}, node(1, 0, 0, 1))
+			d, _ := r.ask(prompt(1, 0, 3))
+			r.decider.RankAnswered("10.0.0.1:8000", int(d.Rank[0]-'0'), http.StatusBadRequest)
+			r.decider.RankAnswered("10.0.0.9:8000", 0, http.StatusBadRequest) // no replica
+			if d, _ := r.ask(prompt(2, 0, 3)); d.Rank != "" || d.Destination == "" {
+				t.Fatalf("after the refusal: %+v", d)
+			}
+			next := node(1, 0, 0, 1)
+			if change != nil {
+				change(r, next)
+			}
+			r.fleet.Set(next)
+			if d, _ := r.ask(prompt(3, 0, 3)); (d.Rank == "") != (change == nil) {
+				t.Errorf("names the rank %q", d.Rank)
+			}
+		})
+	}
+}
+
+// TestRefusalOfALongPrompt: a prompt that is too long for every replica names no rank, so that
+// its refusal is not taken for the rank's.
+func TestRefusalOfALongPrompt(t *testing.T) {
+	c := node(1, 0, 0, 1)
+	c.Models[0].MaxLen = 100
+	r := newRig(t, policy.Config{}, c)
+	w := new(Work)
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 10), Least: 161}, w)
+	d.Reservation.Answered(http.StatusBadRequest)
+	d.Reservation.Release()
+	if d.Rank != "" || d.Destination == "" || r.answered(2, 200) == "" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestRetriesKeepToTheRank: the header's value travels with a retry, so only replicas with a
+// rank of that number follow; without one every replica may.
+func TestRetriesKeepToTheRank(t *testing.T) {
+	tests := []struct {
+		first, next *fleet.Replica
+		want        bool
+	}{
+		{node(1, 2, 2, 3), node(2, 4, 4, 5), true},   // each counts its own
+		{node(1, 0, 2, 3), node(2, 0, 4, 5), false},  // both count the deployment's
+		{node(1, 0, 0, 1), node(2, 2, 2, 3), true},   // the first node and the second
+		{node(1, 0, 0, 1), node(2, -1, 2, 3), false}, // nobody knows what it would make of the value
+		{node(1, -1, 2, 3), node(2, 0, 0, 1), true},
+		{node(1, 5, 5), node(2, 6, 6), true}, // one rank each, of an external load balancer
+		{node(1, 0, 0), node(2, 0, 0, 1), true},
+		{node(1, 0, 0, 1), node(2, 0, 0), false},
+	}
+	for _, tt := range tests {
+		r := newRig(t, policy.Config{}, tt.first, tt.next)
+		mv := must(r.decider.Find("m", ""))
+		from := mv.find(tt.first.Addr, tt.first.Ranks[0])
+		at := mv.serving(tt.next.Addr, from.asks())
+		if got := from.follows(at); got != tt.want {
+			t.Errorf("from ranks %v of %d to %v of %d: %v", tt.first.Ranks, tt.first.FirstRank, tt.next.Ranks, tt.next.FirstRank, got)
+		}
+		d := Decision{Destination: tt.first.Addr, Reservation: &Reservation{d: r.decider, mv: mv, here: from}}
+		r.ledger.Lock()
+		d.Reservation.own.Put(from.account, load.Terms{})
+		r.ledger.Unlock()
+		d.Reservation.charge.Store(&d.Reservation.own)
+		r.decider.Served(&d, tt.next.Addr)
+		if got := d.Reservation.here; got != at || tt.want && from.rankHeader() != "" && got.asks() != from.asks() {
+			t.Errorf("served at %v of %v", got.rank, tt.next.Ranks)
+		}
+	}
+}
+
+// TestRankItChooses: where a replica chooses the rank, nothing is claimed of the one that has
+// most of the prompt.
+func TestRankItChooses(t *testing.T) {
+	for _, first := range []int{2, -1} {
+		c := node(1, first, 2, 3)
+		r := newRig(t, policy.Config{}, c)
+		at := index.Holder{Replica: c.Addr, Rank: 3}
+		if _, err := r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}); err != nil {
+			t.Fatal(err)
+		}
+		d, rec := r.ask(prompt(1, 0, 10))
+		if d.Reason != ReasonWarm || rec.Predicted != 10*decisiontest.BlockSize || (d.Reported > 0) != (first == 2) || (d.Rank == "1") != (first == 2) {
+			t.Errorf("%+v", d)
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package fleet
+
+import "slices"
+
+// show records the ranks of the present page.
+func (w *worker) show() {
+	for i := range w.loads {
+		if rank := w.loads[i].Rank; !slices.Contains(w.shown, rank) {
+			w.shown = append(w.shown, rank)
+		}
+	}
+}
+
+// ranks returns the data-parallel ranks behind the address, and the one that the server's
+// header calls 0 (Replica.FirstRank). A rank that its metrics have shown and show no more is
+// gone, though its event sources may name it until they are asked for again.
+func (w *worker) ranks() (ranks []int, first int) {
+	var all []int
+	for _, e := range w.known.events {
+		all = append(all, e.Rank)
+	}
+	all = append(all, w.shown...)
+	for _, rank := range all {
+		if !slices.Contains(w.shown, rank) || slices.ContainsFunc(w.loads, func(l Load) bool { return l.Rank == rank }) {
+			ranks = append(ranks, rank)
+		}
+	}
+	if len(ranks) == 0 {
+		ranks, all = []int{0}, []int{0}
+	}
+	slices.Sort(ranks)
+	ranks = slices.Compact(ranks)
+	return ranks[:min(len(ranks), w.fleet.now().MaxRanks)], w.first(slices.Min(all))
+}
+
+// first returns the rank that the header calls 0 where lowest is the lowest one. vLLM's Python
+// server counts its own ranks, and those of a node that is not the first begin above 0; its
+// Rust front end, which says so at /version, counts those of the whole deployment.
+func (w *worker) first(lowest int) int {
+	seen := len(w.shown) > 0 || len(w.options.Events) == 0
+	switch {
+	case lowest == 0 || w.known.rust || w.known.sglang != nil || w.known.tensorRT:
+		return 0
+	case w.known.version == "" || !seen || otherEngine(w.known.owner):
+		return -1
+	}
+	return lowest
+}
