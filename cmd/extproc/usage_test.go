@@ -1,10 +1,15 @@
 package main
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/index"
+	"warmroute/internal/decision"
 	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -57,3 +62,37 @@ func TestUsageIsDrawn(t *testing.T) {
 		}
 	}
 }
+
+// TestUnableReplicasAreNoted: those that are passed over, and those that choose ranks themselves,
+// one of them because the access log tells of its refusal.
+func TestUnableReplicasAreNoted(t *testing.T) {
+	refuses := &fleet.Replica{Addr: "10.0.0.1:1", Ready: true, Ranks: []int{0, 1}}
+	s := fleet.NewSnapshot(refuses,
+		&fleet.Replica{Addr: "10.0.0.2:1", Ready: true, Ranks: []int{0, 1}},
+		&fleet.Replica{Addr: "10.0.0.3:1", Ready: true, Ranks: []int{2, 3}, FirstRank: -1},
+		&fleet.Replica{Addr: "10.0.0.4:1", Held: true, Why: "asleep: it is", Ranks: []int{0}},
+		&fleet.Replica{Addr: "10.0.0.5:1", Why: "unreachable: it is"})
+	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.decider = decision.New(snapshotOf{s}, r.index, r.ledger, r.book, decision.Options{})
+	for _, a := range []outcome.Answer{
+		{Replica: "10.0.0.2:1", Rank: "1", Status: 400, Told: true}, {Replica: "10.0.0.2:1", Status: 400}, {Replica: "10.0.0.2:1", Rank: "1", Status: 200},
+		{Replica: refuses.Addr, Rank: "1", Status: 400},
+	} {
+		r.learn(&a)
+	}
+	got := strings.Join(r.unableReplicas(s), "\n")
+	want := "replica 10.0.0.1:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
+		"replica 10.0.0.3:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
+		"replica 10.0.0.4:1 is passed over: asleep: it is"
+	if got != want {
+		t.Errorf("notes:\n%s\nwant\n%s", got, want)
+	}
+}
+
+// snapshotOf is a fleet that does not change.
+type snapshotOf struct{ s *fleet.Snapshot }
+
+func (f snapshotOf) Snapshot() *fleet.Snapshot { return f.s }

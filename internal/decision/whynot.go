@@ -22,7 +22,7 @@ const maxAsked = 128
 // explainEnds records what ends the match of each candidate, for present decisions.
 func (d *Decider) explainEnds(a *Ask, mv *View, w *Work) {
 	trails := map[int]*index.Trail{} // by block size
-	for i, at := range w.at {
+	for i, at := range slices.Concat(w.at, w.passed) {
 		h, c := &mv.holders[at], &w.Record.Candidates[i]
 		scope := mv.scopes[h.scope]
 		if c.Cache != nil { // full attention decides, whichever group it is
