@@ -114,6 +114,32 @@ func TestRefusalOfALongPrompt(t *testing.T) {
 	}
 }
 
+// TestRefusalOfALeg: a replica that refuses the rank of a prefill for another one, and one that
+// takes it.
+func TestRefusalOfALeg(t *testing.T) {
+	for _, refused := range []bool{true, false} {
+		replicas := apartFleet(fleet.RolePrefill, fleet.RoleDecode, fleet.RoleDecode)
+		replicas[0].Ranks = []int{0, 1}
+		r := newRig(t, policy.Config{}, replicas...)
+		r.busy(2)
+		for i := range 3 {
+			d, _ := r.maySplit(prompt(2+i, 0, 500))
+			if d.Split == nil || (d.Split.Rank == "") != (refused && i > 0) {
+				t.Fatalf("split %d: %+v", i, d.Split)
+			}
+			if refused {
+				d.Split.Failed(SplitPrefillRefused)
+			} else {
+				d.Split.Done(1)
+			}
+			d.Reservation.Release()
+		}
+		if first := r.decider.views.answersOf(replicas[0]); !refused && first.left[0].Load()+first.left[1].Load() == 0 {
+			t.Error("what it took is not recorded")
+		}
+	}
+}
+
 // TestRetriesKeepToTheRank: the header's value travels with a retry, so only replicas with a
 // rank of that number follow; without one every replica may.
 func TestRetriesKeepToTheRank(t *testing.T) {

@@ -129,6 +129,9 @@ func TestHeldAgain(t *testing.T) {
 		w.net.change(func() { r.answer["/metrics"] = counted(1, 0, 5, 0) })
 		w.pass(6 * time.Second)
 		ready(true, "a step was made")
+		w.net.change(func() { r.answer["/metrics"] = counted(1, 0, 5, 0, sleeps("0")) })
+		w.pass(1300 * time.Millisecond)
+		ready(false, "it sleeps")
 		w.net.change(func() { r.hang = true })
 		w.pass(3100 * time.Millisecond)
 		w.expect("joined "+a+" 1", "left "+a+" 1") // deaf is down
