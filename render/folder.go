@@ -32,6 +32,9 @@ type Flags struct {
 	ExcludeTools bool
 	// TokenizerMode is --tokenizer-mode.
 	TokenizerMode string
+	// EffortMap is --reasoning-effort-map: the efforts that requests name, and those that
+	// their prompts get.
+	EffortMap map[string]string
 	// DisabledThinkingEffort is the reasoning effort that thinking.type "disabled" of
 	// /v1/messages means; "": vLLM's probe of the template finds it.
 	DisabledThinkingEffort string
@@ -81,7 +84,7 @@ func Open(ctx context.Context, dir string, f Flags) (*Model, error) {
 		return nil, err
 	}
 	m, err := newModel(tok, chat.Options{
-		Template: config.Templates["default"], ToolTemplate: config.Templates["tool_use"], SpecialTokens: config.Special, Model: kind,
+		Template: config.Template(false), ToolTemplate: new(config.Template(true)), SpecialTokens: config.Special, Model: kind,
 	}, f)
 	if class := config.Classed(kind.Type); err == nil && class != "" {
 		m.byClass = sync.OnceValues(func() (encoder, error) {
@@ -95,7 +98,7 @@ func Open(ctx context.Context, dir string, f Flags) (*Model, error) {
 // newModel returns a model with the settings of its files, in o, and those of its flags.
 func newModel(e encoder, o chat.Options, f Flags) (*Model, error) {
 	o.ContentFormat, o.ExcludeToolsWhenToolChoiceNone = f.ContentFormat, f.ExcludeTools
-	o.DisabledThinkingEffort, o.Transformers = f.DisabledThinkingEffort, f.Transformers
+	o.EffortMap, o.DisabledThinkingEffort, o.Transformers = f.EffortMap, f.DisabledThinkingEffort, f.Transformers
 	o.ResponsesToolFields, o.Location = f.ResponsesToolFields, f.Location
 	o.StartDate, o.SystemInstructions = f.StartDate, f.SystemInstructions
 	if f.ChatTemplate != "" {
@@ -103,7 +106,7 @@ func newModel(e encoder, o chat.Options, f Flags) (*Model, error) {
 		if err != nil {
 			return nil, fmt.Errorf("chat template: %w", err)
 		}
-		o.Template, o.ToolTemplate = string(source), ""
+		o.Template, o.ToolTemplate = string(source), nil
 	}
 	if f.DefaultKwargs != nil {
 		v, err := pyvalue.Parse(f.DefaultKwargs)
@@ -197,5 +200,5 @@ func Files(dir string) ([]string, error) {
 // mistralFile matches.
 var modelNames = []string{
 	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json",
-	"chat_template.jinja", "chat_template.json", "tekken.json",
+	"chat_template.jinja", "chat_template.json", "tekken.json", "added_tokens.json", "preprocessor_config.json", "processor_config.json",
 }

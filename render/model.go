@@ -72,8 +72,8 @@ const CodedVersion = "0.32.0"
 
 // Server prepares the model for servers of a release of vLLM ("0.32.0"), or of SGLang
 // ("sglang 0.5.23"), of whose releases it takes any for 0.5.23. It takes vLLM's releases
-// before 0.21 and after 0.32 for these two; for a release between them, and for "", the
-// Server returns ids if these two agree. now is the servers' clock for Tokenize, nil the
+// before 0.21 and after 0.33 for these two; for a release between 0.21 and 0.32, and for "",
+// the Server returns ids if all that it may be agree. now is the servers' clock for Tokenize, nil the
 // machine's. Server fails if the chat template does not compile, or needs more work than
 // its size allows or more time than ctx leaves.
 func (m *Model) Server(ctx context.Context, version string, now func() time.Time) (*Server, error) {
@@ -96,8 +96,11 @@ func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, e
 			return c.renderer, nil
 		}
 	}
-	o := m.chat
-	o.Version, o.Work = version, work.New(ctx, work.Limits{}, len(o.Template)+len(o.ToolTemplate))
+	o, size := m.chat, len(m.chat.Template)
+	if o.ToolTemplate != nil {
+		size += len(*o.ToolTemplate)
+	}
+	o.Version, o.Work = version, work.New(ctx, work.Limits{}, size)
 	r, err := chat.New(o)
 	if err != nil {
 		return nil, err
@@ -108,6 +111,9 @@ func (m *Model) renderer(ctx context.Context, version string) (*chat.Renderer, e
 	m.compiled = append(m.compiled, compiled{version, r})
 	return r, nil
 }
+
+// IsEffort reports whether vLLM accepts a name as a reasoning effort.
+func IsEffort(name string) bool { return chat.IsEffort(name) }
 
 // IsSGLang reports whether a version is SGLang's, such as "sglang 0.5.23".
 func IsSGLang(version string) bool { return chat.IsSGLang(version) }

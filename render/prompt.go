@@ -39,10 +39,11 @@ func leave(w *workroom) {
 	}
 }
 
-// Prompts returns the ids of each prompt of a request, and the features on which they
-// depend. The ids of one prompt are in the job's Room. The error is a [*Refusal], matches
+// Prompts returns the ids of each prompt of a request, the features on which they depend,
+// and a hash of what flags of the servers may give another meaning, such as the reasoning
+// effort and chat_template_kwargs (0: none). The ids of one prompt are in the job's Room. The error is a [*Refusal], matches
 // ErrRejected or ErrUnfit, or is one of package work.
-func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err error) {
+func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, setting uint64, err error) {
 	defer work.Catch(&err)
 	j.Work = work.Or(j.Work)
 	if j.Room == nil {
@@ -52,7 +53,7 @@ func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err e
 	defer leave(w)
 	out, err := s.chat.Render(j.Work, w.text[:0], j.Request, j.Now)
 	if err != nil {
-		return nil, out.Features, refused(err)
+		return nil, out.Features, out.Setting, refused(err)
 	}
 	if j.Request.Route == openai.Completions {
 		for _, text := range out.TextPrompts {
@@ -64,7 +65,7 @@ func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err e
 	} else {
 		w.text = out.Text
 		if *j.Room, err = s.encode(j.Work, (*j.Room)[:0], out); err != nil {
-			return nil, out.Features, err
+			return nil, out.Features, out.Setting, err
 		}
 		ids = [][]uint32{*j.Room}
 	}
@@ -74,13 +75,13 @@ func (s *Server) Prompts(j Job) (ids [][]uint32, features openai.Features, err e
 	}
 	for _, prompt := range ids {
 		if len(prompt) == 0 || !fits(len(prompt), out.Truncates) {
-			return nil, out.Features, ErrUnfit
+			return nil, out.Features, out.Setting, ErrUnfit
 		}
 	}
 	if len(ids) == 0 {
-		return nil, out.Features, ErrUnfit
+		return nil, out.Features, out.Setting, ErrUnfit
 	}
-	return ids, out.Features, nil
+	return ids, out.Features, out.Setting, nil
 }
 
 // encode encodes a prompt as a whole or in its pieces. It refuses a vocabulary that lacks

@@ -62,7 +62,7 @@ func (s *Server) TokenizeInto(b *work.Budget, room *[]uint32, path string, body 
 		}
 		return req.TokenPrompts, nil
 	}
-	ids, _, err := s.Prompts(Job{Request: req, Now: s.now(), Work: b, Room: room})
+	ids, _, _, err := s.Prompts(Job{Request: req, Now: s.now(), Work: b, Room: room})
 	return ids, err
 }
 

@@ -134,7 +134,7 @@ func TestJobWithoutRoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, _, err := s.Prompts(render.Job{Request: req, Now: time.Unix(0, 0)})
+	ids, _, _, err := s.Prompts(render.Job{Request: req, Now: time.Unix(0, 0)})
 	if err != nil || len(ids) != 1 || len(ids[0]) != 2 {
 		t.Errorf("%v %v", ids, err)
 	}
@@ -169,7 +169,7 @@ func TestMoments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, features, err := dated.Prompts(render.Job{Request: req, Now: moments[1], Room: new([]uint32)})
+	ids, features, _, err := dated.Prompts(render.Job{Request: req, Now: moments[1], Room: new([]uint32)})
 	if err != nil || features != openai.FeatureChat || !slices.Equal(ids[0], []uint32{'0', '6'}) {
 		t.Errorf("%v %v %v", ids, features, err)
 	}

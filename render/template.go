@@ -26,8 +26,7 @@ func ReadTemplate(dir string) (source string, special map[string]string, err err
 	if err != nil {
 		return "", nil, fmt.Errorf("model folder %s: %w", dir, err)
 	}
-	source, ok := config.Templates["default"]
-	if !ok {
+	if source = config.Template(false); source == "" {
 		return "", nil, fmt.Errorf("model folder %s has no chat template", dir)
 	}
 	return source, config.Special, nil

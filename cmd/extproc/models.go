@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,21 +21,22 @@ import (
 // ModelConfig has a model's files and the flags of its servers. ID
 // is needed; the rest mirrors vLLM's flags of the same names.
 type ModelConfig struct {
-	ID                     string   `yaml:"id"`                                            // the base model's served name; it must be given
-	Files                  string   `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
-	ChatTemplate           string   `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template; "" = the model's own
-	ContentFormat          string   `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai; "" = auto
-	DefaultKwargs          string   `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
-	ExcludeTools           bool     `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
-	TokenizerMode          string   `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
-	MaxModelLen            int      `yaml:"max_model_len,omitempty" unit:"tokens"`         // the servers' --max-model-len; 0 = the length that they report
-	Timezone               string   `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
-	Transformers           string   `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
-	DisabledThinkingEffort string   `yaml:"disabled_thinking_effort,omitempty"`            // the reasoning effort that thinking "disabled" means on /v1/messages; "" = found out from the template
-	ResponsesToolFields    []string `yaml:"responses_tool_fields,omitempty"`               // for vLLM up to 0.21, the fields of FunctionTool in the servers' openai package
-	StartDate              string   `yaml:"start_date,omitempty"`                          // the servers' VLLM_SYSTEM_START_DATE; "" = the day in their time zone
-	SystemInstructions     bool     `yaml:"harmony_system_instructions,omitempty"`         // the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS
-	StoreMiB               int      `yaml:"store_mib,omitempty" unit:"MiB" default:"64"`   // memory for the token ids of prompts' beginnings; negative = none
+	ID                     string            `yaml:"id"`                                            // the base model's served name; it must be given
+	Files                  string            `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
+	ChatTemplate           string            `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template; "" = the model's own
+	ContentFormat          string            `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai; "" = auto
+	DefaultKwargs          string            `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
+	ExcludeTools           bool              `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
+	TokenizerMode          string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
+	MaxModelLen            int               `yaml:"max_model_len,omitempty" unit:"tokens"`         // the servers' --max-model-len; 0 = the length that they report
+	Timezone               string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
+	Transformers           string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
+	EffortMap              map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: efforts of requests to those of prompts
+	DisabledThinkingEffort string            `yaml:"disabled_thinking_effort,omitempty"`            // the reasoning effort that thinking "disabled" means on /v1/messages; "" = found out from the template
+	ResponsesToolFields    []string          `yaml:"responses_tool_fields,omitempty"`               // for vLLM up to 0.21, the fields of FunctionTool in the servers' openai package
+	StartDate              string            `yaml:"start_date,omitempty"`                          // the servers' VLLM_SYSTEM_START_DATE; "" = the day in their time zone
+	SystemInstructions     bool              `yaml:"harmony_system_instructions,omitempty"`         // the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS
+	StoreMiB               int               `yaml:"store_mib,omitempty" unit:"MiB" default:"64"`   // memory for the token ids of prompts' beginnings; negative = none
 }
 
 // Validate returns every problem that shows without loading, joined.
@@ -55,6 +57,14 @@ func (c ModelConfig) Validate() error {
 			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %q is not a JSON object", c.DefaultKwargs))
 		}
 	}
+	for _, effort := range slices.Sorted(maps.Keys(c.EffortMap)) {
+		switch {
+		case !render.IsEffort(effort):
+			errs = append(errs, fmt.Errorf("reasoning_effort_map: %q is no reasoning effort of vLLM", effort))
+		case c.EffortMap[effort] == "":
+			errs = append(errs, fmt.Errorf("reasoning_effort_map: %q is mapped to nothing", effort))
+		}
+	}
 	if _, err := time.LoadLocation(c.Timezone); err != nil {
 		errs = append(errs, fmt.Errorf("timezone: %q is not known", c.Timezone))
 	}
@@ -67,7 +77,7 @@ func (c ModelConfig) Validate() error {
 func (c ModelConfig) flags() (tokens.Flags, error) {
 	f := tokens.Flags{
 		ChatTemplate: c.ChatTemplate, ContentFormat: c.ContentFormat, ExcludeTools: c.ExcludeTools, TokenizerMode: c.TokenizerMode,
-		DisabledThinkingEffort: c.DisabledThinkingEffort, Transformers: c.Transformers, ResponsesToolFields: c.ResponsesToolFields,
+		EffortMap: c.EffortMap, DisabledThinkingEffort: c.DisabledThinkingEffort, Transformers: c.Transformers, ResponsesToolFields: c.ResponsesToolFields,
 		StartDate: c.StartDate, SystemInstructions: c.SystemInstructions, MaxLen: c.MaxModelLen, StoreBytes: int64(c.StoreMiB) << 20,
 	}
 	if c.DefaultKwargs != "" {

@@ -24,7 +24,7 @@ var tokenizers = []string{"tokenizer.json", "tekken.json",
 // settings are the other files of a model that are fetched if it has them.
 var settings = []string{
 	"tokenizer_config.json", "special_tokens_map.json", "config.json", "generation_config.json",
-	"chat_template.jinja", "chat_template.json",
+	"chat_template.jinja", "chat_template.json", "added_tokens.json", "preprocessor_config.json", "processor_config.json",
 }
 
 // The limits of a model's files: four times the largest published ones, or more.

@@ -136,6 +136,7 @@ type sample struct {
 	route    openai.Route
 	body     []byte
 	features openai.Features
+	setting  uint64
 	ids      [][]uint32
 }
 
@@ -220,11 +221,11 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	b.Start(ctx, l.o.Work, len(req.Body()))
 	b.InTurns(l.o.Turns)
 	j := render.Job{Request: req, Now: moments[0], Work: b, Fits: m.mayServe, Room: room}
-	ids, features, err := (*r).Prompts(j)
+	ids, features, setting, err := (*r).Prompts(j)
 	var other [][]uint32
 	if err == nil && len(moments) > 1 {
 		j.Now, j.Room = moments[1], new([]uint32)
-		other, _, err = (*r).Prompts(j)
+		other, _, _, err = (*r).Prompts(j)
 	}
 	if err != nil {
 		none := l.refused(served.Model, whyNot(err))
@@ -233,12 +234,20 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 		}
 		return Result{}, none
 	}
-	if !m.trust.all(features, l.set.Load().TrustUnverified) {
+	unverified := l.set.Load().TrustUnverified
+	if !m.trust.all(features, unverified) {
+		return Result{}, l.refused(served.Model, "untrusted")
+	}
+	s := sample{model: m, by: r, tenant: served.Tenant, features: features, setting: setting, ids: ids}
+	if features&^unverified != 0 && !m.trust.settings.equal(setting, l.o.Now()) {
+		if len(moments) == 1 {
+			l.sample(req, s, true)
+		}
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
 	result := Result{Prompts: prompts(ids), Source: FromInProcess, room: room}
 	if len(moments) == 1 { // a replica's clock may be on another day than the router's
-		if l.sample(req, sample{model: m, by: r, tenant: served.Tenant, features: features, ids: ids}) {
+		if l.sample(req, s, false) {
 			result.room = nil // the sample has it now
 		}
 	} else if !slices.EqualFunc(ids, other, slices.Equal) {
@@ -335,13 +344,13 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 }
 
 // sample sets one request in SampleEvery aside for a comparison, and those that a suspicion
-// chooses, and reports whether it did: the sample keeps the ids then.
-func (l *Local) sample(req *openai.Request, s sample) bool {
+// chooses or whose setting is new, and reports whether it did: the sample keeps the ids then.
+func (l *Local) sample(req *openai.Request, s sample, isNew bool) bool {
 	every := l.set.Load().SampleEvery
-	if every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || len(l.samples) == cap(l.samples) {
+	if !isNew && every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || len(l.samples) == cap(l.samples) {
 		return false
 	}
-	if !s.model.suspicion.chooses(s.features) && rand.IntN(every) != 0 {
+	if isNew && !s.model.trust.settings.asks(s.setting, l.o.Now()) || !isNew && !s.model.suspicion.chooses(s.features) && rand.IntN(every) != 0 {
 		return false
 	}
 	s.tenant, s.route, s.body = strings.Clone(s.tenant), req.Route, slices.Clone(req.Body())

@@ -368,7 +368,7 @@ type countingRenderer struct {
 	of *counting
 }
 
-func (c countingRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, error) {
+func (c countingRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, uint64, error) {
 	c.of.requests++
 	return c.Renderer.Prompts(j)
 }
@@ -474,7 +474,7 @@ func TestProbesAreGood(t *testing.T) {
 			t.Errorf("not JSON: %s", p.body)
 			continue
 		}
-		_, features, err := r.Prompts(render.Job{Request: parse(t, p.route, string(p.body)), Now: time.Now(), Room: new([]uint32)})
+		_, features, _, err := r.Prompts(render.Job{Request: parse(t, p.route, string(p.body)), Now: time.Now(), Room: new([]uint32)})
 		if err != nil {
 			t.Errorf("%v: %s", err, p.body)
 		}

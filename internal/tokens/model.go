@@ -22,7 +22,7 @@ type Model interface {
 // use; a *render.Server is one, and has the meaning of each method.
 type Renderer interface {
 	Moments(now time.Time) []time.Time
-	Prompts(j render.Job) ([][]uint32, openai.Features, error)
+	Prompts(j render.Job) (ids [][]uint32, features openai.Features, setting uint64, err error)
 }
 
 // Flags are the flags with which a model's servers were started.

@@ -15,7 +15,7 @@ type probe struct {
 
 // The probes, from simple to composed; MODEL stands for the model. They touch
 // every feature and every known source of errors: number forms, key order,
-// unions in schemas, empty and null content, text that looks like control
+// unions in schemas, empty and null content, parts in each role (a content format that a flag sets), text that looks like control
 // tokens, scripts, white space.
 var (
 	probeTools = `[{"type":"function","function":{"name":"search","description":"Find \"things\" in Zürich","parameters":{"type":"object",` +
@@ -23,6 +23,7 @@ var (
 		`"ids":{"type":"array","items":{"enum":[1,2.0,12345678901234567890,"a",null,true]}}},"required":["query"]}}},` +
 		`{"type":"function","function":{"name":"now","strict":true}}]`
 	probeCall   = `{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"search","arguments":"{\"query\": \"é\\n\", \"nested\": {\"b\": [1, 2.50, -0.0, 1e22, null], \"a\": {}}}"}}]}`
+	probeParts  = `[{"type":"text","text":"a"},{"type":"text","text":"b"}]`
 	probeResult = `{"role":"tool","tool_call_id":"call_1","content":"{\"ok\": true}"}`
 
 	probeBodies = []struct {
@@ -41,8 +42,11 @@ var (
 		{openai.Chat, `"messages":[{"role":"user","content":"x","name":"bob"}],"add_special_tokens":true`},
 		{openai.Chat, `"messages":[{"role":"user","content":[{"type":"text","text":"one part"}]}]`},
 		{openai.Chat, `"messages":[{"role":"system","content":[{"type":"text","text":"s"}]},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":""},{"type":"text","text":"b"}]}]`},
+		{openai.Chat, `"messages":[{"role":"system","content":PARTS},{"role":"user","content":"x"}]`},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"},{"role":"assistant","content":PARTS},{"role":"user","content":"y"}]`},
 		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":TOOLS`},
 		{openai.Chat, `"messages":[{"role":"system","content":"s"},{"role":"user","content":"x"}],"tools":TOOLS,"tool_choice":"auto"`},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":TOOLS,"tool_choice":"none"`},
 		{openai.Chat, `"messages":[{"role":"user","content":"x"},CALL,RESULT]`},
 		{openai.Chat, `"messages":[{"role":"user","content":"x"},CALL,RESULT,{"role":"assistant","content":"done"},{"role":"user","content":"y"}],"tools":TOOLS`},
 		{openai.Chat, `"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"a","tool_calls":[{"id":"c","type":"function","function":{"name":"now","arguments":""}}]},{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"r"}]}]`},
@@ -53,6 +57,7 @@ var (
 		{openai.Chat, `"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"I will  "}],"continue_final_message":true,"add_generation_prompt":false`},
 		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"documents":[{"title":"t","text":"d"}]`},
 		{openai.Chat, `"messages":[{"role":"developer","content":"d"},{"role":"user","content":"x"}]`},
+		{openai.Chat, `"messages":[{"role":"developer","content":PARTS},{"role":"user","content":"x"}]`},
 		{openai.Responses, `"input":"Hello"`},
 		{openai.Responses, `"instructions":"Be terse.","input":[{"role":"user","content":"Hi"},{"role":"assistant","content":"Hello."},{"role":"user","content":[{"type":"input_text","text":"more"}]}]`},
 		{openai.Responses, `"input":[{"role":"user","content":"x"},{"type":"function_call","call_id":"c","name":"search","arguments":"{\"query\": 1.0}"},{"type":"function_call_output","call_id":"c","output":"r"}]`},
@@ -68,7 +73,7 @@ var (
 // probes gives the start-up conversations for a model.
 func probes(model string) []probe {
 	name, _ := json.Marshal(model)
-	fill := strings.NewReplacer("TOOLS", probeTools, "CALL", probeCall, "RESULT", probeResult)
+	fill := strings.NewReplacer("TOOLS", probeTools, "CALL", probeCall, "RESULT", probeResult, "PARTS", probeParts)
 	list := make([]probe, len(probeBodies))
 	for i, p := range probeBodies {
 		limit := "max_tokens"

@@ -25,11 +25,11 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 		if err != nil {
 			continue // reported by probe
 		}
-		ids, _, err := asLoaded.Prompts(l.probing(ctx, m, req))
+		ids, _, _, err := asLoaded.Prompts(l.probing(ctx, m, req))
 		if err != nil {
 			continue // not computed here
 		}
-		others, _, err := byClass.Prompts(l.probing(ctx, m, req))
+		others, _, _, err := byClass.Prompts(l.probing(ctx, m, req))
 		if err != nil {
 			continue
 		}

@@ -31,9 +31,9 @@ func (m twoReadings) Renderer(ctx context.Context, version string, byClass bool)
 
 type markedRenderer struct{ Renderer }
 
-func (m markedRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, error) {
-	ids, f, err := m.Renderer.Prompts(j)
-	return marked(ids, 7), f, err
+func (m markedRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, uint64, error) {
+	ids, f, setting, err := m.Renderer.Prompts(j)
+	return marked(ids, 7), f, setting, err
 }
 
 func marked(prompts [][]uint32, mark uint32) [][]uint32 {

@@ -10,8 +10,9 @@ import (
 
 // trust is the evidence about a model's features. Readers use atomics alone.
 type trust struct {
-	trusted atomic.Uint32 // openai.Features that a replica confirmed
-	demoted atomic.Uint32 // openai.Features that differed, until the server changes
+	trusted  atomic.Uint32 // openai.Features that a replica confirmed
+	demoted  atomic.Uint32 // openai.Features that differed, until the server changes
+	settings settings
 
 	mu       sync.Mutex // guards evidence; never held while readers wait
 	evidence map[openai.Features]*Evidence
@@ -38,6 +39,7 @@ func (t *trust) nothing(unverified openai.Features) bool {
 
 // reset forgets everything: the server has changed.
 func (t *trust) reset() {
+	t.settings.reset()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.trusted.Store(0)

@@ -99,7 +99,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
 			continue
 		}
-		ids, features, err := (*m.renderer.Load()).Prompts(l.probing(ctx, m, req))
+		ids, features, setting, err := (*m.renderer.Load()).Prompts(l.probing(ctx, m, req))
 		if work.Is(err) {
 			if lost++; lost == mostLost {
 				l.o.Log.Warn("start-up check ended: the model's template or tokenizer costs too much work", "model", m.name, "err", err)
@@ -109,7 +109,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 		if err != nil || m.trust.state(features, 0) == Demoted {
 			continue // not computed here, or known to be wrong
 		}
-		outcome, err := l.verify(ctx, m, computed{req: req, by: m.renderer.Load(), ids: ids, features: features}, endpoints)
+		outcome, err := l.verify(ctx, m, computed{req: req, by: m.renderer.Load(), ids: ids, features: features, setting: setting}, endpoints)
 		answered = answered || outcome != Unanswered
 		if errors.Is(err, context.DeadlineExceeded) {
 			lost++
@@ -163,7 +163,7 @@ func (l *Local) compare(ctx context.Context, s sample) {
 	}
 	if req, err := openai.Parse(s.route, s.body); err == nil {
 		endpoints := l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant})
-		_, _ = l.verify(ctx, s.model, computed{req, s.by, s.ids, s.features, true}, endpoints)
+		_, _ = l.verify(ctx, s.model, computed{req, s.by, s.ids, s.features, s.setting, true}, endpoints)
 	}
 }
 
@@ -173,6 +173,7 @@ type computed struct {
 	by       *Renderer // of the model, when the ids were computed
 	ids      [][]uint32
 	features openai.Features
+	setting  uint64
 	sampled  bool // from the traffic, not a start-up conversation
 }
 
@@ -195,6 +196,7 @@ func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints
 	case equal:
 		outcome = Equal
 		m.trust.confirm(c.features)
+		m.trust.settings.set(c.setting, settingEqual, l.o.Now())
 	default:
 		outcome = Differs
 		l.demote(m, c, position, result.Source)
@@ -206,6 +208,10 @@ func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints
 }
 
 func (l *Local) demote(m *localModel, c computed, position int, reference string) {
+	if !m.trust.settings.equal(c.setting, l.o.Now()) && m.trust.all(c.features, 0) {
+		l.demoteSetting(m, c, position, reference)
+		return
+	}
 	demoted := m.trust.demote(c.features, c.req.Route.Feature(), c.sampled, l.o.Now(), position)
 	for _, f := range openai.AllFeatures() {
 		if demoted&f == 0 {
@@ -217,6 +223,18 @@ func (l *Local) demote(m *localModel, c computed, position int, reference string
 		if l.o.Hooks.Demoted != nil {
 			l.o.Hooks.Demoted(m.name, f.String())
 		}
+	}
+}
+
+// demoteSetting ends the use of a setting alone: its features are right with others.
+func (l *Local) demoteSetting(m *localModel, c computed, position int, reference string) {
+	m.trust.settings.set(c.setting, settingDiffers, l.o.Now())
+	if m.trust.settings.differed.Add(1) == 1 { // clients choose settings: one line stands for all
+		l.o.Log.Warn("in-process tokens differ from vLLM's for one value of a setting, as for a reasoning effort or a template's kwarg; requests with that value go to a replica from now on: do tokens.models and the servers' flags agree?",
+			"model", m.name, "request_features", c.features.String(), "first_difference_at_token", position, "reference", reference)
+	}
+	if l.o.Hooks.Demoted != nil {
+		l.o.Hooks.Demoted(m.name, "setting")
 	}
 }
 

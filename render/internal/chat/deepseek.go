@@ -65,6 +65,7 @@ func (d *deepSeek) write(out *Rendered, req *request, _ time.Time) error {
 		return err
 	}
 	out.Features |= p.features
+	out.Setting = d.r.setting(req, p)
 	out.AddSpecialTokens = p.special
 	out.Text, err = d.encode(out.Text, p, vars)
 	return err

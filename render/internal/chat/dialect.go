@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"warmroute/render/internal/jinja"
 	"warmroute/render/openai"
 )
 
@@ -26,8 +27,8 @@ type dialect struct {
 	// developerFallback: developer messages become the system message if the template
 	// does not handle that role.
 	developerFallback bool
-	// macroContent: content-format detection looks through macros.
-	macroContent bool
+	// detection is the rule by which vLLM finds a template's content format.
+	detection jinja.Detection
 	// mergeItems: Responses items of one assistant turn become one message.
 	mergeItems bool
 	// responsesKwargs: /v1/responses reads chat_template_kwargs and the
@@ -45,15 +46,21 @@ var (
 	dialect21 = dialect{}
 	dialect32 = dialect{
 		keepPartExtras: true, stripBilling: true, renameReasoning: true, lenientArguments: true,
-		strictTools: true, effortThinks: true, developerFallback: true, macroContent: true,
+		strictTools: true, effortThinks: true, developerFallback: true, detection: jinja.Detection32,
 		mergeItems: true, responsesKwargs: true, anthropic32: true, saltedMessages: true,
 	}
+	dialect33 = func() dialect {
+		d := dialect32
+		d.detection = jinja.Detection33
+		return d
+	}()
 )
 
 // dialectsOf returns the dialects that a server of this version may have. "sglang 0.5.23" is
 // a version of SGLang, of whose releases it knows one dialect. It takes
-// versions before 0.21 and after 0.32 for these two (the router verifies them against a
-// replica before it trusts them); a version between them may have either dialect.
+// versions before 0.21 and after 0.33 for these two (the router verifies them against a
+// replica before it trusts them); a version between 0.21 and 0.32 may have either dialect,
+// and an unknown one 0.33's, too, where that differs (New).
 func dialectsOf(version string) []dialect {
 	major, minor, ok := majorMinor(version)
 	switch {
@@ -61,7 +68,9 @@ func dialectsOf(version string) []dialect {
 		return []dialect{dialectSGLang}
 	case !ok:
 		return []dialect{dialect32, dialect21}
-	case major > 0 || minor >= 32:
+	case major > 0 || minor >= 33:
+		return []dialect{dialect33}
+	case minor == 32:
 		return []dialect{dialect32}
 	case minor <= 21:
 		return []dialect{dialect21}

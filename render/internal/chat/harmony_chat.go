@@ -47,6 +47,7 @@ func (p *hPrompt) chat(r *Renderer, req *request) error {
 		}
 	}
 	p.out.Features |= hFeatures(q)
+	p.out.Setting = r.setting(req, q)
 	return nil
 }
 

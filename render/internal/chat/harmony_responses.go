@@ -21,7 +21,8 @@ func (p *hPrompt) responses(r *Renderer, req *request) error {
 	if q.kwargs != nil && has(q.kwargs, "chat_template") {
 		return objection("a chat template is passed with the request")
 	}
-	tools, err := hResponsesTools(req)
+	r.mapEffort(q)
+	tools, err := q.harmonyTools(req)
 	if err != nil {
 		return err
 	}
@@ -58,6 +59,7 @@ func (p *hPrompt) responses(r *Renderer, req *request) error {
 		return err
 	}
 	p.features(q, tools)
+	p.out.Setting = r.setting(req, q)
 	previous, err := listField(req, openai.FieldPreviousInputMessages)
 	if err != nil {
 		return err
@@ -138,9 +140,9 @@ func (p *hPrompt) features(q *prompt, tools *pyvalue.List) {
 	}
 }
 
-// hResponsesTools returns the functions in the form of a chat's tools; nil if the request
+// harmonyTools returns the functions in the form of a chat's tools; nil if the request
 // declares none.
-func hResponsesTools(req *request) (*pyvalue.List, error) {
+func (p *prompt) harmonyTools(req *request) (*pyvalue.List, error) {
 	list, err := listField(req, openai.FieldTools)
 	if err != nil || list == nil {
 		return nil, err
@@ -155,6 +157,9 @@ func hResponsesTools(req *request) (*pyvalue.List, error) {
 		kind := text(tool, "type")
 		if kind != "function" && !serverTool(tool) {
 			return nil, refuse(UnknownShape)
+		}
+		if kind != "function" {
+			p.served = append(p.served, tool)
 		}
 		switch kind {
 		case "function":

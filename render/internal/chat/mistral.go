@@ -53,6 +53,7 @@ func (c *mistral) write(out *Rendered, req *request, _ time.Time) error {
 		return err
 	}
 	out.Features |= p.features
+	out.Setting = c.r.setting(req, p)
 	out.Truncates = req.Route == openai.Responses && string(req.Raw(openai.FieldTruncation)) == `"auto"`
 	w := mistralWriter{pieceWriter{req.work, out, len(out.Text)}, c.m.Version}
 	return w.request(request)
@@ -78,7 +79,7 @@ func (c *mistral) prompt(req *request) (*prompt, error) {
 		if req.Raw(openai.FieldChatTemplateKwargs) != nil {
 			return nil, objection("chat_template is not supported for Mistral tokenizers")
 		}
-		if p.effort != "" && !slices.Contains(efforts, p.effort) {
+		if p.asked != "" && !IsEffort(p.asked) {
 			return nil, objection("the reasoning effort is not supported by Mistral models")
 		}
 		cutIDs(p.raw)

@@ -16,7 +16,9 @@ type prompt struct {
 	tools      *pyvalue.List // nil: no tools
 	kwargs     *pyvalue.Dict // the client's chat_template_kwargs, nil: none
 	defaults   bool          // the server's default kwargs apply
-	effort     string        // reasoning effort, "": not set
+	asked      string        // the reasoning effort as the client names it, "": not set
+	effort     string        // and as the servers read it
+	served     []any         // tools that the server runs
 	documents  *pyvalue.List
 	generation bool // add_generation_prompt
 	continues  bool // continue_final_message
@@ -25,6 +27,9 @@ type prompt struct {
 
 // efforts are the values of reasoning_effort that vLLM accepts.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
+
+// IsEffort reports whether vLLM accepts a name as a reasoning effort.
+func IsEffort(name string) bool { return slices.Contains(efforts, name) }
 
 // common refuses fields that change the prompt outside the template, on every route.
 func common(req *request) error {
@@ -174,7 +179,7 @@ func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
 			vars.Set(k, v)
 		}
 	}
-	if p.effort != "" && !slices.Contains(efforts, p.effort) {
+	if p.asked != "" && !IsEffort(p.asked) {
 		return nil, refuse(Rejected)
 	}
 	thinks := p.effort != "" && p.d.effortThinks
@@ -196,7 +201,9 @@ func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
 	}
 	if p.effort != "" {
 		p.features |= openai.FeatureReasoning
-		vars.Set("reasoning_effort", p.effort)
+		if p.effort != "auto" { // not set, to vLLM
+			vars.Set("reasoning_effort", p.effort)
+		}
 	}
 	if thinks {
 		vars.Set("enable_thinking", p.effort != "none")

@@ -25,10 +25,10 @@ const (
 type Options struct {
 	Model Model
 	// Template is the source of the chat template: the server's
-	// --chat-template if it has one, else the tokenizer's. ToolTemplate renders
-	// requests with tools ("tool_use" of a tokenizer with several templates);
-	// empty means Template.
-	Template, ToolTemplate string
+	// --chat-template if it has one, else the model's; "": there is none.
+	Template string
+	// ToolTemplate renders requests with tools; nil: Template does.
+	ToolTemplate *string
 	// ContentFormat is one of the formats; empty means auto.
 	ContentFormat string
 	// SpecialTokens are the tokenizer's special tokens by the names of a template's
@@ -38,6 +38,8 @@ type Options struct {
 	DefaultKwargs *pyvalue.Dict
 	// ExcludeToolsWhenToolChoiceNone is the flag of that name.
 	ExcludeToolsWhenToolChoiceNone bool
+	// EffortMap is --reasoning-effort-map: efforts of requests to those of prompts.
+	EffortMap map[string]string
 	// DisabledThinkingEffort is the effort that thinking.type "disabled" of
 	// /v1/messages means; empty: vLLM's own probe of the template finds it.
 	DisabledThinkingEffort string
@@ -94,10 +96,11 @@ type Renderer struct {
 // template is a compiled chat template with properties of its source.
 type template struct {
 	*jinja.Template
-	source         string
-	loops, loops21 bool // the template loops over content, by the newer and the older rules
-	developer      bool // the template handles the developer role
-	thinking       bool // the template may read a message's thinking
+	source    string
+	loops     [jinja.Detection33 + 1]bool // the template loops over content, by each release's rule
+	developer bool                        // the template handles the developer role
+	thinking  bool                        // the template may read a message's thinking
+	variables map[string]bool
 }
 
 // New compiles the template, and probes it as vLLM does at its start. A model that vLLM
@@ -120,19 +123,29 @@ func New(o Options) (r *Renderer, err error) {
 	r = &Renderer{o: o, dialects: dialectsOf(o.Version)}
 	r.o.Limits.Work = nil
 	r.coder, r.coded = newCoder(r)
-	if r.coded || o.Template == "" {
+	if r.coded {
 		return r, nil
 	}
 	if r.plain, err = compile(o.Template, o.Limits); err != nil {
 		return r.without("chat template", err)
 	}
 	r.tooled = r.plain
-	if o.ToolTemplate != "" && o.ToolTemplate != o.Template {
-		if r.tooled, err = compile(o.ToolTemplate, o.Limits); err != nil {
+	if o.ToolTemplate != nil && *o.ToolTemplate != o.Template {
+		if r.tooled, err = compile(*o.ToolTemplate, o.Limits); err != nil {
 			return r.without("chat template for tools", err)
 		}
 	}
+	if r.plain == nil && r.tooled == nil {
+		return r, nil
+	}
+	_, _, known := majorMinor(o.Version)
 	for _, t := range []*template{r.plain, r.tooled} {
+		if t == nil {
+			continue
+		}
+		if !known && len(r.dialects) == 2 && t.loops[jinja.Detection32] != t.loops[jinja.Detection33] {
+			r.dialects = append(r.dialects, dialect33)
+		}
 		r.tellsDay = r.tellsDay || strings.Contains(t.source, "strftime_now")
 		t.thinking = t.thinking || r.printsThinking(b, t)
 	}
@@ -158,14 +171,22 @@ func (r *Renderer) without(which string, err error) (*Renderer, error) {
 // of transformers set. printsThinking finds a template that prints whole messages.
 var readsThinking = regexp.MustCompile(`\.thinking\b|['"]thinking['"]`)
 
+// compile returns nil for an empty source.
 func compile(source string, o jinja.Options) (*template, error) {
+	if source == "" {
+		return nil, nil
+	}
 	t, err := jinja.Compile(source, o)
 	if err != nil {
 		return nil, err
 	}
+	variables := map[string]bool{}
+	for _, name := range t.Undeclared() {
+		variables[name] = true
+	}
 	return &template{
-		Template: t, source: source,
-		loops: t.OpenAIContent(false), loops21: t.OpenAIContent(true),
+		Template: t, source: source, variables: variables,
+		loops:     [...]bool{t.OpenAIContent(jinja.Detection21), t.OpenAIContent(jinja.Detection32), t.OpenAIContent(jinja.Detection33)},
 		developer: strings.Contains(source, `"developer"`) || strings.Contains(source, `'developer'`),
 		thinking:  readsThinking.MatchString(source),
 	}, nil
@@ -183,10 +204,8 @@ func (r *Renderer) openaiFormat(tools bool, d dialect) bool {
 	switch t := r.template(tools); {
 	case r.o.ContentFormat != FormatAuto:
 		return r.o.ContentFormat == FormatOpenAI
-	case d.macroContent:
-		return t.loops
 	default:
-		return t.loops21
+		return t != nil && t.loops[d.detection]
 	}
 }
 
@@ -194,6 +213,9 @@ func (r *Renderer) openaiFormat(tools bool, d dialect) bool {
 // _detect_merge_inline_system does: in an environment without the special tokens.
 func (r *Renderer) probeMerge(b *work.Budget) merging {
 	for _, t := range []*template{r.plain, r.tooled} {
+		if t == nil {
+			return mergeYes
+		}
 		if strings.Contains(t.source, "strftime_now") {
 			return mergeUnknown // vLLM's probe does not define strftime_now
 		}
@@ -217,9 +239,17 @@ func (r *Renderer) probeMerge(b *work.Budget) merging {
 func (r *Renderer) probeEffort(b *work.Budget) string {
 	now := time.Now()
 	render := func(effort string) ([]byte, error) {
+		if r.plain == nil {
+			return nil, refuse(NoTemplate)
+		}
 		p := &prompt{defaults: true, generation: true, effort: effort}
-		r.begin(b, p, dialect32, true)
-		p.openai = r.openaiFormat(false, dialect32)
+		d := dialect32
+		if r.from33() {
+			d = dialect33
+		}
+		r.begin(b, p, d, true)
+		r.mapEffort(p)
+		p.openai = r.openaiFormat(false, d)
 		if err := p.add(dict("role", "user", "content", "Hi")); err != nil {
 			return nil, err
 		}
@@ -309,6 +339,9 @@ type Rendered struct {
 	Truncates bool
 	// Features are the features of the request.
 	Features openai.Features
+	// Setting is a hash of what flags of the servers may give another meaning, such as the
+	// reasoning effort; 0: the request has no such thing.
+	Setting uint64
 }
 
 // Render appends to dst the text that vLLM tokenizes for req. now is the server's time,
@@ -343,7 +376,7 @@ func (r *Renderer) within(dst []byte, req *request, now time.Time) (Rendered, er
 		return out, refuse(RenderedInCode)
 	case r.refused != nil:
 		return out, r.refused
-	case r.plain == nil:
+	case r.plain == nil && r.tooled == nil:
 		return out, refuse(NoTemplate)
 	}
 	base := len(dst)
@@ -357,6 +390,9 @@ func (r *Renderer) within(dst []byte, req *request, now time.Time) (Rendered, er
 		}
 		out.Text, out.AddSpecialTokens = text, p.special
 		out.Features |= p.features
+		if i == 0 {
+			out.Setting = r.setting(req, p)
+		}
 		if len(r.dialects) > i+1 {
 			req.work.Make(len(dst))
 			dst = bytes.Clone(dst)
@@ -394,7 +430,11 @@ func (r *Renderer) render(dst []byte, req *request, d dialect, now time.Time) ([
 
 func (r *Renderer) build(req *request, d dialect) (*prompt, error) {
 	if d.sglang {
-		return r.sglang(req)
+		p, err := r.sglang(req)
+		if err == nil {
+			p.asked = p.effort
+		}
+		return p, err
 	}
 	var p *prompt
 	var err error
@@ -408,6 +448,12 @@ func (r *Renderer) build(req *request, d dialect) (*prompt, error) {
 	default:
 		err = refuse(UnknownShape)
 	}
+	if err == nil {
+		r.mapEffort(p)
+	}
+	if err == nil && !r.coded && r.template(p.tools != nil) == nil {
+		err = refuse(NoTemplate)
+	}
 	if err == nil && (p.source == nil || len(p.source.Items) == 0 && !r.coded) {
 		err = refuse(Rejected)
 	}
@@ -415,6 +461,14 @@ func (r *Renderer) build(req *request, d dialect) (*prompt, error) {
 		err = p.addAll(p.source)
 	}
 	return p, err
+}
+
+// mapEffort sets the effort that the servers make of the client's.
+func (r *Renderer) mapEffort(p *prompt) {
+	p.asked = p.effort
+	if to, ok := r.o.EffortMap[p.effort]; ok {
+		p.effort = to
+	}
 }
 
 // text appends the text of a prompt by the template.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"warmroute/render/internal/jinja"
 	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
 )
@@ -57,6 +58,9 @@ func (r *Renderer) sglang(req *request) (*prompt, error) {
 		return nil, err
 	}
 	t := r.template(p.tools != nil)
+	if t == nil {
+		return nil, refuse(NoTemplate)
+	}
 	list, err := listField(req, openai.FieldMessages)
 	if err != nil || list == nil || len(list.Items) == 0 {
 		return nil, refuse(Rejected)
@@ -264,7 +268,7 @@ func (p *prompt) sglangContent(m *pyvalue.Dict, role string, t *template) (conte
 		}
 		lists := partsLoop.MatchString(t.source) ||
 			slices.ContainsFunc(mediaWords, func(word string) bool { return strings.Contains(t.source, word) })
-		if !lists && (t.loops || t.loops21) {
+		if !lists && (t.loops[jinja.Detection32] || t.loops[jinja.Detection21]) {
 			return nil, false, refuse(UnknownShape) // SGLang recognises fewer loops than vLLM
 		}
 		if lists && role != "tool" {

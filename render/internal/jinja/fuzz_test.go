@@ -47,8 +47,9 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		tmpl.Undeclared()
-		tmpl.OpenAIContent(false)
-		tmpl.OpenAIContent(true)
+		for _, d := range []Detection{Detection21, Detection32, Detection33} {
+			tmpl.OpenAIContent(d)
+		}
 	})
 }
 

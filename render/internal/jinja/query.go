@@ -1,6 +1,9 @@
 package jinja
 
-import "sort"
+import (
+	"sort"
+	"strings"
+)
 
 // Undeclared returns the names that the template looks up in its context, sorted:
 // jinja2.meta.find_undeclared_variables. vLLM passes only the chat_template_kwargs
@@ -16,17 +19,25 @@ func (t *Template) Undeclared() []string {
 	return names
 }
 
+// Detection is a release of vLLM that changed how a template's content format is found.
+type Detection int
+
+const (
+	Detection21 Detection = iota
+	Detection32           // looks for macros and bare `content`, too
+	Detection33           // and for messages in a namespace
+)
+
 // OpenAIContent reports whether the template iterates over the parts of a message's
 // content. vLLM passes content as a list of parts ("openai") to such a template, else
-// as one string. It is vLLM's _detect_content_format, as of 0.32; with older it is
-// 0.21's, which did not look for macros and bare `content`.
-func (t *Template) OpenAIContent(older bool) (openai bool) {
+// as one string. It is the _detect_content_format of the release d.
+func (t *Template) OpenAIContent(d Detection) (openai bool) {
 	defer func() {
 		if recover() != nil {
 			openai = false // vLLM logs and takes its default, "string"
 		}
 	}()
-	return contentLoop(t.tree, older)
+	return contentLoop(t.tree, d)
 }
 
 // unexpected ends a detection that fails an assert of vLLM.
@@ -52,8 +63,14 @@ func findAll[T node](root node) []T {
 }
 
 func isVarAccess(e expr, name string) bool {
-	n, ok := e.(*nameExpr)
-	return ok && n.ctx == ctxLoad && n.name == name
+	switch e := e.(type) {
+	case *nameExpr:
+		return e.ctx == ctxLoad && e.name == name
+	case *getattrExpr: // of a namespace
+		of, attr, dotted := strings.Cut(name, ".")
+		return dotted && e.attr == attr && isVarAccess(e.object, of)
+	}
+	return false
 }
 
 func isAttrAccess(e expr, name, key string) bool {
@@ -89,26 +106,58 @@ func isVarOrElems(e expr, name, key string) bool {
 // messageLists returns the variables that hold messages or a part of them. vLLM looks
 // each assignment up again for every name that it finds, and has no guard against two
 // assignments of each other; here a set bounds the names.
-func messageLists(root node) []string {
+func messageLists(root node, d Detection) []string {
 	names := []string{"messages"}
 	seen := map[string]bool{"messages": true}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
 	assigns := findAll[*assignNode](root)
 	for i := 0; i < len(names); i++ {
 		for _, a := range assigns {
-			if isVarOrElems(a.value, names[i], "") {
-				if name := targetName(a.target); !seen[name] {
-					seen[name] = true
-					names = append(names, name)
+			holds := isVarOrElems(a.value, names[i], "")
+			switch target := a.target.(type) {
+			case *nameExpr:
+				if holds {
+					add(target.name)
 				}
+				if call, ok := a.value.(*callExpr); ok && d >= Detection33 {
+					for _, key := range namespaceKeys(call, names[i]) {
+						add(target.name + "." + key)
+					}
+				}
+			case *nsRefExpr:
+				if holds && d >= Detection33 {
+					add(target.name + "." + target.attr)
+				}
+			}
+			if holds && d < Detection33 {
+				targetName(a.target) // or vLLM fails
 			}
 		}
 	}
 	return names
 }
 
+// namespaceKeys returns the keys under which a call of namespace() keeps a variable.
+func namespaceKeys(call *callExpr, name string) (keys []string) {
+	if fn, ok := call.fn.(*nameExpr); !ok || fn.name != "namespace" {
+		return nil
+	}
+	for i, key := range call.kwNames {
+		if isVarOrElems(call.kwValues[i], name, "") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // messageVars returns the loop variables that hold a message.
-func messageVars(root node) []string {
-	lists := messageLists(root)
+func messageVars(root node, d Detection) []string {
+	lists := messageLists(root, d)
 	var vars []string
 	for _, l := range findAll[*forNode](root) {
 		for _, name := range lists {
@@ -122,8 +171,9 @@ func messageVars(root node) []string {
 }
 
 // contentLoop reports whether a loop runs over a message's content.
-func contentLoop(root node, older bool) bool {
-	vars := messageVars(root)
+func contentLoop(root node, d Detection) bool {
+	older := d < Detection32
+	vars := messageVars(root, d)
 	isContent := func(e expr) bool {
 		for _, v := range vars {
 			if isVarOrElems(e, v, "content") {

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,11 @@ import (
 // Config has the settings of a model folder's other files than tokenizer.json, as
 // transformers 5 reads them beside a tokenizer.json.
 type Config struct {
-	// Templates are the chat templates by name; a single template is "default".
+	// Templates are the tokenizer's chat templates by name; a single template is "default".
 	Templates map[string]string
+	// Processor is the template of the processor for images or sound, "" if vLLM cannot use
+	// it; nil: the model has no processor, or it has no other template.
+	Processor *string
 	// Special are the special tokens by their names: "bos_token", "eos_token",
 	// "image_token", …
 	Special map[string]string
@@ -33,6 +37,8 @@ type Config struct {
 	prefix       *bool // add_prefix_space
 	splitSpecial bool  // split_special_tokens
 	fixMistral   bool  // fix_mistral_regex
+
+	added map[string]int // of added_tokens.json
 
 	alike []string // classes that give the ids that the file gives
 
@@ -103,25 +109,85 @@ func ReadConfig(dir string) (Config, error) {
 			return c, fmt.Errorf("tokenizer_config.json cannot be read: %w", err)
 		}
 	}
-	if err := c.read(fields); err != nil {
-		return c, fmt.Errorf("tokenizer_config.json: %w", err)
-	}
+	where := "tokenizer_config.json"
 	if _, ok := fields["added_tokens_decoder"]; !ok {
-		// Older models keep the special tokens in a file of their own.
-		if raw, err = readOptional(filepath.Join(dir, "special_tokens_map.json")); err != nil {
+		old, err := oldFile[json.RawMessage](dir, "special_tokens_map.json")
+		if err != nil {
 			return c, err
 		}
-		if raw != nil {
-			old := map[string]json.RawMessage{}
-			if err := json.Unmarshal(raw, &old); err != nil {
-				return c, fmt.Errorf("special_tokens_map.json cannot be read: %w", err)
-			}
-			if err := c.specials(old); err != nil {
+		if len(old) > 0 {
+			where += " with special_tokens_map.json"
+			if err := override(fields, old); err != nil {
 				return c, fmt.Errorf("special_tokens_map.json: %w", err)
 			}
 		}
+		if c.added, err = oldFile[int](dir, "added_tokens.json"); err != nil {
+			return c, err
+		}
+	}
+	if err := c.read(fields); err != nil {
+		return c, fmt.Errorf("%s: %w", where, err)
 	}
 	return c, c.templates(dir)
+}
+
+// oldFile reads a file with which older models complete tokenizer_config.json.
+func oldFile[T any](dir, name string) (map[string]T, error) {
+	raw, err := readOptional(filepath.Join(dir, name))
+	if raw == nil || err != nil {
+		return nil, err
+	}
+	var old map[string]T
+	if err := json.Unmarshal(raw, &old); err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
+	}
+	return old, nil
+}
+
+// override puts the fields of special_tokens_map.json over those of tokenizer_config.json.
+// Names that only the model gives its tokens keep their first meaning; lists of extra
+// tokens are joined, but for one under its former name, which counts alone.
+func override(fields, old map[string]json.RawMessage) error {
+	const extra, former = "extra_special_tokens", "additional_special_tokens"
+	if list, ok := fields[former]; ok && empty(fields[extra]) {
+		fields[extra] = list
+		delete(fields, former)
+	}
+	_, known := fields[extra]
+	for name, value := range old {
+		switch {
+		case name == former && (known || old[extra] != nil):
+		case name == extra && value[0] == '[' && len(fields[extra]) > 0 && fields[extra][0] == '[':
+			var list, more []json.RawMessage
+			if err := errors.Join(json.Unmarshal(fields[extra], &list), json.Unmarshal(value, &more)); err != nil {
+				return err
+			}
+			joined, err := json.Marshal(append(list, more...))
+			if err != nil {
+				return err
+			}
+			fields[extra] = joined
+		case name == extra && value[0] == '{' && len(fields[extra]) > 0 && fields[extra][0] == '{':
+			var named map[string]json.RawMessage
+			if err := errors.Join(json.Unmarshal(fields[extra], &named), json.Unmarshal(value, &named)); err != nil {
+				return err
+			}
+			joined, err := json.Marshal(named)
+			if err != nil {
+				return err
+			}
+			fields[extra] = joined
+		case strings.HasSuffix(name, "_token") && !slices.Contains(specialNames, name) && len(fields[name]) > 0 && fields[name][0] == '"':
+		default:
+			fields[name] = value
+		}
+	}
+	return nil
+}
+
+// empty reports whether Python takes a JSON value for false.
+func empty(raw json.RawMessage) bool {
+	return len(raw) == 0 || slices.Contains([]string{"null", "[]", "{}", "false", `""`}, string(raw))
 }
 
 func readOptional(path string) ([]byte, error) {
@@ -190,36 +256,6 @@ func (c *Config) read(fields map[string]json.RawMessage) error {
 		c.decoder = append(c.decoder, decoder[strconv.Itoa(id)])
 	}
 	return c.specials(fields)
-}
-
-// template reads chat_template: one text, or a list of named texts.
-func (c *Config) template(raw json.RawMessage) error {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		c.Templates["default"] = text
-		return nil
-	}
-	var list []struct {
-		Name     *string `json:"name"`
-		Template *string `json:"template"`
-	}
-	if json.Unmarshal(raw, &list) == nil {
-		for i, t := range list {
-			if t.Name == nil || t.Template == nil {
-				return fmt.Errorf("chat_template %d has no name or no template", i)
-			}
-			c.Templates[*t.Name] = *t.Template
-		}
-		return nil
-	}
-	var named map[string]string
-	if err := json.Unmarshal(raw, &named); err != nil {
-		return errors.New("chat_template is neither a text nor a list of named templates")
-	}
-	for name, t := range named {
-		c.Templates[name] = t
-	}
-	return nil
 }
 
 // specials reads the special tokens: first by the common names, then by the model's own
@@ -316,42 +352,6 @@ func specialToken(raw json.RawMessage) (addedToken, error) {
 	return out, nil
 }
 
-// templates reads the template files, which take precedence.
-func (c *Config) templates(dir string) error {
-	raw, err := readOptional(filepath.Join(dir, "chat_template.json"))
-	if err != nil {
-		return err
-	}
-	if raw != nil {
-		var file struct {
-			Template json.RawMessage `json:"chat_template"`
-		}
-		if err := json.Unmarshal(raw, &file); err != nil || file.Template == nil {
-			return errors.New("chat_template.json holds no chat_template")
-		}
-		if err := c.template(file.Template); err != nil {
-			return fmt.Errorf("chat_template.json: %w", err)
-		}
-	}
-	if raw, err = readOptional(filepath.Join(dir, "chat_template.jinja")); err != nil {
-		return err
-	}
-	if raw != nil {
-		c.Templates["default"] = string(raw)
-	}
-	more, err := filepath.Glob(filepath.Join(dir, "additional_chat_templates", "*.jinja"))
-	if err != nil {
-		return err
-	}
-	for _, path := range more {
-		if raw, err = readOptional(path); err != nil {
-			return err
-		}
-		c.Templates[strings.TrimSuffix(filepath.Base(path), ".jinja")] = string(raw)
-	}
-	return nil
-}
-
 // tokens returns the added tokens of a model: the file's, then the tokens that
 // transformers adds from the configuration. Later tokens override the flags of earlier
 // ones.
@@ -365,7 +365,14 @@ func (c *Config) tokens(file []addedToken) []addedToken {
 		known[a.Content] = a
 	}
 	out := append(slices.Clone(file), c.decoder...)
+	for _, a := range c.oldAdded(file) {
+		known[a.Content] = a
+		out = append(out, a)
+	}
 	for _, a := range c.named {
+		if a.Content == "" {
+			continue
+		}
 		if k, ok := known[a.Content]; ok {
 			a = k
 			a.Special = true
@@ -373,4 +380,20 @@ func (c *Config) tokens(file []addedToken) []addedToken {
 		out = append(out, a)
 	}
 	return append(out, c.extra...)
+}
+
+// oldAdded returns the tokens of added_tokens.json whose ids are none of the file's, by id.
+func (c *Config) oldAdded(file []addedToken) (out []addedToken) {
+	taken := map[int]bool{}
+	for _, a := range file {
+		taken[int(a.id)] = true
+	}
+	for text, id := range c.added {
+		special := slices.ContainsFunc(append(c.named, c.extra...), func(a addedToken) bool { return a.Content == text })
+		if !taken[id] {
+			out = append(out, addedToken{Content: text, Special: special, Normalized: !special})
+		}
+	}
+	slices.SortFunc(out, func(a, b addedToken) int { return cmp.Compare(c.added[a.Content], c.added[b.Content]) })
+	return out
 }

@@ -78,16 +78,21 @@ func TestConfig(t *testing.T) {
 		t.Errorf("ids %v, want %v (a space is %d)", got, want, space)
 	}
 	write(t, dir, "chat_template.json", `{"chat_template": "J"}`)
-	write(t, dir, "additional_chat_templates/rag.jinja", "R")
-	if c, err = ReadConfig(dir); err != nil || c.Templates["default"] != "J" || c.Templates["rag"] != "R" {
+	if c, err = ReadConfig(dir); err != nil || c.Template(false) != "D" || c.Template(true) != "T" {
 		t.Errorf("templates %v, %v", c.Templates, err)
 	}
+	// The servers of a model that reads images have the processor's files, even if the folder lacks them.
+	write(t, dir, "config.json", `{"vision_config":{}}`)
+	if c, err = ReadConfig(dir); err != nil || c.Template(false) != "J" || c.Template(true) != "T" {
+		t.Errorf("templates %v %v, %v", c.Templates, c.Processor, err)
+	}
+	write(t, dir, "additional_chat_templates/rag.jinja", "R")
 	write(t, dir, "chat_template.jinja", "F")
-	if c, err = ReadConfig(dir); err != nil || c.Templates["default"] != "F" {
+	if c, err = ReadConfig(dir); err != nil || c.Templates["default"] != "F" || c.Templates["rag"] != "R" || c.Template(true) != "F" {
 		t.Errorf("templates %v, %v", c.Templates, err)
 	}
 	for file, text := range map[string]string{
-		"tokenizer_config.json": `{"bos_token": 3}`, "chat_template.json": `{}`, "special_tokens_map.json": `{"eos_token": []}`,
+		"tokenizer_config.json": `{"bos_token": 3}`, "special_tokens_map.json": `{"eos_token": []}`, "added_tokens.json": `[]`,
 	} {
 		bad := t.TempDir()
 		write(t, bad, file, text)
