@@ -23,7 +23,7 @@ func TestFoldersAgainstVectors(t *testing.T) {
 		IDs         []uint32
 	}
 	var golden struct {
-		Tokenizer json.RawMessage `json:"tokenizer.json"`
+		Tokenizer json.RawMessage
 		Rows      []struct {
 			Name         string
 			Files        map[string]json.RawMessage

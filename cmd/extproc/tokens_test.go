@@ -120,3 +120,17 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		t.Errorf("a request for another model is told of %s", v["demoted"])
 	}
 }
+
+func TestEffortMapOfAModel(t *testing.T) {
+	good := ModelConfig{ID: "m", EffortMap: map[string]string{"medium": "low", "max": "anything"}}
+	if f, err := good.flags(); err != nil || good.Validate() != nil || f.EffortMap["medium"] != "low" {
+		t.Errorf("%v %v %v", f.EffortMap, err, good.Validate())
+	}
+	bad := ModelConfig{ID: "m", EffortMap: map[string]string{"mighty": "low", "high": ""}}
+	err := fmt.Sprint(bad.Validate())
+	for _, want := range []string{`reasoning_effort_map: "mighty" is no reasoning effort of vLLM`, `reasoning_effort_map: "high" is mapped to nothing`} {
+		if !strings.Contains(err, want) {
+			t.Errorf("%s lacks %s", err, want)
+		}
+	}
+}

@@ -27,8 +27,8 @@ const (
 // conversation may have. The zero value knows of none. Readers use atomics alone.
 type settings struct {
 	known    atomic.Pointer[map[uint64]*setting] // replaced, never changed
-	mu       sync.Mutex                          // held while known is replaced
-	differed atomic.Int64
+	mu       sync.Mutex                          // held while known is replaced; guards evidence
+	evidence Evidence                            // of the settings that differ
 }
 
 type setting struct {
@@ -81,7 +81,9 @@ func (s *settings) set(hash uint64, state int32, now time.Time) bool {
 	defer s.mu.Unlock()
 	one := s.of(hash)
 	if one != nil {
-		one.state.Store(state)
+		if one.state.Load() != settingDiffers { // another replica may agree
+			one.state.Store(state)
+		}
 		return true
 	}
 	next := map[uint64]*setting{}
@@ -109,10 +111,19 @@ func (s *settings) set(hash uint64, state int32, now time.Time) bool {
 	return true
 }
 
+// differs records that a setting gives other ids, and reports whether it is the first.
+func (s *settings) differs(hash uint64, now time.Time, position int) bool {
+	s.set(hash, settingDiffers, now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.evidence.differs(now, position)
+	return s.evidence.Differs == 1
+}
+
 // reset forgets everything: the server has changed.
 func (s *settings) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known.Store(nil)
-	s.differed.Store(0)
+	s.evidence = Evidence{}
 }

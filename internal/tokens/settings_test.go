@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,10 @@ func TestAValueIsConfirmedBeforeItsIDsAreUsed(t *testing.T) {
 			}
 			if s := state(l, tt.route.Feature()); s.State != Trusted {
 				t.Errorf("the route is %+v", s)
+			}
+			features := l.Status()[0].Features
+			if s := features[len(features)-1]; s.Feature != "setting" || s.State != Demoted || s.Differs != 1 || !slices.Contains(seen.demoted, "setting") {
+				t.Errorf("the settings are %+v; %v", s, seen.demoted)
 			}
 			if strings.Count(log.String(), "for one value of a setting") > 1 || strings.Contains(log.String(), "Hello") {
 				t.Error(log.String())

@@ -27,6 +27,12 @@ type Evidence struct {
 	At         time.Time // of the first difference
 }
 
+func (e *Evidence) differs(at time.Time, position int) {
+	if e.Differs++; e.Differs == 1 {
+		e.At, e.Position = at, position
+	}
+}
+
 // all reports whether every feature may be used.
 func (t *trust) all(f, unverified openai.Features) bool {
 	return f&^(openai.Features(t.trusted.Load())|unverified) == 0 && f&openai.Features(t.demoted.Load()) == 0
@@ -84,13 +90,13 @@ func (t *trust) demote(f openai.Features, route openai.Features, online bool, at
 	if blamed == 0 {
 		blamed = route
 	}
-	t.note(blamed, func(e *Evidence) {
-		if e.Differs++; e.Differs == 1 {
-			e.At, e.Position = at, position
-		}
-	})
+	t.note(blamed, func(e *Evidence) { e.differs(at, position) })
 	return blamed &^ openai.Features(t.demoted.Or(uint32(blamed)))
 }
+
+// featureSetting names what is demoted when one value of a request's settings differs, and
+// its features do not.
+const featureSetting = "setting"
 
 // The states of a feature.
 const (
@@ -129,6 +135,11 @@ func (l *Local) Status() []Status {
 				line.Evidence = *e
 			}
 			s.Features = append(s.Features, line)
+		}
+		m.trust.settings.mu.Lock()
+		defer m.trust.settings.mu.Unlock()
+		if e := m.trust.settings.evidence; e.Differs > 0 {
+			s.Features = append(s.Features, FeatureStatus{featureSetting, Demoted, e})
 		}
 		list = append(list, s)
 		return true

@@ -228,13 +228,12 @@ func (l *Local) demote(m *localModel, c computed, position int, reference string
 
 // demoteSetting ends the use of a setting alone: its features are right with others.
 func (l *Local) demoteSetting(m *localModel, c computed, position int, reference string) {
-	m.trust.settings.set(c.setting, settingDiffers, l.o.Now())
-	if m.trust.settings.differed.Add(1) == 1 { // clients choose settings: one line stands for all
+	if m.trust.settings.differs(c.setting, l.o.Now(), position) { // clients choose settings: one line stands for all
 		l.o.Log.Warn("in-process tokens differ from vLLM's for one value of a setting, as for a reasoning effort or a template's kwarg; requests with that value go to a replica from now on: do tokens.models and the servers' flags agree?",
 			"model", m.name, "request_features", c.features.String(), "first_difference_at_token", position, "reference", reference)
 	}
 	if l.o.Hooks.Demoted != nil {
-		l.o.Hooks.Demoted(m.name, "setting")
+		l.o.Hooks.Demoted(m.name, featureSetting)
 	}
 }
 

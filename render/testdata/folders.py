@@ -160,4 +160,4 @@ for name, files in rows():
         result = {"name": name, "plain": answer(d, files, None), "tools": answer(d, files, TOOLS)}
     out.append({**result, "files": {n: c for n, c in files.items() if n != "tokenizer.json"}})
 with open(sys.argv[1], "w") as f:
-    f.write('{"tokenizer.json": %s,\n"rows": [\n%s\n]}\n' % (json.dumps(TOKENIZER, ensure_ascii=False), ",\n".join(json.dumps(r, ensure_ascii=False) for r in out)))
+    f.write('{"tokenizer": %s,\n"rows": [\n%s\n]}\n' % (json.dumps(TOKENIZER, ensure_ascii=False), ",\n".join(json.dumps(r, ensure_ascii=False) for r in out)))

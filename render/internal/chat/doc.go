@@ -2,11 +2,11 @@
 // chat, Responses or Messages body into the text that vLLM's chat template renders,
 // so that the router's token ids are vLLM's.
 //
-// The rules are vLLM's own, read from versions 0.21 and 0.32 (protocol
+// The rules are vLLM's own, read from versions 0.21, 0.32 and 0.33 (protocol
 // validation, chat_utils, the Responses and Anthropic conversions, the HF
 // renderer and transformers' render_jinja_template) and checked against running
-// servers of both; testdata holds their answers. Where the two differ, a dialect
-// has a field for it. For a version in between, or an unknown one, both dialects must
+// servers of the first two; testdata holds their answers. Where they differ, a dialect
+// has a field for it. For a version in between, or an unknown one, all dialects must
 // give the same text.
 //
 // The invariant: the text is vLLM's, or there is no text. The package refuses a request

@@ -3,7 +3,6 @@ package chat
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -93,16 +92,6 @@ type Renderer struct {
 	disabledEffort string // "": unknown
 }
 
-// template is a compiled chat template with properties of its source.
-type template struct {
-	*jinja.Template
-	source    string
-	loops     [jinja.Detection33 + 1]bool // the template loops over content, by each release's rule
-	developer bool                        // the template handles the developer role
-	thinking  bool                        // the template may read a message's thinking
-	variables map[string]bool
-}
-
 // New compiles the template, and probes it as vLLM does at its start. A model that vLLM
 // renders in code needs no template: if this package lacks the code, the Renderer refuses
 // every chat with RenderedInCode, and renders text completions.
@@ -165,48 +154,6 @@ func (r *Renderer) without(which string, err error) (*Renderer, error) {
 	}
 	r.plain, r.tooled, r.refused = nil, nil, templateError(err)
 	return r, nil
-}
-
-// readsThinking matches a template that reads message.thinking, which only some versions
-// of transformers set. printsThinking finds a template that prints whole messages.
-var readsThinking = regexp.MustCompile(`\.thinking\b|['"]thinking['"]`)
-
-// compile returns nil for an empty source.
-func compile(source string, o jinja.Options) (*template, error) {
-	if source == "" {
-		return nil, nil
-	}
-	t, err := jinja.Compile(source, o)
-	if err != nil {
-		return nil, err
-	}
-	variables := map[string]bool{}
-	for _, name := range t.Undeclared() {
-		variables[name] = true
-	}
-	return &template{
-		Template: t, source: source, variables: variables,
-		loops:     [...]bool{t.OpenAIContent(jinja.Detection21), t.OpenAIContent(jinja.Detection32), t.OpenAIContent(jinja.Detection33)},
-		developer: strings.Contains(source, `"developer"`) || strings.Contains(source, `'developer'`),
-		thinking:  readsThinking.MatchString(source),
-	}, nil
-}
-
-func (r *Renderer) template(tools bool) *template {
-	if tools {
-		return r.tooled
-	}
-	return r.plain
-}
-
-// openaiFormat reports whether contents are lists, for requests with or without tools.
-func (r *Renderer) openaiFormat(tools bool, d dialect) bool {
-	switch t := r.template(tools); {
-	case r.o.ContentFormat != FormatAuto:
-		return r.o.ContentFormat == FormatOpenAI
-	default:
-		return t != nil && t.loops[d.detection]
-	}
 }
 
 // probeMerge renders a conversation with a second system message as
@@ -461,14 +408,6 @@ func (r *Renderer) build(req *request, d dialect) (*prompt, error) {
 		err = p.addAll(p.source)
 	}
 	return p, err
-}
-
-// mapEffort sets the effort that the servers make of the client's.
-func (r *Renderer) mapEffort(p *prompt) {
-	p.asked = p.effort
-	if to, ok := r.o.EffortMap[p.effort]; ok {
-		p.effort = to
-	}
 }
 
 // text appends the text of a prompt by the template.

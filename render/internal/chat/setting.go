@@ -73,3 +73,11 @@ func (r *Renderer) reads(name string) bool {
 	}
 	return r.coded
 }
+
+// mapEffort sets the effort that the servers make of the client's.
+func (r *Renderer) mapEffort(p *prompt) {
+	p.asked = p.effort
+	if to, ok := r.o.EffortMap[p.effort]; ok {
+		p.effort = to
+	}
+}

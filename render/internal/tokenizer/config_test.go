@@ -161,3 +161,19 @@ func TestWhatIsNoFile(t *testing.T) {
 		t.Errorf("a pipe: %v", err)
 	}
 }
+
+func FuzzReadConfig(f *testing.F) {
+	f.Add(`{"bos_token":"<s>","extra_special_tokens":["<x>"],"image_token":"<i>"}`, `{"bos_token":{"content":""},"extra_special_tokens":["<y>",{"content":"<z>"}]}`, `{"chat_template":"x"}`)
+	f.Add(`{"extra_special_tokens":{"a":"b"},"chat_template":[{"name":"default","template":"d"}]}`, `{"extra_special_tokens":{"a":"c"},"eos_token":null}`, `{"chat_template":null}`)
+	f.Fuzz(func(t *testing.T, settings, special, legacy string) {
+		dir := t.TempDir()
+		write(t, dir, "tokenizer_config.json", settings)
+		write(t, dir, "special_tokens_map.json", special)
+		write(t, dir, "chat_template.json", legacy)
+		write(t, dir, "config.json", `{"vision_config":{}}`)
+		if c, err := ReadConfig(dir); err == nil {
+			c.Template(false)
+			c.tokens(nil)
+		}
+	})
+}
