@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -57,6 +58,14 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room
 	if err != nil {
 		return nil, err
 	}
+	if c, err = handshake(ctx, raw, kind, room); err != nil {
+		return nil, fmt.Errorf("%s: %w", endpoint, err)
+	}
+	return c, nil
+}
+
+// handshake opens a connection over raw, and closes raw if that fails.
+func handshake(ctx context.Context, raw net.Conn, kind zmq4.SocketType, room *Room) (c *conn, err error) {
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	in := newGuarded(ctx, raw, room)
 	closing := &closer{Conn: in, stop: stop}
@@ -67,7 +76,7 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room
 		}
 		if err != nil {
 			closing.Close()
-			c, err = nil, fmt.Errorf("%s: %w", endpoint, err)
+			c = nil
 		}
 	}()
 	if err := raw.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
@@ -79,7 +88,65 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room
 		return nil, err
 	}
 	in.open, in.total = true, 0
+	// Peers of ZMTP 3.0 need not answer a PING, so their silence proves nothing. Replays have
+	// deadlines of their own.
+	in.beat.on = kind == zmq4.Sub && in.minor > 0
 	return &conn{z: z, raw: closing, in: in}, raw.SetDeadline(time.Time{})
+}
+
+const (
+	// heartbeatEvery is how long a peer may be silent before it is asked for a sign of life,
+	// and for each answer.
+	heartbeatEvery = 2 * time.Second
+	// heartbeatsLost is how many unanswered questions in a row prove that nobody is there.
+	heartbeatsLost = 2
+)
+
+// ping is the frame of a PING command with no TTL: the peer shall not end the connection
+// while this side reads nothing because its memory for events is full.
+var ping = []byte{flagCommand, 7, 4, 'P', 'I', 'N', 'G', 0, 0}
+
+var errSilent = fmt.Errorf("the publisher answers nothing for %v, not even heartbeats", (1+heartbeatsLost)*heartbeatEvery)
+
+// heartbeat is a connection whose Read sends a PING whenever nothing has come for a while. It
+// is read by one goroutine, which does all writes too.
+type heartbeat struct {
+	net.Conn
+	on    bool
+	until time.Time // the deadline of reads
+}
+
+// Read implements io.Reader.
+func (h *heartbeat) Read(p []byte) (int, error) {
+	if !h.on {
+		return h.Conn.Read(p)
+	}
+	if now := time.Now(); h.until.Sub(now) < heartbeatEvery/2 { // a deadline for each read would cost more than reading
+		if err := h.extend(now); err != nil {
+			return 0, err
+		}
+	}
+	for asked := 0; ; asked++ {
+		n, err := h.Conn.Read(p)
+		if n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
+		}
+		if asked == heartbeatsLost {
+			return 0, errSilent
+		}
+		if err := h.extend(time.Now()); err != nil {
+			return 0, err
+		}
+		if _, err := h.Write(ping); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// extend gives reads until heartbeatEvery from now.
+func (h *heartbeat) extend(now time.Time) error {
+	h.until = now.Add(heartbeatEvery)
+	return h.SetReadDeadline(h.until)
 }
 
 // splitEndpoint splits "tcp://host:port" or "ipc://path" for net.Dial.
@@ -157,20 +224,27 @@ type guarded struct {
 
 	ctx   context.Context // of the connection
 	room  *Room
+	beat  heartbeat
+	begun int   // bytes of the handshake that were read
+	minor byte  // of the peer's ZMTP 3.x
 	open  bool  // the handshake is over
 	taken int64 // of room, for messages that recv has not returned yet
 }
 
 const (
 	greetingSize = 64 // ZMTP 3.0: unframed, first on the wire
+	minorVersion = 11 // its byte with the minor version
 	flagMore     = 0x01
 	flagLong     = 0x02
+	flagCommand  = 0x04
 )
 
 func newGuarded(ctx context.Context, raw net.Conn, room *Room) *guarded {
 	// 4 KiB: the short frames of a message in one system call. Longer frames are read
 	// past the buffer, so a larger one would only take memory.
-	return &guarded{Conn: raw, r: bufio.NewReaderSize(raw, 4<<10), left: greetingSize, ctx: ctx, room: room}
+	g := &guarded{Conn: raw, beat: heartbeat{Conn: raw}, left: greetingSize, ctx: ctx, room: room}
+	g.r = bufio.NewReaderSize(&g.beat, 4<<10)
+	return g
 }
 
 // giveBack gives back the room of messages that recv has not returned.
@@ -181,6 +255,12 @@ func (g *guarded) giveBack() {
 
 func (g *guarded) Read(p []byte) (int, error) {
 	n, err := g.r.Read(p)
+	if !g.open {
+		if at := minorVersion - g.begun; at >= 0 && at < n {
+			g.minor = p[at]
+		}
+		g.begun += n
+	}
 	if e := g.watch(p[:n]); e != nil {
 		return 0, e
 	}
