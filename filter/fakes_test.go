@@ -54,6 +54,8 @@ func (x *fakeIndex) Why(index.HolderID, index.Scope, *index.Trail) index.Ending 
 }
 
 // Expect, Answered, Trust and ExplainGroups know of no groups.
+func (x *fakeIndex) BlockSize(index.HolderID, string, string) int { return 0 }
+
 func (x *fakeIndex) Trust(index.HolderID, string, string) (index.GroupTrust, bool) {
 	return index.GroupTrust{}, false
 }

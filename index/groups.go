@@ -117,7 +117,7 @@ func (x *Index) SetGroups(replica string, t *GroupSettings) {
 }
 
 // Grouped reports whether a holder's hits do not follow from its blocks of full attention
-// alone. A snapshot has no groups, so it leaves such a holder out.
+// alone, or its events may not tell everything. A snapshot has no groups, so it leaves such a holder out.
 func (x *Index) Grouped(self Holder) bool {
 	h := x.known(self)
 	return h != nil && h.grouped()
@@ -130,6 +130,15 @@ func (x *Index) Trust(id HolderID, tenant, model string) (t GroupTrust, ok bool)
 		return m.Trust()
 	}
 	return GroupTrust{}, false
+}
+
+// BlockSize returns the tokens of a holder's blocks as its events show them, if its cache is one
+// group of full attention; otherwise, and before events have shown it, 0.
+func (x *Index) BlockSize(id HolderID, tenant, model string) int {
+	if m := x.memberOf(id, modelKey{tenant, model}); m != nil {
+		return m.BlockSize()
+	}
+	return 0
 }
 
 // ExplainGroups describes the groups of one holder and how much of a prompt they hit; ok is

@@ -22,6 +22,7 @@ type holder struct {
 	named       int // the full-attention group by configuration; -1: not configured
 	last        lastStored
 	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
+	doubt       atomic.Pointer[string]        // see Batch.Doubt; nil: there is none
 	events      []hybrid.Event                // of the batch that is being applied
 	result      Result                        // of that batch
 	removals    removals
@@ -159,6 +160,7 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.clear()
 	h.undecided = false
 	h.endMembers()
+	h.doubt.Store(nil)
 	clear(h.groups)
 	h.last = lastStored{}
 	if h.since = x.o.Now().UnixNano(); h.incarnation != 0 {

@@ -131,6 +131,9 @@ func (h *holder) makeMember(k modelKey) *hybrid.Member {
 	}
 	c := &memberHost{holder: h, key: k}
 	c.member = h.x.makeModel(k).NewMember(int32(h.id), c, h.x.settingsOf(h.self.Replica))
+	if why := h.doubt.Load(); why != nil {
+		c.member.Doubt(*why)
+	}
 	all := append(slices.Clone(h.members()), c)
 	h.hosts.Store(&all)
 	return c.member
@@ -144,6 +147,17 @@ func (h *holder) members() []*memberHost {
 	return nil
 }
 
+// doubted makes the matches of the holder upper bounds until it begins anew. h.mu is held.
+func (h *holder) doubted(why string) {
+	if was := h.doubt.Load(); was != nil && *was == why {
+		return
+	}
+	h.doubt.Store(&why)
+	for _, c := range h.members() {
+		c.member.Doubt(why)
+	}
+}
+
 // endMembers ends the holder's members. h.mu is held.
 func (h *holder) endMembers() {
 	for _, c := range h.members() {
@@ -153,9 +167,9 @@ func (h *holder) endMembers() {
 }
 
 // grouped reports whether a member of the holder has hits that do not follow from full
-// attention alone. It takes no lock.
+// attention alone, or from events. It takes no lock.
 func (h *holder) grouped() bool {
-	return slices.ContainsFunc(h.members(), func(c *memberHost) bool { return c.member.Grouped() })
+	return h.doubt.Load() != nil || slices.ContainsFunc(h.members(), func(c *memberHost) bool { return c.member.Grouped() })
 }
 
 func (x *Index) settingsOf(replica string) *GroupSettings {
@@ -209,6 +223,9 @@ func (h *holder) observe(b *Batch) {
 	}
 	if m != nil && (m.ObserveKeying(b.Keying) || news) {
 		m.Reshape()
+	}
+	if b.Doubt != "" {
+		h.doubted(b.Doubt)
 	}
 }
 

@@ -27,6 +27,7 @@ type Index interface {
 	Disprove(id index.HolderID, s index.Scope, keys []prefixhash.Key, depth int, sent time.Time) bool
 	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
 	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	BlockSize(id index.HolderID, tenant, model string) int
 	Trust(id index.HolderID, tenant, model string) (index.GroupTrust, bool)
 	Why(id index.HolderID, s index.Scope, t *index.Trail) index.Ending
 }

@@ -129,7 +129,7 @@ func (v *views) build(serving []fleet.Candidate) *View {
 		mv.unsalted = mv.unsalted && !v.readsSalt(s.Replica.Version)
 		scope := index.Scope{
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
-			Scheme: index.SchemeTokens, BlockSize: s.Replica.BlockSize,
+			Scheme: index.SchemeTokens, BlockSize: v.blockSize(s),
 		}
 		if scope.BlockSize == 0 && len(s.Replica.Events) == 0 && !s.Replica.Sidecar {
 			scope.BlockSize = assumedBlock
@@ -159,10 +159,23 @@ func (v *views) build(serving []fleet.Candidate) *View {
 	return mv
 }
 
+// blockSize returns the tokens of a replica's blocks. What its events show counts: /metrics says
+// how many of them one device has, which is less if several share the context of a prompt.
+func (v *views) blockSize(s fleet.Candidate) int {
+	for _, rank := range s.Replica.Ranks {
+		id := v.index.ID(index.Holder{Replica: s.Replica.Addr, Rank: rank})
+		if size := v.index.BlockSize(id, s.Replica.Tenant, s.Model.Base); size > 0 {
+			return size
+		}
+	}
+	return s.Replica.BlockSize
+}
+
 func (v *views) addRanks(mv *View, s fleet.Candidate, scope int) {
 	for _, rank := range s.Replica.Ranks {
-		c := v.holder(s.Replica, s.Model, rank, scope)
-		c.marks, c.context = prefixhash.MarksOf(cmp.Or(mv.scopes[scope].BlockSize, assumedBlock)), s.Model.MaxLen
+		block := cmp.Or(mv.scopes[scope].BlockSize, assumedBlock)
+		c := v.holder(s.Replica, s.Model, rank, scope, block)
+		c.marks, c.context = prefixhash.MarksOf(block), s.Model.MaxLen
 		mv.context = max(mv.context, c.context)
 		mv.add(c)
 	}
@@ -209,7 +222,7 @@ func (mv *View) answersFor(p *holder) bool {
 	return false
 }
 
-func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope int) holder {
+func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int) holder {
 	h := index.Holder{Replica: r.Addr, Rank: rank}
 	c := holder{
 		replica: r, rank: rank, scope: scope,
@@ -218,7 +231,7 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope int) holder
 	}
 	c.history, c.refusal = v.history.Of(h), v.answersOf(r)
 	if r.Blocks > 0 && r.BlockSize > 0 {
-		c.history.SetCapacity(r.Blocks * r.BlockSize)
+		c.history.SetCapacity(r.Blocks * block)
 	}
 	c.account.SetID(c.id)
 	for _, e := range r.Events {

@@ -2,6 +2,7 @@ package decision
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"warmroute/internal/decision/policy"
@@ -37,5 +38,22 @@ func TestStrangersTenantsShareAView(t *testing.T) {
 	}
 	if n := r.viewsOf(); n != 2 {
 		t.Errorf("%d views, want 2", n)
+	}
+}
+
+// TestTheEventsBlockSizeCounts: a replica whose events show larger blocks than it reports is
+// looked up, and speculated, in blocks of the events' size, from the next snapshot on.
+func TestTheEventsBlockSizeCounts(t *testing.T) {
+	for _, reported := range []int{0, blockSize / 2, blockSize, 2 * blockSize} {
+		one, two := replica(1), replica(2)
+		one.BlockSize, two.BlockSize = reported, reported
+		r := newRig(t, policy.Config{}, one, two)
+		r.ask(prompt(9, 0, 10)) // before any event
+		r.stored(one.Addr, prompt(1, 0, 10))
+		r.fleet.Set(one, two)
+		d, rec := r.ask(prompt(1, 0, 10))
+		if want := 10 * blockSize; rec.Predicted != want || !strings.HasPrefix(d.Destination, one.Addr) {
+			t.Errorf("reported %d: %d tokens predicted at %s, want %d", reported, rec.Predicted, d.Destination, want)
+		}
 	}
 }

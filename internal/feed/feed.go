@@ -266,44 +266,59 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 // notedMost bounds the notes of one kind: a page is for people.
 const notedMost = 8
 
-// Notes names the ranks whose publishers are ignored because of their messages, the
-// replicas with event sources that are not used, and the replicas whose blocks
-// index.max_scopes keeps out, at most notedMost of each.
-func (f *Feed) Notes() (notes []string) {
-	paused, refused, full := 0, 0, 0
+// noted is the notes of one kind, the first notedMost of them.
+type noted struct {
+	all  []string
+	left int
+}
+
+func (n *noted) addf(format string, args ...any) {
+	if len(n.all) == notedMost {
+		n.left++
+		return
+	}
+	n.all = append(n.all, fmt.Sprintf(format, args...))
+}
+
+// of returns the notes, and how many more of what there are.
+func (n *noted) of(more string) []string {
+	if n.left > 0 {
+		return append(n.all, fmt.Sprintf("%d more %s", n.left, more))
+	}
+	return n.all
+}
+
+// Notes names the ranks whose publishers are ignored because of their messages, whose events
+// have something unknown or contradict the block size that is reported, the replicas with event
+// sources that are not used, and the replicas whose blocks index.max_scopes keeps out, at most
+// notedMost of each.
+func (f *Feed) Notes() []string {
+	var paused, refused, full, strange, sized noted
 	for _, r := range f.Status() {
 		if r.Scopes.Full && r.Scopes.Refused > 0 {
-			if full++; full <= notedMost {
-				notes = append(notes, fmt.Sprintf("replica %s: blocks of its further adapters, block sizes and cache groups are not indexed: it was the first to name %d scopes, and index.max_scopes allows no more",
-					r.Addr, r.Scopes.Made))
-			}
+			full.addf("replica %s: blocks of its further adapters, block sizes and cache groups are not indexed: it was the first to name %d scopes, and index.max_scopes allows no more",
+				r.Addr, r.Scopes.Made)
 		}
 		if r.NotUsed != "" {
-			if refused++; refused <= notedMost {
-				notes = append(notes, fmt.Sprintf("replica %s: event sources that it reports are not used: %s", r.Addr, r.NotUsed))
-			}
+			refused.addf("replica %s: event sources that it reports are not used: %s", r.Addr, r.NotUsed)
 		}
 		for i := range r.Ranks {
 			rank := &r.Ranks[i]
-			if rank.Paused == 0 {
-				continue
+			if rank.Paused != 0 {
+				paused.addf("replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
+					r.Addr, rank.Rank, rank.Paused, rank.LastError)
 			}
-			if paused++; paused <= notedMost {
-				notes = append(notes, fmt.Sprintf("replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
-					r.Addr, rank.Rank, rank.Paused, rank.LastError))
+			if rank.Doubt != "" {
+				strange.addf("replica %s, rank %d: matches are inexact: %s", r.Addr, rank.Rank, rank.Doubt)
 			}
 		}
+		if r.Shown != 0 && r.Block != 0 && r.Shown != r.Block {
+			sized.addf("replica %s: its KV events have blocks of %d tokens, and its settings or /metrics say %d: the events count", r.Addr, r.Shown, r.Block)
+		}
 	}
-	if paused > notedMost {
-		notes = append(notes, fmt.Sprintf("%d more ranks are left alone because of their KV events", paused-notedMost))
-	}
-	if refused > notedMost {
-		notes = append(notes, fmt.Sprintf("%d more replicas report event sources that are not used", refused-notedMost))
-	}
-	if full > notedMost {
-		notes = append(notes, fmt.Sprintf("%d more replicas have blocks that index.max_scopes keeps out", full-notedMost))
-	}
-	return notes
+	return slices.Concat(full.of("replicas have blocks that index.max_scopes keeps out"), refused.of("replicas report event sources that are not used"),
+		paused.of("ranks are left alone because of their KV events"), strange.of("ranks have KV events with something unknown"),
+		sized.of("replicas have blocks of another size than is reported"))
 }
 
 // Replica is the state of one replica's supply.
@@ -312,6 +327,8 @@ type Replica struct {
 	Refused error  // why there are no subscriptions, nil otherwise
 	NotUsed string // why event sources that it reports are not used; "" if all are
 	Scopes  index.ScopeShare
+	Block   int // tokens of a block by its settings or /metrics; 0 if they do not say
+	Shown   int // the same by its events; 0 if they have not shown it, or its cache has several groups
 	Ranks   []Rank
 	Synced  bool // caught up on every rank, or given up waiting for that
 }
@@ -331,7 +348,7 @@ func (f *Feed) Status() []Replica {
 	now := f.o.Now()
 	out := make([]Replica, 0, len(f.replicas))
 	for addr, s := range f.replicas {
-		r := Replica{Addr: addr, Refused: s.refused, NotUsed: s.replica.EventsRefused, Scopes: f.index.ScopeShare(addr), Synced: s.synced(now, f.o.SyncTimeout)}
+		r := Replica{Addr: addr, Refused: s.refused, NotUsed: s.replica.EventsRefused, Block: s.replica.BlockSize, Shown: f.shown(s.replica), Scopes: f.index.ScopeShare(addr), Synced: s.synced(now, f.o.SyncTimeout)}
 		for i, sub := range s.subs {
 			st := sub.Status()
 			rank := s.replica.Events[i].Rank

@@ -156,3 +156,16 @@ func (f *Feed) groups(r *fleet.Replica, rank int) *index.Groups {
 	}
 	return &g
 }
+
+// shown returns the tokens of a replica's blocks as its events, or those that its sidecar
+// reports, show them.
+func (f *Feed) shown(r *fleet.Replica) int {
+	for _, rank := range r.Ranks {
+		if len(r.Models) > 0 {
+			if size := f.index.BlockSize(f.index.ID(index.Holder{Replica: r.Addr, Rank: rank}), r.Tenant, r.Models[0].Base); size > 0 {
+				return size
+			}
+		}
+	}
+	return 0
+}

@@ -2,11 +2,13 @@ package feed
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"warmroute/index"
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
+	"warmroute/internal/kvevents/kvtest"
 )
 
 // TestWhatASidecarCannotTellIsALimit: where a sidecar stands between, reports in
@@ -89,5 +91,31 @@ func TestAModelsFilesNameItsGroups(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNotesOfEvents: /readyz names replicas whose events have something unknown, and those whose
+// blocks have another size than they report, the events' being the one that counts.
+func TestNotesOfEvents(t *testing.T) {
+	h := newHarness(t)
+	p, err := kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, BlockSize: 16, Ranks: []int{0}, Models: []fleet.Model{{ID: "m", Base: "m"}},
+		Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}
+	h.feed.Join(r)
+	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
+	if notes := h.feed.Notes(); len(notes) > 0 {
+		t.Fatalf("notes %q", notes)
+	}
+	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1}, Tokens: make([]uint32, 32), BlockSize: 32}, kvtest.Event{Kind: "TierBlocksCleared"})
+	h.until("notes", func() bool { return len(h.feed.Notes()) == 2 })
+	notes := strings.Join(h.feed.Notes(), "\n")
+	for _, want := range []string{"10.0.0.1:8000, rank 0: matches are inexact: ", "TierBlocksCleared", "blocks of 32 tokens, and its settings or /metrics say 16: the events count"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("%q is not in the notes:\n%s", want, notes)
+		}
 	}
 }

@@ -42,6 +42,7 @@ type converter struct {
 	tokens                []uint32
 	removed               []uint64
 	chains                chainFinder
+	doubts                doubts
 	batch                 index.Batch
 }
 
@@ -59,8 +60,15 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 		e := &b.Events[i]
 		n.events++
 		c.adapter.rename(e)
+		if e.Medium != "GPU" && !knownMedium(e.Medium) {
+			b.strange("medium ", []byte(e.Medium))
+		}
 		switch e.Kind {
 		case index.Cleared:
+			if c.adapter.tier(e.Medium) != index.TierGPU || e.Group != 0 { // no engine sends such a one
+				b.strange("AllBlocksCleared of a part of the cache, in ", []byte(e.Medium))
+				continue
+			}
 			n.clears++
 			out.Events = append(out.Events, index.Event{Kind: index.Cleared})
 		case index.Removed:
@@ -96,6 +104,8 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 			})
 		}
 	}
+	c.doubts.add(b.Strange)
+	out.Doubt = c.doubts.why
 	return out, n
 }
 

@@ -64,7 +64,7 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	clear(d.ids)
 	d.hashes, d.tokens, d.keys, d.rows = d.hashes[:0], d.tokens[:0], d.keys[:0], d.rows[:0]
 	b := &d.batch
-	*b = Batch{Rank: -1, Events: b.Events[:0], Payload: payload}
+	*b = Batch{Rank: -1, Events: b.Events[:0], Strange: b.Strange[:0], Payload: payload}
 
 	c := cursor{b: payload, texts: d.Adapter == tensorRT{}}
 	fields := c.array()
@@ -138,6 +138,7 @@ func (d *Decoder) event(c *cursor) (where string) {
 		c.i = start
 		c.skip(1)
 		d.batch.Unknown++
+		d.batch.strange("events ", tag)
 		return ""
 	}
 	d.batch.Events = append(d.batch.Events, Event{Kind: event})
@@ -200,7 +201,11 @@ func (d *Decoder) named(c *cursor, e *Event, pairs int) (seen uint16, where stri
 			c.skip(2)
 			continue
 		}
-		f := fieldOf(c.bytes())
+		name := c.bytes()
+		f := fieldOf(name)
+		if f == other && c.err == nil && c.peek() != tagNil && !harmless(name) {
+			d.batch.strange("field ", name)
+		}
 		d.value(c, e, f)
 		if c.err != nil {
 			return seen, ", " + fieldNames[f]

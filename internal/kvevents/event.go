@@ -8,11 +8,12 @@ import (
 // Batch is one decoded payload. After Decoder.Decode its slices belong to the
 // decoder and to the payload, until the next call.
 type Batch struct {
-	Time    float64 // the publisher's clock, seconds since 1970; 0 when absent or not finite
-	Rank    int     // data_parallel_rank; -1 when absent
-	Events  []Event // in the published order
-	Unknown int     // events skipped because their tag is not known
-	Payload []byte  // the payload itself
+	Time    float64  // the publisher's clock, seconds since 1970; 0 when absent or not finite
+	Rank    int      // data_parallel_rank; -1 when absent
+	Events  []Event  // in the published order
+	Unknown int      // events skipped because their tag is not known
+	Strange []string // names of the tags, fields and media that are not known, as published; a few of them
+	Payload []byte   // the payload itself
 }
 
 // Event is one decoded event, token ids included: it must not leave the process.

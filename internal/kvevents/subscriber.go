@@ -320,6 +320,8 @@ func (s *Subscriber) forget() {
 	s.o.Log.Warn("KV events: the replica's blocks are dropped and read again",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
+	s.converter.doubts = doubts{}
+	s.set(func(st *Status) { st.Doubt = "" })
 	s.begin()
 	now, why := s.sequencer.count, index.LossBegun
 	switch {
@@ -373,7 +375,7 @@ func (s *Subscriber) apply(f frame) error {
 	t.Placeholders += n.placeholders
 	t.UnknownEvents += uint64(b.Unknown)
 	t.OrphanBlocks += uint64(result.Orphaned)
-	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch = true, f.seq, batch.At })
+	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt = true, f.seq, batch.At, batch.Doubt })
 	return nil
 }
 
@@ -381,7 +383,7 @@ func (s *Subscriber) apply(f frame) error {
 func (s *Subscriber) shrink() {
 	s.decoder = Decoder{SkipTokens: s.decoder.SkipTokens, Adapter: s.o.Adapter}
 	c := &s.converter
-	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, adapter: c.adapter, chains: c.chains}
+	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, adapter: c.adapter, chains: c.chains, doubts: c.doubts}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, s.o.Full
 }
 

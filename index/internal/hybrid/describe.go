@@ -53,6 +53,15 @@ func (m *Member) layout(told *Settings) *Layout {
 	return NewLayout(rule, groups, unit)
 }
 
+// BlockSize returns the tokens of a block, by its events, if the cache is one group of full
+// attention; otherwise 0.
+func (m *Member) BlockSize() int {
+	if p := m.plan.Load(); p != nil && p.layout.Plain() {
+		return p.layout.Specs[0].Block
+	}
+	return 0
+}
+
 // filed returns the groups of the model's files if they are needed and fit the events: the
 // events show exactly these groups, and full attention lacks no block.
 func (m *Member) filed(told *Settings) []Group {

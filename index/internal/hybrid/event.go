@@ -30,6 +30,7 @@ type observed struct {
 	kinds  bool   // the events name kinds
 	ahead  int    // tokens behind their block that hashes cover
 	keying Keying // of vLLM's hashes, if the index knows how to compute them
+	doubt  string // why the events may not tell everything, one sentence; "" if they do
 }
 
 // observedGroup holds the properties that events have shown of one group.

@@ -113,6 +113,14 @@ func (m *Member) ObserveKeying(c Keying) (news bool) {
 	return news
 }
 
+// Doubt makes the member's answers upper bounds, for a reason in one sentence.
+func (m *Member) Doubt(why string) {
+	m.observed.doubt = why
+	if p := m.plan.Load(); p != nil {
+		m.updateTrust(p)
+	}
+}
+
 // Reshape derives the layout from settings, events and counts, and makes lookups find
 // the member by it.
 func (m *Member) Reshape() {

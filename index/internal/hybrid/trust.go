@@ -52,6 +52,8 @@ func (m *Member) judge(p *Plan) Trust {
 	believed := m.guesses.Believed()
 	inexact := func(why string) Trust { return Trust{Why: why} }
 	switch byHash := !m.plain && !p.layout.ByTokens(); {
+	case m.observed.doubt != "":
+		return Trust{Above: true, Why: m.observed.doubt}
 	case m.unfit != "" && !believed:
 		return inexact(m.unfit)
 	case !p.layout.Known:
