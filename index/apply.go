@@ -42,6 +42,9 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	for i := 0; i < len(b.Events); {
 		i += a.apply(i)
 	}
+	if h.result.twins {
+		h.doubted(doubtTwins)
+	}
 	clear(h.events)
 	x.dropped.Add(uint64(h.result.Dropped))
 	return h.result, nil

@@ -134,4 +134,6 @@ type Result struct {
 	Unknown  int // removals of blocks the holder was not known to have
 	Orphaned int // orphan until their parent arrives
 	Dropped  int // not indexed: no scheme, malformed event, cap reached, orphan store full
+
+	twins bool // a block was announced by a second hash
 }

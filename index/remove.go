@@ -65,7 +65,7 @@ type removing struct {
 	node     uint32
 	ks       *keyspace
 	from, to int
-	watched  bool // there are copies in the shard, or speculation in the node's keyspace
+	watched  bool // there are copies or twins, or speculation in the node's keyspace
 	every    bool // all copies of a block are removed
 }
 
@@ -97,7 +97,7 @@ func (w *removing) removeOne(hash uint64) bool {
 	}
 	at, p := w.info.gpu.Locate(hash)
 	if p == 0 {
-		return w.removeDetached(hash)
+		return w.removeDetached(hash) || w.removeTwin(hash)
 	}
 	if p.Node() != w.node {
 		w.moveTo(p)
@@ -105,7 +105,7 @@ func (w *removing) removeOne(hash uint64) bool {
 	if w.watched {
 		key := w.sh.nodes.Key(p)
 		w.ks.cancelOne(w.info.holder.id, key)
-		if w.copyLeft(w.ks, key) {
+		if w.copyLeft(w.ks, key) || w.inherit(hash, at, p, key) {
 			return true
 		}
 	}
@@ -130,7 +130,7 @@ func (w *removing) moveTo(p radix.Place) {
 	w.node, w.ks = p.Node(), w.sh.keyspaces[w.sh.nodes.Tree(p)]
 	w.to = w.info.gpu.Held(w.node)
 	w.from = w.to
-	w.watched = len(w.sh.copies) > 0 || w.ks.leases[leaseSpeculative].Load() != nil
+	w.watched = len(w.sh.copies) > 0 || len(w.info.twins.of) > 0 || w.ks.leases[leaseSpeculative].Load() != nil
 }
 
 // flush removes the holder from the removed blocks in their node.

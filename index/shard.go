@@ -56,6 +56,7 @@ type slotInfo struct {
 	gpu radix.Holding // its blocks on GPU with all blocks before them
 
 	lower    map[int]*hashtable.Map // by keyspace: its blocks below the GPU, keys by hashes
+	twins    twins
 	detached map[uint64]detachedBlock
 	behind   map[keyspaceKey][]uint64 // hashes of detached blocks, by their parents
 }

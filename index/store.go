@@ -41,6 +41,9 @@ func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) 
 	if b, ok := info.detached[hash]; ok {
 		return reference{key: b.key}, b.keyspace == ks.index
 	}
+	if t, ok := info.twins.of[hash]; ok && info.gpu.Has(t.place, t.key) {
+		return reference{t.place, t.key}, sh.nodes.Tree(t.place) == ks.index
+	}
 	if l := info.lower[ks.index]; l != nil {
 		if key := l.Get(hash); key != 0 {
 			return reference{key: key}, true
@@ -57,6 +60,9 @@ func (sh *shard) find(slot int, hash uint64) (ks *keyspace, key uint64) {
 	}
 	if b, ok := info.detached[hash]; ok {
 		return sh.keyspaces[b.keyspace], b.key
+	}
+	if t, ok := info.twins.of[hash]; ok && info.gpu.Has(t.place, t.key) {
+		return sh.keyspaces[sh.nodes.Tree(t.place)], t.key
 	}
 	for i, keys := range info.lower {
 		if key := keys.Get(hash); key != 0 {
@@ -173,11 +179,17 @@ func (w *storing) stored(p radix.Place, n int) {
 // storeAgain counts blocks that the holder already has at p.
 func (w *storing) storeAgain(p radix.Place, n int) bool {
 	for i := range n {
-		if w.info.gpu.Find(w.hashes[i]) != p+radix.Place(i) {
-			w.done(p, i) // two hashes of one block: the first counts
-			return false
+		switch w.info.gpu.Find(w.hashes[i]) {
+		case p + radix.Place(i):
+			w.countCopy(w.keys[i])
+			continue
+		case 0:
+			if w.storeTwin(w.hashes[i], w.keys[i], p+radix.Place(i)) && !w.counted {
+				continue
+			}
 		}
-		w.countCopy(w.keys[i])
+		w.done(p, i) // a hash of another block
+		return false
 	}
 	w.done(p, n)
 	return true
@@ -251,6 +263,7 @@ func (w *storing) storeLower() {
 		}
 		s := t.Insert(key)
 		if sh.rowHas(s, w.segment.slot) {
+			keys.Put(hash, key)
 			w.countCopy(key)
 			continue
 		}
