@@ -69,6 +69,7 @@ func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
 			info.gpu.Take(hash)
 		}
 		info.blocks[TierGPU] -= len(gone)
+		info.capped = true
 		sh.partial.Put(slot, true)
 	}
 	for id, end := range ends {
@@ -85,6 +86,7 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 			return
 		}
 		info.blocks[tier]--
+		info.capped = true
 		sh.partial.Put(slot, true)
 		delete(sh.copies, copyKey{int32(ks.index), int32(slot), tier, s.Key()})
 		if detached {

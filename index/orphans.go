@@ -39,6 +39,7 @@ func (sh *shard) addOrphan(r *segment, parent uint64, contents []prefixhash.Cont
 	n := len(contents)
 	if n > sh.x.o.MaxOrphans {
 		res.Dropped += n
+		sh.info[r.slot].capped = true
 		sh.partial.Put(r.slot, true)
 		return
 	}
@@ -47,6 +48,7 @@ func (sh *shard) addOrphan(r *segment, parent uint64, contents []prefixhash.Cont
 		o.queue = o.queue[1:]
 		if m := len(oldest.contents); m > 0 {
 			res.Dropped += m
+			sh.info[oldest.segment.slot].capped = true
 			sh.partial.Put(oldest.segment.slot, true)
 			o.forget(oldest)
 		}

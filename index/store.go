@@ -86,11 +86,28 @@ func (sh *shard) store(r *segment, res *Result) {
 	if n := len(w.keys); n > 0 {
 		res.Dropped += n
 		sh.partial.Put(r.slot, true)
+		w.info.noteRefused(w.keys, w.capped)
 	}
 	if sh.orphans.blocks > 0 {
 		for _, hash := range r.hashes[:len(r.hashes)-len(w.keys)] {
 			sh.orphans.takeWaiting(r.slot, hash, &sh.joined)
 		}
+	}
+}
+
+// maxRefused bounds the keys of refused blocks that are kept of a holder in a shard.
+const maxRefused = 1024
+
+// noteRefused remembers why blocks are missing.
+func (i *slotInfo) noteRefused(keys []uint64, capped bool) {
+	if i.capped = i.capped || capped; capped {
+		return
+	}
+	if i.refused == nil || len(i.refused) >= maxRefused {
+		i.refused = map[uint64]struct{}{}
+	}
+	for _, key := range keys[:min(len(keys), maxRefused)] {
+		i.refused[key] = struct{}{}
 	}
 }
 
@@ -105,6 +122,7 @@ type storing struct {
 	at           radix.Place // of the block before them
 	free         int         // blocks that the caps still allow
 	counted      bool        // the blocks are counted already
+	capped       bool        // the caps allow no more
 }
 
 // done removes n blocks from the segment, which are stored from p on.
@@ -238,6 +256,7 @@ func (w *storing) admit(n int, spare uint32) int {
 	if short := n - w.free; short > 0 {
 		w.free += w.sh.evict(w.segment.ks, short, spare)
 	}
+	w.capped = n > w.free
 	n = max(0, min(n, w.free))
 	w.free -= n
 	return n

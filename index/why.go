@@ -3,6 +3,7 @@ package index
 import (
 	"time"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
 )
@@ -33,6 +34,7 @@ type Ending struct {
 	Branches bool      // the holder has another block behind the last of them
 	Hidden   bool      // the holder's blocks prove nothing: full attention is not known among its groups
 	Dropped  bool      // the index dropped blocks of the holder, to stay within its bounds
+	Refused  bool      // the holder has reported the block behind them, in a way that could not be stored
 
 	Since      time.Time // the index has followed the holder without a loss since; zero: never
 	Loss       Loss      // what happened then
@@ -86,7 +88,7 @@ func (ks *keyspace) ending(r *scratch, h *holder, t *Trail, e *Ending) {
 	if !ok || ks.dropped || sh.x.closed.Load() {
 		return
 	}
-	e.Dropped, e.Hidden = sh.partial.Has(slot), sh.unknown[byPrompt].Has(slot)
+	e.Dropped, e.Hidden = sh.info[slot].capped, sh.unknown[byPrompt].Has(slot)
 	gpu := &sh.info[slot].gpu
 	r.path = ks.tree.Trace(r.path, t.Keys)
 	last := radix.Place(0)
@@ -100,6 +102,9 @@ func (ks *keyspace) ending(r *scratch, h *holder, t *Trail, e *Ending) {
 		if held < int(one.Len) {
 			break
 		}
+	}
+	if e.Blocks < len(t.Keys) {
+		_, e.Refused = sh.info[slot].refused[hashtable.KeyOf(uint64(t.Keys[e.Blocks]))]
 	}
 	e.Branches = last != 0 && (gpu.Held(last.Node()) > last.Offset()+1 || gpu.Branches(last))
 }

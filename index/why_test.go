@@ -148,6 +148,42 @@ func TestWhyTheIndexIsFull(t *testing.T) {
 	}
 }
 
+// TestWhyABlockWasRefused: a block that was not stored because the events contradict each other is
+// that block's cause alone; nothing says that the index is full.
+func TestWhyABlockWasRefused(t *testing.T) {
+	cases := map[string]func(ev *Event){
+		"a hash twice in an event": func(ev *Event) { ev.Hashes[9] = ev.Hashes[2] },
+		"the parent's hash":        func(ev *Event) { ev.Hashes[9] = ev.Hashes[8] },
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			x := newFixture(t, Options{})
+			inc := x.Begin(a)
+			ev := x.f.stored(a, TierGPU, x.all()[:12])
+			change(&ev)
+			x.send(a, inc, ev, x.blocksOf(7, 3))
+			if got := x.why(63); got.Blocks != 9 || !got.Refused || got.Dropped {
+				t.Errorf("%+v, want the 10th block refused", got)
+			}
+			other := &Trail{Keys: []prefixhash.Key{12345}}
+			if got := x.Why(x.ID(a), x.f.scope, other); got.Refused || got.Dropped {
+				t.Errorf("another prompt: %+v", got)
+			}
+			x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:12]))
+			x.wantReported(a, 12)
+		})
+	}
+	t.Run("bounded", func(t *testing.T) {
+		var i slotInfo
+		for n := range uint64(10 * maxRefused) {
+			i.noteRefused([]uint64{n}, false)
+		}
+		if len(i.refused) > maxRefused {
+			t.Errorf("%d keys", len(i.refused))
+		}
+	})
+}
+
 // TestRemovalsAreBounded: a holder remembers so many removals, says from when on, and all
 // holders together remember no more than the bound allows.
 func TestRemovalsAreBounded(t *testing.T) {

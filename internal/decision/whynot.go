@@ -85,6 +85,8 @@ func (d *Decider) explainEnd(h *holder, c *CandidateRecord, scope index.Scope, t
 		end.Cause, end.Kind, end.Full = why.Group, kind, c.Cache.FullOnly
 	case !e.Removed.IsZero():
 		end.Cause, end.At = why.Evicted, e.Removed
+	case e.Refused:
+		end.Cause = why.Refused
 	case e.Branches:
 		end.Cause = why.Diverges
 	case e.Dropped:

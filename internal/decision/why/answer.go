@@ -82,6 +82,8 @@ func (e *End) Say(now time.Time) {
 		fmt.Fprintf(&b, "%s; %s was evicted %s", has, next, when(e.At, now))
 	case Diverges:
 		fmt.Fprintf(&b, "%s; other prompts go on there, this one differs from them within the next %d tokens", has, e.Block)
+	case Refused:
+		fmt.Fprintf(&b, "%s; it has reported %s by a hash that it also uses for another block", has, next)
 	case IndexFull:
 		fmt.Fprintf(&b, "%s; the index dropped blocks of this replica to stay within its bounds", has)
 	case Cleared:

@@ -16,6 +16,7 @@ const (
 	InFlight    Cause = "in_flight"    // the next block is expected from a request in flight
 	Group       Cause = "group"        // another cache group than full attention ends the match
 	Evicted     Cause = "evicted"      // the replica removed the next block
+	Refused     Cause = "refused"      // the replica's events contradict each other about the next block
 	Diverges    Cause = "diverges"     // the replica has another block in the next one's place
 	IndexFull   Cause = "index_full"   // the index dropped blocks of the replica
 	Cleared     Cause = "cleared"      // the replica cleared its cache
@@ -41,6 +42,7 @@ var causes = []struct {
 	{InFlight, "Nothing: the blocks count as cached when that request is served."},
 	{Group, "Nothing, or let the replicas keep more of that group (prefix_cache_retention_interval)."},
 	{Evicted, "Give the replicas more KV cache, or add replicas."},
+	{Refused, "Look at the replica's events in /debug/replicas: they use one hash for two blocks."},
 	{Diverges, "Move what differs (a date, an id, a reordered tool) behind what prompts share."},
 	{IndexFull, "Raise index.max_blocks or index.max_scope_blocks."},
 	{Cleared, "Find out who resets the prefix cache."},
