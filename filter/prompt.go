@@ -32,14 +32,18 @@ func (p *tokenPrompts) set(mv *decision.View, req *openai.Request, prompts []tok
 	p.prompts, p.most = prompts, most
 	p.base = mv.Model().Base
 	p.root = prefixhash.TokenRoot(mv.Model().Base, mv.Model().LoRA)
-	p.mix = prefixhash.Request{LoRA: mv.Model().LoRA, LoRAPath: mv.Model().LoRAPath, CacheSalt: mv.Salt(req), Namespace: req.ExtraKey}
+	p.mix = prefixhash.Request{LoRA: mv.Model().LoRA, LoRAPath: mv.Model().LoRA.Path, CacheSalt: mv.Salt(req), Namespace: req.ExtraKey}
 }
 
 func (p *tokenPrompts) Len() int { return len(p.prompts) }
 
 func (p *tokenPrompts) Tokens(i int) int { return len(p.prompts[i].Tokens) }
 
+// AppendKeys implements decision.Prompts. The chains after it are of the scope's adapter, too.
 func (p *tokenPrompts) AppendKeys(dst []prefixhash.Key, s *index.Scope, i int) []prefixhash.Key {
+	if s.LoRA.Same(p.mix.LoRA) && s.LoRA != p.mix.LoRA { // replicas have it from different paths
+		p.mix.LoRA, p.mix.LoRAPath, p.root = s.LoRA, s.LoRA.Path, prefixhash.TokenRoot(p.base, s.LoRA)
+	}
 	prompt := &p.prompts[i]
 	usable := len(prompt.Tokens)
 	if !prompt.Partial {

@@ -56,8 +56,8 @@ type slotInfo struct {
 	gpu radix.Holding // its blocks on GPU with all blocks before them
 
 	lower    map[int]*hashtable.Map // by keyspace: its blocks below the GPU, keys by hashes
-	capped   bool                // the index dropped blocks to stay within its bounds
-	refused  map[uint64]struct{} // keys of blocks that it could not store for another reason, some of them
+	capped   bool                   // the index dropped blocks to stay within its bounds
+	refused  map[uint64]struct{}    // keys of blocks that it could not store for another reason, some of them
 	twins    twins
 	detached map[uint64]detachedBlock
 	behind   map[keyspaceKey][]uint64 // hashes of detached blocks, by their parents

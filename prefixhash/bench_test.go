@@ -21,7 +21,7 @@ func BenchmarkTokenChain(b *testing.B) {
 	}{
 		{"plain", Request{}},
 		{"salt", Request{CacheSalt: &salt}},
-		{"lora", Request{LoRA: LoRA{"sql-lora", true}}},
+		{"lora", Request{LoRA: LoRA{Name: "sql-lora", Set: true}}},
 		{"image", Request{MM: []MM{{"321564c434b89456ec4120028c8b222df73da43a5e384ff96faab8a9695099f9", 100, 2000}}}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
@@ -52,7 +52,7 @@ func BenchmarkVLLM(b *testing.B) {
 		for _, c := range []struct {
 			name string
 			r    Request
-		}{{"plain", Request{}}, {"lora", Request{LoRA: LoRA{"sql-lora", true}, LoRAPath: "/adapters/sql-lora", CacheSalt: &salt}}} {
+		}{{"plain", Request{}}, {"lora", Request{LoRA: LoRA{Name: "sql-lora", Set: true}, LoRAPath: "/adapters/sql-lora", CacheSalt: &salt}}} {
 			b.Run(a.String()+"/"+c.name, func(b *testing.B) {
 				digests := make([]Digest, 0, 512)
 				perBlock(b, 512, func() { digests = v.AppendDigests(digests[:0], Position{Parent: root}, tokens, 16, c.r) })

@@ -59,7 +59,7 @@ const (
 func TestTokenChainHalvesAgree(t *testing.T) {
 	tokens := someTokens(1000)
 	salt := "s"
-	r := Request{LoRA: LoRA{"l", true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}
+	r := Request{LoRA: LoRA{Name: "l", Set: true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}
 	for _, size := range []int{1, 2, 16, 31, 32, 33, 64, 100, 999, 1000, 1001} {
 		extras := r.AppendExtras(nil, len(tokens)/size, size)
 		fused := AppendTokens(nil, 7, tokens, size, extras)
@@ -95,8 +95,8 @@ func TestEverythingCounts(t *testing.T) {
 	swapped[0], swapped[1] = swapped[1], swapped[0]
 	add("two tokens swapped", last(root, swapped))
 	add("another model", last(TokenRoot("n", LoRA{}), tokens))
-	add("an adapter", last(TokenRoot("m", LoRA{"l", true}), tokens))
-	add("an adapter without a name", last(TokenRoot("m", LoRA{"", true}), tokens))
+	add("an adapter", last(TokenRoot("m", LoRA{Name: "l", Set: true}), tokens))
+	add("an adapter without a name", last(TokenRoot("m", LoRA{Name: "", Set: true}), tokens))
 	item := func(id string, offset int64) ExtraKey { return ExtraKey{ID: id, Offset: offset, HasOffset: true} }
 	for name, extras := range map[string][]ExtraKey{
 		"a salt":          {{ID: "a"}},
@@ -159,7 +159,7 @@ func TestPiecesCopiedOrNot(t *testing.T) {
 
 func TestExtrasReuse(t *testing.T) {
 	salt := "s"
-	with := Request{LoRA: LoRA{"l", true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}
+	with := Request{LoRA: LoRA{Name: "l", Set: true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}
 	other := Request{CacheSalt: &salt}
 	want := with.AppendExtras(nil, 8, 16)
 	pooled := with.AppendExtras(nil, 8, 16)
@@ -226,7 +226,7 @@ func TestAppendText(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	tokens := someTokens(4096)
 	salt := "tenant"
-	r := Request{LoRA: LoRA{"l", true}, LoRAPath: "/l", CacheSalt: &salt, MM: []MM{{"a", 5, 400}, {"b", 500, 3}}}
+	r := Request{LoRA: LoRA{Name: "l", Set: true}, LoRAPath: "/l", CacheSalt: &salt, MM: []MM{{"a", 5, 400}, {"b", 500, 3}}}
 	extras := r.AppendExtras(nil, 256, 16)
 	keys, contents, digests := make([]Key, 0, 256), make([]Content, 0, 256), make([]Digest, 0, 256)
 	text := make([]byte, 1<<15)
@@ -313,7 +313,7 @@ func FuzzVLLMResumes(f *testing.F) {
 			t.Fatal(err)
 		}
 		blockSize := int(size)%32 + 1
-		r := Request{LoRA: LoRA{id, kind&8 != 0}, LoRAPath: salt, CacheSalt: &salt, MM: []MM{{id, int(cut), int(size)}}}
+		r := Request{LoRA: LoRA{Name: id, Set: kind&8 != 0}, LoRAPath: salt, CacheSalt: &salt, MM: []MM{{id, int(cut), int(size)}}}
 		root, _ := v.Root()
 		whole := v.AppendDigests(nil, Position{Parent: root}, tokens, blockSize, r)
 		blocks := len(tokens) / blockSize

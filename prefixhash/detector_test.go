@@ -44,7 +44,7 @@ func detector(t *testing.T, o DetectorOptions, seeds ...string) *Detector {
 // integers and with bytes, and must be the only one left.
 func TestDetectorNamesEveryConfiguration(t *testing.T) {
 	salt, seeds := "tenant", []string{"0", "42"}
-	r := Request{LoRA: LoRA{"l", true}, LoRAPath: "/l", CacheSalt: &salt, MM: []MM{{"a", 5, 40}}}
+	r := Request{LoRA: LoRA{Name: "l", Set: true}, LoRAPath: "/l", CacheSalt: &salt, MM: []MM{{"a", 5, 40}}}
 	all, err := Candidates(seeds...)
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestDetectorCannotTellOrMismatch(t *testing.T) {
 		{"random root, only seeded candidates", fixed, publish(v, root, someTokens(128), Request{}, true, 2), Mismatch},
 		{"wrong bytes", nil, broken(publish(v, root, someTokens(128), Request{}, false, 2)), Mismatch},
 		{"no prompt's start seen", fixed, publish(v, root, someTokens(128), Request{}, true, 2)[1:], Undetermined},
-		{"adapter of unknown path", fixed[len(fixed)-1:], publish(v, root, someTokens(128), Request{LoRA: LoRA{"l", true}}, false, 2), Undetermined},
+		{"adapter of unknown path", fixed[len(fixed)-1:], publish(v, root, someTokens(128), Request{LoRA: LoRA{Name: "l", Set: true}}, false, 2), Undetermined},
 		{"tokens of another length", nil, []Stored{{Hashes: make([]Digest, 3), Tokens: make([]uint32, 47), BlockSize: 16}}, Undetermined},
 		{"no block size", nil, []Stored{{Hashes: make([]Digest, 3)}}, Undetermined},
 		{"nothing", nil, nil, Undetermined},

@@ -14,8 +14,12 @@ type Content uint64
 // an adapter whose name is empty.
 type LoRA struct {
 	Name string
+	Path string // where its weights were loaded from: the same name from another path is another adapter; "" if unknown
 	Set  bool
 }
+
+// Same reports whether l and o have one name, from whichever path.
+func (l LoRA) Same(o LoRA) bool { return l.Name == o.Name && l.Set == o.Set }
 
 // ExtraKey is one of the values that vLLM mixes into a block besides its tokens, in
 // the untagged form of KV events: a LoRA name or a cache salt (ID alone), a multimodal

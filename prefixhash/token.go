@@ -12,6 +12,7 @@ const pieceTokens = 32
 const (
 	seedTokenRoot = 0x746f6b656e730000 // "tokens"
 	seedLoRARoot  = 0x6c6f726100000000 // "lora"
+	seedLoRAPath  = 0x7061746800000000 // "path"
 	seedTextRoot  = 0x7465787400000000 // "text"
 	seedExtra     = 0x6578747261000000 // "extra": a LoRA name, a salt, a digest
 	seedItem      = 0x6974656d00000000 // "item": a multimodal identifier
@@ -23,6 +24,9 @@ func TokenRoot(model string, lora LoRA) Key {
 	root := xxh3.HashStringSeed(model, seedTokenRoot)
 	if lora.Set {
 		root = mix(root, xxh3.HashStringSeed(lora.Name, seedLoRARoot))
+		if lora.Path != "" {
+			root = mix(root, xxh3.HashStringSeed(lora.Path, seedLoRAPath))
+		}
 	}
 	return notZero(root)
 }

@@ -217,7 +217,10 @@ func (r *router) newOutcomes(reg prometheus.Registerer, metrics *filter.Metrics)
 func (r *router) newFeed(reg prometheus.Registerer, metrics *filter.Metrics) {
 	r.feed = feed.New(r.index, feed.Options{
 		ProbeEvery: r.c.Index.ProbeEvery, RetryAfter: r.c.Index.ReconnectAfter, SyncTimeout: r.c.Index.SyncTimeout, Log: r.log,
-		Applied:   r.ledger.Applied,
+		Applied: r.ledger.Applied,
+		AdapterPath: func(ctx context.Context, replica, name string, ask bool) string {
+			return r.fleet.AdapterPath(ctx, replica, name, ask)
+		},
 		Following: func(h index.Holder, following bool) { r.decider.Following(h, following) },
 		OnLeave: func(replica string) {
 			r.decider.Forget(replica)

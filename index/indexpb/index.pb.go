@@ -250,8 +250,11 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 
 // Lora names an adapter; absent is "no adapter", which is not an empty name.
 type Lora struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Where the replica has loaded it from: an adapter from another path is another one, with
+	// other keys. "" = not known, as with sidecars.
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +292,13 @@ func (*Lora) Descriptor() ([]byte, []int) {
 func (x *Lora) GetName() string {
 	if x != nil {
 		return x.Name
+	}
+	return ""
+}
+
+func (x *Lora) GetPath() string {
+	if x != nil {
+		return x.Path
 	}
 	return ""
 }
@@ -1891,9 +1901,10 @@ var File_index_indexpb_index_proto protoreflect.FileDescriptor
 
 const file_index_indexpb_index_proto_rawDesc = "" +
 	"\n" +
-	"\x19index/indexpb/index.proto\x12\x12warmroute.index.v1\"\x1a\n" +
+	"\x19index/indexpb/index.proto\x12\x12warmroute.index.v1\".\n" +
 	"\x04Lora\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xc5\x02\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\xc5\x02\n" +
 	"\x17ReportCacheStateRequest\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x12\n" +

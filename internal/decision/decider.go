@@ -310,7 +310,7 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 // them: scopes that differ only in the group have equal keys.
 func (w *Work) chain(a *Ask, mv *View, scope int) {
 	s := &mv.scopes[scope]
-	if w.keysOf >= 0 && mv.scopes[w.keysOf].BlockSize == s.BlockSize {
+	if w.keysOf >= 0 && mv.scopes[w.keysOf].BlockSize == s.BlockSize && mv.scopes[w.keysOf].LoRA == s.LoRA {
 		w.keysOf = scope
 		return
 	}

@@ -131,6 +131,9 @@ func (v *views) build(serving []fleet.Candidate) *View {
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
 			Scheme: index.SchemeTokens, BlockSize: v.blockSize(s),
 		}
+		if s.Replica.Sidecar {
+			scope.LoRA.Path = "" // sidecars do not know it
+		}
 		if scope.BlockSize == 0 && len(s.Replica.Events) == 0 && !s.Replica.Sidecar {
 			scope.BlockSize = assumedBlock
 		}

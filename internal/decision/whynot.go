@@ -21,7 +21,7 @@ const maxAsked = 128
 
 // explainEnds records what ends the match of each candidate, for present decisions.
 func (d *Decider) explainEnds(a *Ask, mv *View, w *Work) {
-	trails := map[int]*index.Trail{} // by block size
+	trails := map[index.Scope]*index.Trail{} // by block size and adapter
 	for i, at := range slices.Concat(w.at, w.passed) {
 		h, c := &mv.holders[at], &w.Record.Candidates[i]
 		scope := mv.scopes[h.scope]
@@ -41,10 +41,11 @@ func (d *Decider) explainEnds(a *Ask, mv *View, w *Work) {
 		case a.Prompts.Len() != 1:
 			end.Cause = why.Several
 		default:
-			t := trails[scope.BlockSize]
+			of := index.Scope{LoRA: scope.LoRA, BlockSize: scope.BlockSize}
+			t := trails[of]
 			if t == nil {
 				t = &index.Trail{Keys: a.Prompts.AppendKeys(nil, &scope, 0)}
-				trails[scope.BlockSize] = t
+				trails[of] = t
 			}
 			if a.ended() { // keys are missing
 				c.Why = nil
@@ -182,8 +183,8 @@ func (d *Decider) related(mv *View, tenant string) (all []fleet.Model) {
 		}
 		for i := range r.Models {
 			m := &r.Models[i]
-			same := m.Base == own.Base && m.LoRA == own.LoRA
-			known := slices.ContainsFunc(all, func(o fleet.Model) bool { return o.Base == m.Base && o.LoRA == m.LoRA })
+			same := m.Base == own.Base && m.LoRA.Same(own.LoRA)
+			known := slices.ContainsFunc(all, func(o fleet.Model) bool { return o.Base == m.Base && o.LoRA.Same(m.LoRA) })
 			if !same && !known && (m.Base == own.Base || m.Root != "" && m.Root == own.Root) && len(all) < 8*maxElsewhere {
 				all = append(all, *m)
 			}

@@ -33,6 +33,9 @@ type Options struct {
 	// Following, when set, is called when a rank's events begin or cease to be received; at
 	// first they are not.
 	Following func(h index.Holder, following bool)
+	// AdapterPath, when set, returns where a replica has loaded an adapter from, "" if that is
+	// unknown; with ask, by the replica's own answer, for which it may wait until ctx ends.
+	AdapterPath func(ctx context.Context, replica, name string, ask bool) string
 	// Observe, when set, is called with every batch of a rank before it is applied;
 	// see kvevents.Options.
 	Observe func(h index.Holder, b *kvevents.Batch)
@@ -170,7 +173,12 @@ func (f *Feed) subscribe(s *supply) error {
 			return err
 		}
 		holder := index.Holder{Replica: r.Addr, Rank: e.Rank}
+		var path func(name string, ask bool) string
+		if f.o.AdapterPath != nil {
+			path = func(name string, ask bool) string { return f.o.AdapterPath(f.ctx, r.Addr, name, ask) }
+		}
 		sub, err := kvevents.New(kvevents.Options{
+			AdapterPath: path,
 			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
 			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Adapter: adapter,
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,

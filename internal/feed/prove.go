@@ -13,7 +13,6 @@ import (
 // read the verdict.
 type prover struct {
 	detector *prefixhash.Detector
-	paths    map[string]string // LoRA name → path, part of vLLM's own hash
 	last     uint64            // the last sequence seen
 }
 
@@ -30,13 +29,7 @@ func newProver(r *fleet.Replica) (*prover, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &prover{detector: d, paths: map[string]string{}}
-	for _, m := range r.Models {
-		if m.LoRA.Set {
-			p.paths[m.LoRA.Name] = m.LoRAPath
-		}
-	}
-	return p, nil
+	return &prover{detector: d}, nil
 }
 
 // observe judges the candidates by a batch before it is applied.
@@ -54,7 +47,7 @@ func (p *prover) observe(seq uint64, b *kvevents.Batch) {
 
 func (p *prover) stored(e *kvevents.Event) prefixhash.Stored {
 	s := prefixhash.Stored{
-		Tokens: e.Tokens, BlockSize: e.BlockSize, Extras: e.Extras, LoRA: e.LoRA, LoRAPath: p.paths[e.LoRA.Name],
+		Tokens: e.Tokens, BlockSize: e.BlockSize, Extras: e.Extras, LoRA: e.LoRA, LoRAPath: e.LoRA.Path,
 		Hashes: make([]prefixhash.Digest, 0, len(e.Hashes)),
 	}
 	if e.HasParent {

@@ -73,7 +73,7 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 		}}}, map[string]*fakeReplica{a: old})
 		want := &Replica{
 			Addr: a, Tenant: "acme", Ready: true, Joined: 1, Version: "0.32.0", BlockSize: 64, Ranks: []int{0, 1}, Render: true,
-			Models:        []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Set: true}, LoRAPath: "/l"}, {ID: "x", Base: "x", MaxLen: 9}},
+			told: true, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}},
 			Events:        []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}},
 			HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true, FullAttentionGroup: &group,
 		}

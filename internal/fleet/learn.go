@@ -109,8 +109,8 @@ func decodeModels(data []byte) (models []Model, owner string, err error) {
 			continue
 		}
 		maxLen := max(0, deref(m.MaxLen))
-		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Set: true},
-			LoRAPath: root, MaxLen: cmp.Or(maxLen, parent.MaxLen)}
+		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Path: root, Set: true},
+			MaxLen: cmp.Or(maxLen, parent.MaxLen)}
 	}
 	if len(list.Data) > 0 && len(list.Data[0].Owner) <= maxOwnerLength {
 		owner = list.Data[0].Owner
@@ -308,10 +308,10 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 	if len(w.options.Models) > 0 {
 		byID := map[string]Model{}
 		for _, m := range w.options.Models {
-			byID[m.ID] = Model{ID: m.ID, Base: cmp.Or(m.Base, m.ID), LoRAPath: m.LoRAPath, MaxLen: m.MaxLen}
+			byID[m.ID] = Model{ID: m.ID, Base: cmp.Or(m.Base, m.ID), MaxLen: m.MaxLen}
 			if m.LoRA {
 				model := byID[m.ID]
-				model.LoRA = prefixhash.LoRA{Name: m.ID, Set: true}
+				model.LoRA = prefixhash.LoRA{Name: m.ID, Path: m.LoRAPath, Set: true}
 				byID[m.ID] = model
 			}
 		}

@@ -18,7 +18,7 @@ func TestDecodeModelsOfARealServer(t *testing.T) {
 	got, _, err := decodeModels(data)
 	want := []Model{
 		{ID: "qwen-tiny", Base: "qwen-tiny", Root: "/models/qwen-tiny", MaxLen: 4000},
-		{ID: "sql-lora", Base: "qwen-tiny", Root: "/models/qwen-tiny", LoRA: prefixhash.LoRA{Name: "sql-lora", Set: true}, LoRAPath: "/adapters/sql-lora", MaxLen: 4000},
+		{ID: "sql-lora", Base: "qwen-tiny", Root: "/models/qwen-tiny", LoRA: prefixhash.LoRA{Name: "sql-lora", Path: "/adapters/sql-lora", Set: true}, MaxLen: 4000},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
@@ -26,7 +26,6 @@ func TestDecodeModelsOfARealServer(t *testing.T) {
 }
 
 func TestDecodeModels(t *testing.T) {
-	lora := func(name string) prefixhash.LoRA { return prefixhash.LoRA{Name: name, Set: true} }
 	for _, c := range []struct {
 		name, data string
 		want       []Model
@@ -34,9 +33,9 @@ func TestDecodeModels(t *testing.T) {
 		{"aliases share the first name", `{"data":[{"id":"z","root":"/m"},{"id":"a","root":"/m","parent":null},{"id":"b","root":"/other"}]}`,
 			[]Model{{ID: "a", Base: "z", Root: "/m"}, {ID: "b", Base: "b", Root: "/other"}, {ID: "z", Base: "z", Root: "/m"}}},
 		{"an adapter before its base", `{"data":[{"id":"l","root":"/l","parent":"a"},{"id":"z","root":"/m"},{"id":"a","root":"/m"}]}`,
-			[]Model{{ID: "a", Base: "z", Root: "/m"}, {ID: "l", Base: "z", Root: "/m", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "z", Base: "z", Root: "/m"}}},
+			[]Model{{ID: "a", Base: "z", Root: "/m"}, {ID: "l", Base: "z", Root: "/m", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "z", Base: "z", Root: "/m"}}},
 		{"an unknown parent is the first model", `{"data":[{"id":"m","root":"/m"},{"id":"l","root":"/l","parent":"/m"}]}`,
-			[]Model{{ID: "l", Base: "m", Root: "/m", LoRA: lora("l"), LoRAPath: "/l"}, {ID: "m", Base: "m", Root: "/m"}}},
+			[]Model{{ID: "l", Base: "m", Root: "/m", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "m", Base: "m", Root: "/m"}}},
 		{"other servers say less", `{"object":"list","data":[{"id":"a"},{"id":"b"}]}`, []Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b"}}},
 		{"nameless, repeated and orphaned ids do not count", `{"data":[{"id":""},{"id":"a"},{"id":"a","root":"/x"},{"id":"a","parent":"a"}]}`, []Model{{ID: "a", Base: "a"}}},
 		{"only an adapter", `{"data":[{"id":"l","parent":"gone"}]}`, []Model{}},

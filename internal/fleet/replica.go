@@ -49,6 +49,8 @@ type Replica struct {
 	HashUnit  int // prefix_match_unit as reported; 0 when not set
 	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known
 
+	told bool // its models are configured
+
 	// The fields below are configured, never learned.
 	HashSeed           *string // PYTHONHASHSEED of the replica; nil when unknown
 	NoEvents           bool    // it publishes no KV events on purpose
@@ -63,12 +65,11 @@ func (r *Replica) OtherEngine() bool { return otherEngine(r.Engine) }
 
 // Model is one id of a replica's /v1/models.
 type Model struct {
-	ID       string          // the value of a request's "model"
-	Base     string          // the base model's canonical name on this replica: vLLM's first served name
-	Root     string          // where the base model was loaded from: a path there, or a hub's name; "" when unknown
-	LoRA     prefixhash.LoRA // the adapter, or "no LoRA"
-	LoRAPath string          // where the adapter was loaded from; part of vLLM's own hash
-	MaxLen   int             // tokens; 0 when unknown
+	ID     string          // the value of a request's "model"
+	Base   string          // the base model's canonical name on this replica: vLLM's first served name
+	Root   string          // where the base model was loaded from: a path there, or a hub's name; "" when unknown
+	LoRA   prefixhash.LoRA // the adapter with its path, or "no LoRA"
+	MaxLen int             // tokens; 0 when unknown
 }
 
 // EventSource has the endpoints of one data-parallel rank's KV events.

@@ -59,6 +59,7 @@ type worker struct {
 	held      string  // why it is passed over, "" = it is not
 	start     float64 // the start of the process, by its page at the join; 0: it does not say
 	nextLearn time.Time
+	nextPage  time.Time // when /metrics is due, if only the models are due before; zero: now
 	backoff   time.Duration
 }
 
@@ -121,6 +122,13 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 	if !time.Now().Before(w.nextLearn) && !w.relearn(ctx) {
 		return 0
 	}
+	if w.relist(ctx) {
+		w.send(ctx, notice{change: updated, replica: w.replica()})
+	}
+	if wait := time.Until(w.nextPage); wait > 0 {
+		w.nextPage = time.Time{}
+		return wait
+	}
 	began, sign := time.Now(), w.scrape
 	if w.known.pageless {
 		sign = w.health
@@ -166,7 +174,12 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 		w.nextLearn = time.Time{}
 	}
 	w.send(ctx, notice{change: updated, replica: w.replica()})
-	return max(time.Until(began.Add(w.fleet.now().ScrapeInterval)), time.Millisecond)
+	interval := w.fleet.now().ScrapeInterval
+	if w.adapted() {
+		w.nextPage = began.Add(interval)
+		interval /= 2
+	}
+	return max(time.Until(began.Add(interval)), time.Millisecond)
 }
 
 // dead reports whether the replica has been silent for long enough. Two requests
@@ -303,6 +316,7 @@ func (w *worker) send(ctx context.Context, n notice) {
 func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
 	r.Ready, r.Held, r.Why = w.held == "", w.held != "", w.held
+	r.told = len(w.options.Models) > 0
 	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
 	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused

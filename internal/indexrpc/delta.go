@@ -10,7 +10,15 @@ import (
 )
 
 func loraOf(l *indexpb.Lora) prefixhash.LoRA {
-	return prefixhash.LoRA{Name: l.GetName(), Set: l != nil}
+	return prefixhash.LoRA{Name: l.GetName(), Path: l.GetPath(), Set: l != nil}
+}
+
+// loraTo is loraOf's inverse.
+func loraTo(l prefixhash.LoRA) *indexpb.Lora {
+	if !l.Set {
+		return nil
+	}
+	return &indexpb.Lora{Name: l.Name, Path: l.Path}
 }
 
 // lease names keys that last until a deadline.

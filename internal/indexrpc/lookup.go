@@ -154,10 +154,7 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 			continue
 		}
 		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
-			Group: int32(sc.Group), Blocks: uint64(st.Blocks + st.ReportedLeases)}
-		if sc.LoRA.Set {
-			m.Lora = &indexpb.Lora{Name: sc.LoRA.Name}
-		}
+			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(st.Blocks + st.ReportedLeases)}
 		out.Models = append(out.Models, m)
 	}
 	for _, h := range s.x.Holders() {

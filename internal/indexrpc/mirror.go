@@ -317,9 +317,7 @@ func prefix(run []*block) *indexpb.Prefix {
 	if first.group != nil {
 		p.SpecKind, p.Window, p.Lookahead = first.group.spec, uint32(first.group.window), uint32(first.group.ahead)
 	}
-	if first.scope.LoRA.Set {
-		p.Lora = &indexpb.Lora{Name: first.scope.LoRA.Name}
-	}
+	p.Lora = loraTo(first.scope.LoRA)
 	if first.parent != 0 {
 		p.ParentHash = hashOf(first.parent)
 	}

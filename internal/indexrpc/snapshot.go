@@ -18,7 +18,7 @@ import (
 const entriesPerMessage = 2000
 
 // snapshotFormat is the version of the entries.
-const snapshotFormat = 2
+const snapshotFormat = 3
 
 // chainCheck returns the key of a fixed prompt of this format. A router that computes
 // another key for it cannot use this snapshot.
@@ -87,11 +87,8 @@ func (w *snapshotWriter) add(e index.Entry) {
 	if !known {
 		at = uint32(len(w.scopes))
 		w.scopes[e.Scope] = at
-		s := &indexpb.SnapshotScope{Tenant: e.Scope.Tenant, Model: e.Scope.Model, HashScheme: e.Scope.Scheme, BlockSize: uint32(e.Scope.BlockSize), Group: int32(e.Scope.Group)}
-		if e.Scope.LoRA.Set {
-			s.Lora = &indexpb.Lora{Name: e.Scope.LoRA.Name}
-		}
-		w.part.Scopes = append(w.part.Scopes, s)
+		w.part.Scopes = append(w.part.Scopes, &indexpb.SnapshotScope{Tenant: e.Scope.Tenant, Model: e.Scope.Model, Lora: loraTo(e.Scope.LoRA),
+			HashScheme: e.Scope.Scheme, BlockSize: uint32(e.Scope.BlockSize), Group: int32(e.Scope.Group)})
 	}
 	out.Scope = at
 	w.part.Entries = append(w.part.Entries, out)

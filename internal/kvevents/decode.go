@@ -252,7 +252,11 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 		e.BlockSize = c.int31()
 	case loraID:
 		e.HasID = !c.null()
-		if e.HasID {
+		switch {
+		case !e.HasID:
+		case isInt(c.peek()):
+			e.ID, _ = c.integer()
+		default:
 			c.skip(1)
 		}
 	case lookahead:

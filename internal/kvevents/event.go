@@ -29,7 +29,8 @@ type Event struct {
 	BlockSize  int // tokens; 0 only in a placeholder
 
 	LoRA    prefixhash.LoRA
-	HasID   bool // lora_id given
+	HasID   bool   // lora_id given
+	ID      uint64 // lora_id, which differs each time an adapter is loaded, unless in place; 0 if it is no number
 	Medium  string
 	Salt    string                  // cache_salt, "" if the publisher does not give it
 	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any

@@ -36,6 +36,9 @@ type Options struct {
 	Scheme string // index.SchemeTokens (the default), or an engine's own: see IsEngineScheme
 	// Adapter reads the events of the publisher's engine. Default VLLM().
 	Adapter Adapter
+	// AdapterPath, when set, returns where the replica has loaded an adapter from, "" if that is
+	// unknown. With ask it should ask the replica; it may wait for the answer, not for long.
+	AdapterPath func(name string, ask bool) string
 	// Full means that the replica announces blocks again that it already holds (vLLM's
 	// kv_cache_report_mode full): they do not count as second copies.
 	Full bool

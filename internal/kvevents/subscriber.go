@@ -21,6 +21,7 @@ type Subscriber struct {
 	// Run owns the fields below.
 	decoder     Decoder
 	converter   converter
+	paths       paths
 	sequencer   *sequencer
 	incarnation uint64
 	repeats     uint64   // the Sink may have batches before this one already
@@ -51,6 +52,7 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme, adapter: o.Adapter,
 		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}
 	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
+	s.paths.of = o.AdapterPath
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
 	s.sequencer.room = o.Room
 	return s, nil
@@ -320,7 +322,7 @@ func (s *Subscriber) forget() {
 	s.o.Log.Warn("KV events: the replica's blocks are dropped and read again",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
-	s.converter.doubts = doubts{}
+	s.converter.doubts, s.paths.loads = doubts{}, nil
 	s.set(func(st *Status) { st.Doubt = "" })
 	s.begin()
 	now, why := s.sequencer.count, index.LossBegun
@@ -347,6 +349,7 @@ func (s *Subscriber) apply(f frame) error {
 		s.noteError("payload", err)
 		return err
 	}
+	s.paths.resolve(b, s.o.Now(), !s.sequencer.first)
 	if s.o.Observe != nil {
 		s.o.Observe(f.seq, b)
 	}

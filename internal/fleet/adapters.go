@@ -1,0 +1,64 @@
+package fleet
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// AdapterPath returns where a replica has loaded an adapter from, "" if that is unknown. With ask
+// it is the replica's own answer now, unless the configuration names its models or it does not
+// answer; otherwise, what the replica answered last.
+func (f *Fleet) AdapterPath(ctx context.Context, addr, name string, ask bool) string {
+	r := f.Snapshot().Replica(addr)
+	if ask && (r == nil || !r.told) {
+		ctx, cancel := context.WithTimeout(ctx, f.now().ScrapeTimeout)
+		defer cancel()
+		if models, _, err := f.client().models(ctx, addr); err == nil {
+			r = &Replica{Models: models}
+		}
+	}
+	if r != nil {
+		if m := r.Model(name); m != nil {
+			return m.LoRA.Path
+		}
+	}
+	return ""
+}
+
+// models asks a replica for its models.
+func (c *client) models(ctx context.Context, addr string) (models []Model, owner string, err error) {
+	body, err := c.do(ctx, http.MethodGet, addr, "/v1/models", nil)
+	if err != nil {
+		return nil, "", err
+	}
+	return decodeModels(body)
+}
+
+// relist asks an up replica for its models, and reports whether they have changed: adapters come
+// and go while a server runs. Another base model is another cache, so all is learned again.
+func (w *worker) relist(ctx context.Context) (changed bool) {
+	if len(w.options.Models) > 0 || w.failures > 0 {
+		return false
+	}
+	var models []Model
+	err := w.attempt(ctx, func(ctx context.Context) (err error) {
+		models, _, err = w.fleet.client().models(ctx, w.addr)
+		return err
+	})
+	switch {
+	case err != nil || slices.Equal(models, w.known.models): // scrapes decide whether it is gone
+		return false
+	case len(models) == 0 || !slices.Equal(bases(models), bases(w.known.models)):
+		w.nextLearn = time.Time{}
+		return false
+	}
+	w.known.models = models
+	return true
+}
+
+// adapted reports whether the replica has adapters, which may be loaded again at any time.
+func (w *worker) adapted() bool {
+	return slices.ContainsFunc(w.known.models, func(m Model) bool { return m.LoRA.Set })
+}
