@@ -193,3 +193,29 @@ func TestWhatADecisionCounts(t *testing.T) {
 		t.Errorf("%v decisions of models beyond the limit", n)
 	}
 }
+
+// TestChainsOfAnAdaptersPath: replicas may have an adapter from different paths. The keys, and the
+// chains after them, are of the path of the scope that is looked up.
+func TestChainsOfAnAdaptersPath(t *testing.T) {
+	at := func(path string) index.Scope {
+		return index.Scope{BlockSize: 4, LoRA: prefixhash.LoRA{Name: "sql", Path: path, Set: true}}
+	}
+	p := promptOf(t, 10, 100, false, func(p *tokenPrompts) {
+		p.mix.LoRA, p.mix.LoRAPath = at("/1").LoRA, "/1"
+		p.root = prefixhash.TokenRoot(p.base, p.mix.LoRA)
+	})
+	seen := map[prefixhash.Key]string{}
+	for _, path := range []string{"/1", "/2", "", "/1", "/2"} {
+		s := at(path)
+		keys := p.AppendKeys(nil, &s, 0)
+		chain := p.AppendChain(nil, index.Keying{Unit: 4}, 0)
+		want := prefixhash.Link(prefixhash.TokenRoot(p.base, s.LoRA), prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, 4, [][]prefixhash.ExtraKey{{{ID: "sql"}}})[0])
+		if keys[0] != want || chain[0] != want || p.mix.LoRAPath != path {
+			t.Errorf("path %q: key %x, chain %x, want %x; hashes of the path %q", path, keys[0], chain[0], want, p.mix.LoRAPath)
+		}
+		if of, known := seen[want]; known && of != path {
+			t.Errorf("paths %q and %q have one key", of, path)
+		}
+		seen[want] = path
+	}
+}

@@ -96,6 +96,8 @@ func TestEverythingCounts(t *testing.T) {
 	add("two tokens swapped", last(root, swapped))
 	add("another model", last(TokenRoot("n", LoRA{}), tokens))
 	add("an adapter", last(TokenRoot("m", LoRA{Name: "l", Set: true}), tokens))
+	add("the adapter from a path", last(TokenRoot("m", LoRA{Name: "l", Path: "/1", Set: true}), tokens))
+	add("the adapter from another path", last(TokenRoot("m", LoRA{Name: "l", Path: "/2", Set: true}), tokens))
 	add("an adapter without a name", last(TokenRoot("m", LoRA{Name: "", Set: true}), tokens))
 	item := func(id string, offset int64) ExtraKey { return ExtraKey{ID: id, Offset: offset, HasOffset: true} }
 	for name, extras := range map[string][]ExtraKey{

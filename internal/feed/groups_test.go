@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/prefixhash"
 )
 
 // TestWhatASidecarCannotTellIsALimit: where a sidecar stands between, reports in
@@ -98,6 +99,7 @@ func TestAModelsFilesNameItsGroups(t *testing.T) {
 // blocks have another size than they report, the events' being the one that counts.
 func TestNotesOfEvents(t *testing.T) {
 	h := newHarness(t)
+	h.feed.o.AdapterPath = func(_ context.Context, replica, name string, _ bool) string { return replica + "/" + name }
 	p, err := kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}})
 	if err != nil {
 		t.Fatal(err)
@@ -111,6 +113,15 @@ func TestNotesOfEvents(t *testing.T) {
 		t.Fatalf("notes %q", notes)
 	}
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1}, Tokens: make([]uint32, 32), BlockSize: 32}, kvtest.Event{Kind: "TierBlocksCleared"})
+	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{2}, Tokens: make([]uint32, 32), BlockSize: 32, LoRA: "ad"})
+	h.until("the adapter's path", func() bool {
+		for s := range h.index.Scopes() {
+			if s.Scope.LoRA == (prefixhash.LoRA{Name: "ad", Path: r.Addr + "/ad", Set: true}) {
+				return true
+			}
+		}
+		return false
+	})
 	h.until("notes", func() bool { return len(h.feed.Notes()) == 2 })
 	notes := strings.Join(h.feed.Notes(), "\n")
 	for _, want := range []string{"10.0.0.1:8000, rank 0: matches are inexact: ", "TierBlocksCleared", "blocks of 32 tokens, and its settings or /metrics say 16: the events count"} {
