@@ -318,6 +318,7 @@ type ReportCacheStateRequest struct {
 	// Else what it reports lasts until it is evicted or cleared, or until the
 	// replica has been silent for the index's replica TTL.
 	TtlMs         int64 `protobuf:"varint,9,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	SentMs        int64 `protobuf:"varint,10,opt,name=sent_ms,json=sentMs,proto3" json:"sent_ms,omitempty"` // the sender's time now: timestamp_ms is corrected by how far its clock is off; <= 0 = not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +412,13 @@ func (x *ReportCacheStateRequest) GetStats() *ReplicaStats {
 func (x *ReportCacheStateRequest) GetTtlMs() int64 {
 	if x != nil {
 		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *ReportCacheStateRequest) GetSentMs() int64 {
+	if x != nil {
+		return x.SentMs
 	}
 	return 0
 }
@@ -724,6 +732,7 @@ type PublishEventRequest struct {
 	// PREFIX_EVICTED: more blocks that are gone, with block_hash or in its place,
 	// so that one event takes a whole prefix from one replica.
 	BlockHashes   [][]byte `protobuf:"bytes,13,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
+	SentMs        int64    `protobuf:"varint,14,opt,name=sent_ms,json=sentMs,proto3" json:"sent_ms,omitempty"` // as in ReportCacheStateRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -847,6 +856,13 @@ func (x *PublishEventRequest) GetBlockHashes() [][]byte {
 		return x.BlockHashes
 	}
 	return nil
+}
+
+func (x *PublishEventRequest) GetSentMs() int64 {
+	if x != nil {
+		return x.SentMs
+	}
+	return 0
 }
 
 type PublishEventResponse struct {
@@ -1904,7 +1920,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x19index/indexpb/index.proto\x12\x12warmroute.index.v1\".\n" +
 	"\x04Lora\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\"\xc5\x02\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\xde\x02\n" +
 	"\x17ReportCacheStateRequest\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x12\n" +
@@ -1916,7 +1932,9 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\ftimestamp_ms\x18\x06 \x01(\x03R\vtimestampMs\x126\n" +
 	"\bprefixes\x18\a \x03(\v2\x1a.warmroute.index.v1.PrefixR\bprefixes\x126\n" +
 	"\x05stats\x18\b \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12\x15\n" +
-	"\x06ttl_ms\x18\t \x01(\x03R\x05ttlMs\"\xd3\x02\n" +
+	"\x06ttl_ms\x18\t \x01(\x03R\x05ttlMs\x12\x17\n" +
+	"\asent_ms\x18\n" +
+	" \x01(\x03R\x06sentMs\"\xd3\x02\n" +
 	"\x06Prefix\x12!\n" +
 	"\fblock_hashes\x18\x01 \x03(\fR\vblockHashes\x12\x1f\n" +
 	"\vparent_hash\x18\x02 \x01(\fR\n" +
@@ -1945,7 +1963,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x06stored\x18\x01 \x01(\x04R\x06stored\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\x04R\adropped\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\bR\x05first\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xc5\x03\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xde\x03\n" +
 	"\x13PublishEventRequest\x121\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1d.warmroute.index.v1.EventTypeR\x04type\x12\x1d\n" +
 	"\n" +
@@ -1963,7 +1981,8 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	" \x01(\v2 .warmroute.index.v1.ReplicaStatsR\x05stats\x12!\n" +
 	"\ftimestamp_ms\x18\v \x01(\x03R\vtimestampMs\x12\x18\n" +
 	"\acurrent\x18\f \x01(\bR\acurrent\x12!\n" +
-	"\fblock_hashes\x18\r \x03(\fR\vblockHashes\"\\\n" +
+	"\fblock_hashes\x18\r \x03(\fR\vblockHashes\x12\x17\n" +
+	"\asent_ms\x18\x0e \x01(\x03R\x06sentMs\"\\\n" +
 	"\x14PublishEventResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\x04R\aremoved\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +

@@ -11,9 +11,13 @@ import (
 // than all evidence, so that it makes no block fresher.
 var aliveOnly = time.Unix(0, 1)
 
-// at returns a reported time, at most the server's now. Without one it returns now.
-func (s *Server) at(ms int64) time.Time {
+// at returns a reported time, at most the server's now. Without one it returns now. sent, if it
+// is given, is the reporter's now: reporters' clocks may be wrong by more than the TTL.
+func (s *Server) at(ms, sent int64) time.Time {
 	now := s.o.Now()
+	if ms > 0 && sent > 0 {
+		ms = now.UnixMilli() - max(0, sent-ms)
+	}
 	if t := time.UnixMilli(ms); ms > 0 && t.Before(now) {
 		return t
 	}

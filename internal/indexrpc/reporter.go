@@ -369,7 +369,7 @@ func (r *Reporter) event(ctx context.Context, what indexpb.EventType, all bool) 
 	q := &indexpb.PublishEventRequest{Type: what, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: r.o.Tenant, Model: r.o.Model}
 	if what == indexpb.EventType_REPLICA_UPDATED {
 		r.mu.Lock()
-		q.Current, q.TimestampMs = r.current > 0, r.current
+		q.Current, q.TimestampMs, q.SentMs = r.current > 0, r.current, r.o.Now().UnixMilli()
 		r.mu.Unlock()
 	}
 	out, err := r.c.PublishEvent(ctx, q)
@@ -416,7 +416,7 @@ func (r *Reporter) add(ctx context.Context, changes []change, at int64) error {
 	for len(changes) > 0 {
 		var q *indexpb.ReportCacheStateRequest
 		q, changes = r.message(changes)
-		q.TimestampMs = at
+		q.TimestampMs, q.SentMs = at, r.o.Now().UnixMilli()
 		if err := stream.Send(q); err != nil {
 			break // the reason comes with CloseAndRecv
 		}

@@ -156,7 +156,10 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	d := s.delta(q)
 	batch := index.Batch{Holder: h, At: aliveOnly, Full: true, Events: d.events}
 	if len(q.GetPrefixes()) > 0 {
-		batch.At = s.at(q.GetTimestampMs())
+		batch.At = s.at(q.GetTimestampMs(), q.GetSentMs())
+		if now := s.o.Now(); now.Sub(batch.At) >= s.o.TTL {
+			batch.At = now // nobody collects a change for so long: the reporter's clock is wrong
+		}
 	}
 	result, first, err := s.apply(r, &batch)
 	if err != nil {
@@ -225,7 +228,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	switch q.GetType() {
 	case indexpb.EventType_REPLICA_UPDATED:
 		if q.GetCurrent() {
-			batch.At = s.at(q.GetTimestampMs())
+			batch.At = s.at(q.GetTimestampMs(), q.GetSentMs())
 		}
 	case indexpb.EventType_PREFIX_EVICTED:
 		keys, err := s.evicted(q)

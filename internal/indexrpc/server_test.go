@@ -140,13 +140,47 @@ func TestTimestamps(t *testing.T) {
 	if out := b.report(from("r", "engine", 100, 1)); out.GetFirst() {
 		t.Error("a replica that reported in time was forgotten")
 	}
-	for _, ms := range []int64{0, -5, b.clock().Add(time.Hour).UnixMilli()} {
+	for _, ms := range []int64{0, -5, b.clock().Add(time.Hour).UnixMilli(), b.clock().Add(-index.DefaultReplicaTTL).UnixMilli(), 1} {
 		b.advance(time.Minute)
 		q.TimestampMs = ms
 		b.report(q)
 		if got := fresh(); got != 1 {
 			t.Errorf("freshness %v after a report with timestamp %d, want the server's now", got, ms)
 		}
+	}
+}
+
+// TestSkewedClocks: a reporter's clock that is wrong makes its evidence neither older nor newer.
+func TestSkewedClocks(t *testing.T) {
+	for _, skew := range []time.Duration{-25 * time.Minute, -24 * 365 * time.Hour, 25 * time.Minute, 0} {
+		t.Run(skew.String(), func(t *testing.T) {
+			b := serve(t)
+			r, _ := reporting(t, b, ReporterOptions{Now: func() time.Time { return b.clock().Add(skew) }, Model: "m"})
+			fresh := func(what string, want float64) {
+				t.Helper()
+				out, err := b.c.LookupRoute(b.ctx(), ask("engine", 1, 1))
+				if err != nil || len(out.GetRoutes()) != 1 || out.GetRoutes()[0].GetFreshness() != want {
+					t.Fatalf("%s: %v, %v; want freshness %v", what, out, err, want)
+				}
+			}
+			arrived := func(events ...index.Event) { // as a subscriber of the same machine
+				t.Helper()
+				if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: r.o.Now(), Events: events}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			flush(t, r)
+			arrived(stored(0, 1))
+			flush(t, r)
+			fresh("a report", 1)
+			arrived()
+			b.advance(index.DefaultReplicaTTL / 2)
+			flush(t, r)
+			fresh("the events ceased half of the TTL ago", 0.5)
+			arrived()
+			flush(t, r)
+			fresh("the events came back", 1)
+		})
 	}
 }
 
