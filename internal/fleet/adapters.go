@@ -47,6 +47,9 @@ func (w *worker) relist(ctx context.Context) (changed bool) {
 		models, _, err = w.fleet.client().models(ctx, w.addr)
 		return err
 	})
+	if w.known.sglang != nil {
+		rootAt(models, w.known.sglang)
+	}
 	switch {
 	case err != nil || slices.Equal(models, w.known.models): // scrapes decide whether it is gone
 		return false

@@ -105,11 +105,7 @@ func (w *worker) ofSGLang(l *learned) {
 	if l.blockSize > 0 {
 		l.blocks = cmp.Or(l.blocks, max(0, s.Tokens)/l.blockSize)
 	}
-	for i := range l.models {
-		if s.ModelPath != "" { // the root that it lists is the served name
-			l.models[i].Root = s.ModelPath
-		}
-	}
+	rootAt(l.models, s)
 	if w.options.Render != nil {
 		l.render = *w.options.Render
 	}
@@ -120,6 +116,15 @@ func (w *worker) ofSGLang(l *learned) {
 		}
 	}
 	w.warned = true
+}
+
+// rootAt sets the root of models that an SGLang lists: its own list has the served name there.
+func rootAt(models []Model, s *sglang.Server) {
+	for i := range models {
+		if s.ModelPath != "" {
+			models[i].Root = s.ModelPath
+		}
+	}
 }
 
 // loadsPath is SGLang's page of loads, in the format of /metrics.

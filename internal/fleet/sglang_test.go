@@ -28,6 +28,7 @@ func TestSGLang(t *testing.T) {
 		const addr = "10.0.0.1:30000"
 		w := start(t, Options{Replicas: list(addr)}, map[string]*fakeReplica{addr: fakeSGLang()})
 		w.expectServing(addr)
+		w.pass(3 * time.Second) // its models are listed again
 		r := w.fleet.Snapshot().Replica(addr)
 		if r.SGLang == nil || !r.SGLang.Dynamo() || r.Version != "sglang 0.5.23" || r.BlockSize != 16 || r.Blocks != 100 {
 			t.Errorf("%+v", r)
