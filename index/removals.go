@@ -118,7 +118,7 @@ func (r *removals) find(t *Trail, depth, group int) (at uint32, ok bool) {
 		if e.blocks == 0 {
 			break
 		}
-		if e.group != uint16(group) {
+		if e.group != uint16(group) || t.until > 0 && e.at > t.until {
 			continue
 		}
 		if e.first == key {

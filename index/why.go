@@ -22,8 +22,10 @@ const (
 
 // Trail is the chain of one prompt, for Why. It is not for concurrent use.
 type Trail struct {
-	Keys []prefixhash.Key
-	at   map[uint64]int // depths by key; nil: not made yet
+	Keys  []prefixhash.Key
+	Until time.Time      // later removals do not count; zero: all do
+	until uint32         // the same; 0: all do
+	at    map[uint64]int // depths by key; nil: not made yet
 }
 
 // Ending says how a holder's part of a prompt ends, and what the index knows of the block
@@ -58,6 +60,9 @@ func (x *Index) Why(id HolderID, s Scope, t *Trail) (e Ending) {
 	if h == nil {
 		return e
 	}
+	if !t.Until.IsZero() {
+		t.until = max(1, x.tenths(t.Until.UnixNano()))
+	}
 	reader, r := x.enter()
 	defer reader.Leave()
 	h.mu.Lock()
@@ -68,8 +73,8 @@ func (x *Index) Why(id HolderID, s Scope, t *Trail) (e Ending) {
 	if h.since != 0 {
 		e.Since, e.Loss = time.Unix(0, h.since), h.loss
 	}
-	if e.Blocks < len(t.Keys) {
-		if at, ok := h.removals.find(t, e.Blocks, s.Group); ok {
+	if e.Blocks < len(t.Keys) || t.until > 0 && len(t.Keys) > 0 {
+		if at, ok := h.removals.find(t, min(e.Blocks, len(t.Keys)-1), s.Group); ok {
 			e.Removed = x.timeOf(at)
 		}
 	}

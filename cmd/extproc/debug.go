@@ -18,7 +18,7 @@ const lastDecisions = 20
 // recorded decisions that match, newest first, as {"decisions": [...]}, with the
 // places where tokenizers were found and the features whose ids are not computed
 // in process any more, if any: those of the one decision's model, or of all.
-func explain(ring *decision.Ring, view func(of *decision.Record) tokenView) http.Handler {
+func explain(ring *decision.Ring, why func(*decision.Record), view func(of *decision.Record) tokenView) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		n := lastDecisions
@@ -38,7 +38,7 @@ func explain(ring *decision.Ring, view func(of *decision.Record) tokenView) http
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
 		for i := range found {
-			found[i].Explain()
+			why(&found[i])
 		}
 		var one *decision.Record
 		if len(found) == 1 && (id != "" || n == 1) {

@@ -12,7 +12,7 @@ import (
 // TestExplainRefusesWhatItDoesNotKnow instead of finding nothing. The admin
 // server refuses unknown parameters, for every page.
 func TestExplainRefusesWhatItDoesNotKnow(t *testing.T) {
-	h := explain(decision.NewRing(4), func(*decision.Record) tokenView { return tokenView{} })
+	h := explain(decision.NewRing(4), (*decision.Record).Explain, func(*decision.Record) tokenView { return tokenView{} })
 	for query, want := range map[string]int{"": 200, "?n=3&reason=warm&id=x": 200, "?reason=wram": 400, "?n=0": 400} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/explain"+query, nil))

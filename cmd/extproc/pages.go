@@ -53,7 +53,7 @@ func (r *router) pages(gate *admin.Gate) (*pages, error) {
 func (r *router) adminPages() map[string]http.Handler {
 	handlers := r.policyPages()
 	maps.Copy(handlers, map[string]http.Handler{
-		"GET /debug/explain":  explain(r.ring, r.tokenView),
+		"GET /debug/explain":  explain(r.ring, r.decider.ExplainRecord, r.tokenView),
 		"POST /debug/explain": explainNow(r.filter, r.reloads.inForce, r.tokenView),
 		"GET /debug/replicas": r.replicas(),
 		"GET /debug/history":  r.history,

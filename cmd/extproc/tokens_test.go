@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
 	"warmroute/render/testkit/chattest"
@@ -71,7 +72,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		}
 		return v
 	}
-	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, r.tokenView), http.MethodPost: explainNow(r.filter, func() Config { return Config{Filter: FilterConfig{MaxBody: 1000}} }, r.tokenView)}
+	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, (*decision.Record).Explain, r.tokenView), http.MethodPost: explainNow(r.filter, func() Config { return Config{Filter: FilterConfig{MaxBody: 1000}} }, r.tokenView)}
 	for method, h := range handlers {
 		if v := ask(h, method, `{"model":"m","messages":[]}`); v["demoted"] != nil {
 			t.Errorf("%s: %s although nothing is demoted", method, v["demoted"])

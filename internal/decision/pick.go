@@ -362,11 +362,13 @@ func (w *Work) record(mv *View) {
 	for i, at := range w.at {
 		to := w.Record.Candidates[i].of(&mv.holders[at])
 		to.State, to.Score = w.cands[i], w.scores[i]
+		to.next = w.nextKey(mv, at)
 	}
 	for i, at := range w.passed {
 		to := w.Record.Candidates[len(w.at)+i].of(&mv.holders[at])
 		w.candidate(mv, at, &to.State)
 		to.Score = policy.Score{Verdict: mv.holders[at].verdict()}
+		to.next = w.nextKey(mv, at)
 	}
 }
 
@@ -375,4 +377,14 @@ func (c *CandidateRecord) of(h *holder) *CandidateRecord {
 	c.Replica, c.Rank, c.Events = h.replica.Addr, h.rank, h.reports()
 	c.Cache, c.Why, c.Routers = nil, nil, nil // of a present explanation
 	return c
+}
+
+// nextKey returns the key of the first block of one prompt that a holder lacks, 0 if the blocks
+// alone do not tell what it has.
+func (w *Work) nextKey(mv *View, at int32) prefixhash.Key {
+	h, size := &w.matched[at], mv.scopes[mv.holders[at].scope].BlockSize
+	if w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || h.grouped || h.learned || h.reported/size >= len(w.keys) {
+		return 0
+	}
+	return w.keys[h.reported/size]
 }

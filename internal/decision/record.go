@@ -7,6 +7,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
 	"warmroute/internal/load"
+	"warmroute/prefixhash"
 )
 
 // Decision is the answer to one Ask.
@@ -121,6 +122,8 @@ type CandidateRecord struct {
 	// Routers is the load of the other routers of the fleet there, by router; in
 	// explanations of a present decision.
 	Routers map[string]load.Share `json:"other_routers,omitempty"`
+
+	next prefixhash.Key // of the first block of the prompt that it lacks; 0 = not kept
 }
 
 // Reset empties r and keeps its buffer.

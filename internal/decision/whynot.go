@@ -10,6 +10,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
 	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
 )
 
 // maxElsewhere bounds the adapters and models under which an explanation looks a prompt
@@ -84,6 +85,14 @@ func (d *Decider) explainEnd(h *holder, c *CandidateRecord, scope index.Scope, t
 		end.Cause = why.InFlight
 	case kind != "" && end.Draft == 0:
 		end.Cause, end.Kind, end.Full = why.Group, kind, c.Cache.FullOnly
+	default:
+		absent(end, &e)
+	}
+}
+
+// absent finds the cause by what the index knows of the block behind a match.
+func absent(end *why.End, e *index.Ending) {
+	switch {
 	case !e.Removed.IsZero():
 		end.Cause, end.At = why.Evicted, e.Removed
 	case e.Refused:
@@ -101,6 +110,35 @@ func (d *Decider) explainEnd(h *holder, c *CandidateRecord, scope index.Scope, t
 	default:
 		end.Cause, end.Since, end.Known = why.NeverStored, e.Since, e.Remembered
 	}
+}
+
+// ExplainRecord explains a recorded decision: as Record.Explain does, and by the keys of the first
+// blocks that its candidates lacked. What happened after the decision is no cause of it.
+func (d *Decider) ExplainRecord(rec *Record) {
+	if mv, _ := d.Find(rec.Model, rec.Tenant); mv != nil {
+		for i := range rec.Candidates {
+			c := &rec.Candidates[i]
+			h := mv.find(c.Replica, c.Rank)
+			if h == nil || c.next == 0 || c.Why != nil {
+				continue
+			}
+			end := rec.endOf(&c.State)
+			if end == nil || end.Cause != why.NotKept {
+				continue
+			}
+			e := d.index.Why(h.id, mv.scopes[h.scope], &index.Trail{Keys: []prefixhash.Key{c.next}, Until: rec.At})
+			switch c.Why = end; {
+			case !c.Events:
+				end.Cause = why.NoEvents
+			case e.Since.After(rec.At): // what was known then is lost
+			case e.Hidden:
+				end.Cause = why.NoGroup
+			default:
+				absent(end, &e)
+			}
+		}
+	}
+	rec.Explain()
 }
 
 // cutBy returns the kind of the cache group that ends a hit before the blocks of full

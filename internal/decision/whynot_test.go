@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"errors"
 	"os"
 	"regexp"
 	"slices"
@@ -60,6 +61,43 @@ func (r *rig) hybrid(p chained, windows int) {
 type twoPrompts struct{ chained }
 
 func (twoPrompts) Len() int { return 2 }
+
+// later takes the decision for a request, has the replica store the prompt and remove it, and returns
+// the end of its match as the record of the decision tells it then.
+func (r *rig) later(a *Ask, p chained) why.End {
+	r.t.Helper()
+	w, ring, real := new(Work), NewRing(1), *a
+	real.Dry = false
+	d := r.decider.Decide(&real, w)
+	if a.Text != nil {
+		w.Record.Source = "text"
+	}
+	w.Record.At, w.Record.Reason, w.Record.Chosen = r.now, d.Reason, d.Destination
+	ring.Put(&w.Record)
+	r.wait(time.Minute)
+	e := r.event(p)
+	if _, err := r.index.Apply(&index.Batch{Holder: index.Holder{Replica: one}, Incarnation: r.publishers[one].life, Events: []index.Event{e, p.removed(0)}}); err != nil && !errors.Is(err, index.ErrIncarnation) {
+		r.t.Fatal(err)
+	}
+	rec := ring.Last(1, nil)[0]
+	r.decider.ExplainRecord(&rec)
+	if len(rec.Candidates) == 0 || rec.Candidates[0].Why == nil {
+		r.t.Fatalf("%+v", rec)
+	}
+	return *rec.Candidates[0].Why
+}
+
+// recorded returns the cause that a record tells where the body tells another one: keys alone do
+// not show other prompts' blocks, nor what cache groups allow.
+func recorded(c why.Cause) why.Cause {
+	switch c {
+	case why.Diverges:
+		return why.NeverStored
+	case why.Group:
+		return why.NotKept
+	}
+	return c
+}
 
 // TestEveryCause makes each cause happen: the candidate's line has it, with its numbers, and
 // the time where there is one.
@@ -123,6 +161,9 @@ func TestEveryCause(t *testing.T) {
 			}
 			if end := rec.Candidates[0].Why; end.Cause != c.cause || end.Text != c.line {
 				t.Errorf("%s: %s\nwant %s: %s", end.Cause, end.Text, c.cause, c.line)
+			}
+			if late := r.later(a, p); late.Cause != recorded(c.cause) || late.Cause == c.cause && !strings.HasPrefix(strings.ReplaceAll(late.Text, "2m0s", "1m0s"), strings.TrimSuffix(c.line, " and the next block has not been stored since")) {
+				t.Errorf("as a record: %s: %s\nwant %s: %s", late.Cause, late.Text, recorded(c.cause), c.line)
 			}
 			if c.cause.Do() == "" || rec.Why.Text == "" || rec.Why.Do == "" {
 				t.Errorf("nothing to do, or no line: %+v", rec.Why)

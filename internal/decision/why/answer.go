@@ -95,7 +95,7 @@ func (e *End) Say(now time.Time) {
 	case NeverStored:
 		e.sayNever(&b, has, next, now)
 	case NotKept:
-		fmt.Fprintf(&b, "%s; records do not keep why the rest was not there", has)
+		fmt.Fprintf(&b, "%s; its record does not tell why the rest was not there", has)
 	}
 	if e.Lower > 0 {
 		fmt.Fprintf(&b, "; %s more are in CPU memory or storage", tokens(e.Lower))

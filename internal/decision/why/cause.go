@@ -23,7 +23,7 @@ const (
 	Restarted   Cause = "restarted"    // the replica's publisher restarted
 	EventsLost  Cause = "events_lost"  // events were lost, or their reporter began again: all known blocks were dropped
 	NeverStored Cause = "never_stored" // the replica has not reported the next block
-	NotKept     Cause = "not_kept"     // a record has the match's end alone
+	NotKept     Cause = "not_kept"     // a record does not tell
 )
 
 // causes has for each cause what to do about it.
