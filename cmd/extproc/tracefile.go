@@ -1,8 +1,11 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/fleet"
 	"warmroute/internal/tracefile"
 )
 
@@ -13,7 +16,8 @@ func (r *router) newTraceFile(reg prometheus.Registerer) (*tracefile.Writer, err
 		return nil, nil //nolint:nilnil // no configured file is no error
 	}
 	return tracefile.New(tracefile.Options{
-		Path: f.TraceFile, Bytes: f.TraceFileBytes, Files: f.TraceFiles, Fleet: r.tracedFleet, Log: r.log,
+		Path: f.TraceFile, Bytes: f.TraceFileBytes, Files: f.TraceFiles, Log: r.log,
+		Fleet: r.tracedFleet, Prefills: new(prefills).since(func() *fleet.Snapshot { return r.fleet.Snapshot() }),
 	}, reg)
 }
 
@@ -28,4 +32,46 @@ func (r *router) tracedFleet() (out []tracefile.Replica) {
 		})
 	}
 	return out
+}
+
+// prefills has the replicas' counters of the call before, by replica.
+type prefills struct{ last map[string]prefilled }
+
+type prefilled struct {
+	joined            uint64
+	tokens            float64
+	seconds, requests float64
+}
+
+// since returns a function that returns the prefills since its last call, by base model. A replica
+// whose counters have gone back, or that has joined since, counts from the next call on.
+func (p *prefills) since(snapshot func() *fleet.Snapshot) func() []tracefile.Prefilled {
+	return func() (out []tracefile.Prefilled) {
+		all, last := map[string]prefilled{}, p.last
+		for _, v := range snapshot().Replicas {
+			if !v.Ready || len(v.Models) == 0 || len(v.Load) == 0 {
+				continue
+			}
+			now := prefilled{joined: v.Joined}
+			for i := range v.Load {
+				l := &v.Load[i]
+				now.tokens += l.PrefixQueries - l.PrefixHits - l.LoadedTokens
+				now.seconds, now.requests = now.seconds+l.Prefill.Seconds, now.requests+l.Prefill.Requests
+			}
+			all[v.Addr] = now
+			was, known := last[v.Addr]
+			n := tracefile.Prefilled{Model: v.Models[0].Base, Seconds: now.seconds - was.seconds, Tokens: int(now.tokens - was.tokens), Requests: int(now.requests - was.requests)}
+			if !known || was.joined != now.joined || n.Seconds <= 0 || n.Tokens <= 0 || n.Requests <= 0 {
+				continue
+			}
+			if i := slices.IndexFunc(out, func(o tracefile.Prefilled) bool { return o.Model == n.Model }); i >= 0 {
+				o := &out[i]
+				o.Seconds, o.Tokens, o.Requests = o.Seconds+n.Seconds, o.Tokens+n.Tokens, o.Requests+n.Requests
+			} else {
+				out = append(out, n)
+			}
+		}
+		p.last = all
+		return out
+	}
 }

@@ -55,8 +55,8 @@ func TestClaimsOfRequestsThatWereLookedUp(t *testing.T) {
 		want load.Claims
 	}{
 		"in flight":  {func(*rig, Decision) {}, load.Claims{Open: claim}},
-		"answered":   {func(_ *rig, d Decision) { d.Reservation.Answered(200) }, load.Claims{Requests: 1, Tokens: claim}},
-		"long ended": {func(r *rig, _ Decision) { r.wait(time.Second) }, load.Claims{Requests: 1, Tokens: claim}},
+		"answered":   {func(_ *rig, d Decision) { d.Reservation.Answered(200) }, load.Claims{Requests: 1, Heads: 1, Tokens: claim}},
+		"long ended": {func(r *rig, _ Decision) { r.wait(time.Second) }, load.Claims{Requests: 1, Heads: 1, Tokens: claim}},
 		"cancelled":  {func(r *rig, d Decision) {}, load.Claims{}},
 		"refused":    {func(_ *rig, d Decision) { d.Reservation.Answered(400) }, load.Claims{}},
 		"failed":     {func(_ *rig, d Decision) { d.Reservation.Answered(503) }, load.Claims{}},

@@ -15,6 +15,15 @@ type Replica struct {
 	Ranks       int    `json:"ranks,omitempty"`
 }
 
+// Prefilled is what the replicas of a model have counted since the line before. It shows their speed
+// where no request does: hints are withheld, and answers are not streamed.
+type Prefilled struct {
+	Model    string  // the base model
+	Seconds  float64 // of prefills, all requests together
+	Tokens   int     // that these have computed
+	Requests int
+}
+
 // Span is a range of consecutive numbers of blocks.
 type Span struct{ First, Count uint64 }
 
@@ -24,6 +33,10 @@ type line struct {
 	Run   string `json:"run"`   // of such a line: a random name of the run
 
 	Fleet []Replica `json:"fleet"` // the replicas have changed
+
+	Prefills string  `json:"prefills"` // a model's prefills; "tokens" likewise
+	Seconds  float64 `json:"seconds"`
+	Requests int     `json:"requests"`
 
 	Number uint64   `json:"n"` // a decision
 	At     float64  `json:"t"` // when the request came; of an end, when it ended
@@ -77,6 +90,14 @@ func appendFleet(b []byte, fleet []Replica) []byte {
 		b = append(b, '}')
 	}
 	return append(b, "]}\n"...)
+}
+
+func appendPrefilled(b []byte, p *Prefilled) []byte {
+	b = appendText(append(b, `{"prefills":`...), p.Model)
+	b = strconv.AppendFloat(append(b, `,"seconds":`...), p.Seconds, 'f', 3, 64)
+	b = appendNumber(b, `,"tokens":`, p.Tokens)
+	b = appendNumber(b, `,"requests":`, p.Requests)
+	return append(b, "}\n"...)
 }
 
 func appendDecided(b []byte, d *Decided, spans []Span) []byte {

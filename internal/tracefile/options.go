@@ -29,8 +29,10 @@ type Options struct {
 	Files int // files that are kept: Path, Path.1 and so on, the oldest last; default DefaultFiles
 	// Fleet returns the replicas; nil: the file has none.
 	Fleet func() []Replica
-	Now   func() time.Time // default index.Now
-	Log   *slog.Logger     // nil: no log
+	// Prefills returns what the replicas have prefilled since the last call; nil: the file has none.
+	Prefills func() []Prefilled
+	Now      func() time.Time // default index.Now
+	Log      *slog.Logger     // nil: no log
 
 	create func(path string) (file, int64, error) // opens or makes a file to append to, and returns its size; tests replace it
 }

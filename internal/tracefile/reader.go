@@ -31,6 +31,7 @@ type Reader struct {
 	Ended   func(int, *Ended) error   // called for each end, with the run of its number; may be nil
 	Counted func(int, *Counted) error // called for each request that was counted, with its run; may be nil
 	Fleet   func([]Replica) error     // called for each change of the fleet; may be nil
+	Prefill func(*Prefilled) error    // called for each line about prefills; may be nil
 
 	runs map[string]int
 	run  int // -1 before the first
@@ -103,6 +104,8 @@ func (r *Reader) line(text []byte) error {
 		return errors.New("the file does not begin with a line like {\"trace\":1,\"run\":…}")
 	case l.Fleet != nil:
 		return r.fleet(l.Fleet)
+	case l.Prefills != "":
+		return r.prefill(&l)
 	case l.End != 0:
 		return r.ended(&l)
 	case l.Counted != 0:
@@ -139,6 +142,16 @@ func (r *Reader) fleet(fleet []Replica) error {
 		return nil
 	}
 	return r.Fleet(fleet)
+}
+
+func (r *Reader) prefill(l *line) error {
+	if !(l.Seconds >= 0 && l.Seconds < 1e9) || l.Tokens < 0 || l.Requests < 0 || l.Tokens > math.MaxInt32 || l.Requests > math.MaxInt32 {
+		return fmt.Errorf("%d prefills of %d tokens in %g s", l.Requests, l.Tokens, l.Seconds)
+	}
+	if r.Prefill == nil {
+		return nil
+	}
+	return r.Prefill(&Prefilled{l.Prefills, l.Seconds, l.Tokens, l.Requests})
 }
 
 func (r *Reader) ended(l *line) error {

@@ -64,6 +64,8 @@ const (
 	flushEvery = time.Second
 	// fleetEvery bounds the lines about a fleet that changes again and again.
 	fleetEvery = 10 * time.Second
+	// prefillsEvery is the time that lines about prefills stand for.
+	prefillsEvery = 10 * time.Second
 )
 
 // entry is a line in the queue.
@@ -93,6 +95,7 @@ type Writer struct {
 	lines   int       // in buf
 	fleet   []byte    // the last line about it
 	told    time.Time // when it was written
+	counted time.Time // when the last lines about prefills were written
 	next    []byte    // room for the next
 	refused bool      // the last write failed
 }
@@ -185,6 +188,7 @@ func (w *Writer) Run(ctx context.Context) error {
 			w.take(e)
 		case <-tick.C:
 			w.describeFleet()
+			w.countPrefills()
 			w.flush()
 		case <-ctx.Done():
 			return w.close()
@@ -247,6 +251,19 @@ func (w *Writer) describeFleet() {
 	w.told, w.fleet = now, append(w.fleet[:0], w.next...)
 	w.buf = append(w.buf, w.fleet...)
 	w.lines++
+}
+
+// countPrefills adds a line about the prefills of each model that has had any.
+func (w *Writer) countPrefills() {
+	now := w.o.Now()
+	if w.o.Prefills == nil || now.Sub(w.counted) < prefillsEvery {
+		return
+	}
+	w.counted = now
+	for _, p := range w.o.Prefills() {
+		w.buf = appendPrefilled(w.buf, &p)
+		w.lines++
+	}
 }
 
 // flush writes the buffered lines. Lines that the disk refuses are lost.

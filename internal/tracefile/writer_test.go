@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,6 +63,7 @@ type trace struct {
 	ends     []Ended
 	counted  []Counted
 	fleets   [][]Replica
+	prefills []Prefilled
 }
 
 func readTrace(t testing.TB, files ...string) (out trace) {
@@ -71,6 +73,7 @@ func readTrace(t testing.TB, files ...string) (out trace) {
 		Ended:   func(_ int, e *Ended) error { out.ends = append(out.ends, *e); return nil },
 		Counted: func(_ int, c *Counted) error { out.counted = append(out.counted, *c); return nil },
 		Fleet:   func(f []Replica) error { out.fleets = append(out.fleets, f); return nil },
+		Prefill: func(p *Prefilled) error { out.prefills = append(out.prefills, *p); return nil },
 	}
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -334,6 +337,22 @@ func TestAFleetThatChangesIsToldSometimes(t *testing.T) {
 	finish(t, w)
 	if got := readTrace(t, w.o.Path).fleets; len(got) != 10 {
 		t.Errorf("%d lines in 100 s", len(got))
+	}
+}
+
+// TestPrefillsAreToldEvery10Seconds, as they are counted.
+func TestPrefillsAreToldEvery10Seconds(t *testing.T) {
+	p := Prefilled{"m", 12.345, 67_890, 12}
+	w := newWriter(t, Options{Prefills: func() []Prefilled { return []Prefilled{p} }})
+	now := noon
+	w.o.Now = func() time.Time { return now }
+	for range 30 {
+		w.countPrefills()
+		now = now.Add(time.Second)
+	}
+	finish(t, w)
+	if got := readTrace(t, w.o.Path).prefills; !slices.Equal(got, []Prefilled{p, p, p}) {
+		t.Errorf("%+v", got)
 	}
 }
 

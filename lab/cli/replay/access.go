@@ -145,7 +145,7 @@ func (a *accessed) report(out io.Writer, o Options) error {
 	if left := a.requests - a.counted; left > 0 {
 		w.say("the prompt tokens of %d of them are estimated, from their bytes: %d bytes a token", left, bytesPerToken)
 	}
-	w.say("a replica prefills %.0f tokens/s (the log does not show it: set -prefill-rate); %s", 1/hw.PrefillToken, o.terms())
+	w.say("a replica prefills %.0f tokens/s (the log does not show it: set -prefill-rate, also for a cost); %s", 1/hw.PrefillToken, o.terms())
 	all := a.tokens * hw.PrefillToken
 	w.say("%.0f prompt tokens: %s s of prefill if nothing is cached%s", a.tokens, short(all), cost.inMonth(all))
 	if a.knowing == 0 {

@@ -40,6 +40,7 @@ type recording struct {
 	at     map[[2]uint64]int // by run and number
 	latest time.Time
 	fleet  []tracefile.Replica // the largest
+	spent  []tracefile.Prefilled
 	model  string
 	block  int // tokens of a block, as recorded
 	left   int // requests that are left out
@@ -48,7 +49,7 @@ type recording struct {
 // readTraces reads trace files, the oldest first.
 func readTraces(in []io.Reader, progress func(lines int)) (*recording, error) {
 	r := &recording{at: map[[2]uint64]int{}}
-	reader := tracefile.Reader{Request: r.request, Ended: r.ended, Counted: r.count, Fleet: r.describe}
+	reader := tracefile.Reader{Request: r.request, Ended: r.ended, Counted: r.count, Fleet: r.describe, Prefill: r.prefilled}
 	for i, from := range in {
 		if err := reader.Read(from); err != nil {
 			return nil, fmt.Errorf("trace %d of %d: %w", i+1, len(in), err)
@@ -94,6 +95,13 @@ func (r *recording) count(run int, c *tracefile.Counted) error {
 func (r *recording) describe(fleet []tracefile.Replica) error {
 	if len(fleet) >= len(r.fleet) {
 		r.fleet = fleet
+	}
+	return nil
+}
+
+func (r *recording) prefilled(p *tracefile.Prefilled) error {
+	if len(r.spent) < maxRequests {
+		r.spent = append(r.spent, *p)
 	}
 	return nil
 }
@@ -207,6 +215,7 @@ func share(part, all int) float64 { return 100 * float64(part) / float64(max(1, 
 type pace struct {
 	prefill float64 // prompt tokens per second
 	prompts int     // requests that show it
+	counted bool    // by the replicas' counters: prompts are intervals
 	step    float64 // seconds between two tokens of an answer
 	answers int     // requests that show it
 }
@@ -258,6 +267,10 @@ func (r *recording) pace(a *answers) (p pace) {
 		}
 	}
 	p.prompts, p.answers = len(prefill), len(step)
+	if p.prompts < leastSeen {
+		prefill, p.counted = r.counted(), true
+		p.prompts = len(prefill)
+	}
 	if p.prompts >= leastSeen {
 		slices.Sort(prefill)
 		p.prefill = prefill[len(prefill)*9/10]
@@ -267,4 +280,19 @@ func (r *recording) pace(a *answers) (p pace) {
 		p.step = step[len(step)/10]
 	}
 	return p
+}
+
+// counted returns the speeds by the replicas' counters, of each interval whose prompts are long
+// enough.
+func (r *recording) counted() (all []float64) {
+	served := r.model
+	if !slices.ContainsFunc(r.spent, func(p tracefile.Prefilled) bool { return p.Model == served }) && len(r.spent) > 0 {
+		served = r.spent[0].Model // the requests name an alias
+	}
+	for _, p := range r.spent {
+		if p.Model == served && p.Seconds > 0 && p.Tokens >= leastPrefill*p.Requests {
+			all = append(all, float64(p.Tokens)/p.Seconds)
+		}
+	}
+	return all
 }

@@ -168,9 +168,41 @@ func TestWithheldHintsSayNothingAboutTheCache(t *testing.T) {
 	if err := Run(t.Context(), []io.Reader{strings.NewReader(text)}, &out, Options{Replicas: []int{1, 2}, Rivals: []string{"p2c"}, Price: 2.5, GPUs: 8}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"the cached tokens are not known", "hints were withheld from", "8 GPU a replica, 2.5 a GPU hour", "1 replicas: warmroute saves", "2 replicas: warmroute saves", "in money"} {
+	for _, want := range []string{"the cached tokens are not known", "hints were withheld from", "8 GPU a replica", "1 replicas: warmroute saves", "2 replicas: warmroute saves"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestMoneyNeedsASpeed: where no first token is seen, the replicas' counters show how fast they
+// prefill; without these, and without a speed that is set, nothing is counted in money.
+func TestMoneyNeedsASpeed(t *testing.T) {
+	shadow := strings.ReplaceAll(traceOf(5), `"to":"r1"`, `"to":"r1","withheld":"shadow"`)
+	counters := ""
+	for i := range 20 {
+		counters += fmt.Sprintf(`{"prefills":"m","seconds":%d,"tokens":10000,"requests":20}`+"\n", 10+i)
+		counters += `{"prefills":"other","seconds":1,"tokens":90000,"requests":2}` + "\n" + `{"prefills":"m","seconds":1,"tokens":90000,"requests":9000}` + "\n" // short prompts
+	}
+	for name, tt := range map[string]struct {
+		text  string
+		o     Options
+		speed string
+		money bool
+	}{
+		"neither":  {shadow, Options{}, "an 8B model on an H100; set -prefill-rate, without which no cost is counted", false},
+		"counters": {shadow + counters, Options{}, "a replica prefills 909 tokens/s (the fastest tenth of 20 times of 10 s, as the replicas counted)", true},
+		"set":      {shadow, Options{PrefillRate: 500}, "a replica prefills 500 tokens/s (as set)", true},
+		"slower":   {shadow, Options{Slower: 2}, "by -slower", true},
+	} {
+		var out bytes.Buffer
+		tt.o.Replicas, tt.o.Rivals, tt.o.Price, tt.o.GPUs = []int{1}, []string{"p2c"}, 2.5, 8
+		if err := Run(t.Context(), []io.Reader{strings.NewReader(tt.text)}, &out, tt.o); err != nil {
+			t.Fatal(err)
+		}
+		money := strings.Contains(out.String(), "in money") && strings.Contains(out.String(), "2.5 a GPU hour")
+		if !strings.Contains(out.String(), tt.speed) || money != tt.money || !tt.money && strings.Contains(out.String(), "cost  ") {
+			t.Errorf("%s: no %q, or money: %v, in\n%s", name, tt.speed, money, out.String())
 		}
 	}
 }

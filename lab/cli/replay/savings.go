@@ -52,11 +52,15 @@ func (o Options) terms() string {
 }
 
 // engine returns the model of a replica's engine and a sentence about its speed, with the
-// capacity and the speeds that a trace shows (0: none).
-func (o Options) engine(capacity int, seen pace) (simulator.Hardware, string) {
+// capacity and the speeds that a trace shows (0: none). Without a speed it takes an H100's, which
+// no money can be counted by: it drops the price from o.
+func (o *Options) engine(capacity int, seen pace) (simulator.Hardware, string) {
 	hw := simulator.H100()
 	h100, slower := 1/hw.PrefillToken, o.Slower
 	prefill := "of an 8B model on an H100; set -prefill-rate"
+	if o.Price > 0 {
+		prefill += ", without which no cost is counted"
+	}
 	switch {
 	case o.PrefillRate > 0:
 		slower, prefill = h100/o.PrefillRate, "as set"
@@ -64,6 +68,11 @@ func (o Options) engine(capacity int, seen pace) (simulator.Hardware, string) {
 		prefill = "by -slower"
 	case seen.prefill > 0:
 		slower, prefill = h100/seen.prefill, fmt.Sprintf("the fastest tenth of %d recorded", seen.prompts)
+		if seen.counted {
+			prefill = fmt.Sprintf("the fastest tenth of %d times of 10 s, as the replicas counted", seen.prompts)
+		}
+	default:
+		o.Price = 0
 	}
 	steps, decode := slower, "in proportion; set -decode-step"
 	switch usual := hw.Step + hw.Weights; {
