@@ -36,6 +36,9 @@ func newClient(o Options) (*client, error) {
 	return &client{http: h, url: o.HTTP.URL}, nil
 }
 
+// handshakeTimeout bounds a TLS handshake with a replica.
+const handshakeTimeout = 3 * time.Second
+
 // URL returns the root of a replica's HTTP API, without a slash at the end.
 func (o HTTPOptions) URL(addr string) string {
 	if o.TLS {
@@ -56,7 +59,6 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 		DialContext:            (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		MaxIdleConnsPerHost:    idle,
 		IdleConnTimeout:        90 * time.Second,
-		TLSHandshakeTimeout:    3 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // compressing costs the replica more than the bytes cost the network
 	}
@@ -65,10 +67,10 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 		t.DialContext = corks(t.DialContext)
 	}
 	if o.TLS {
-		var err error
-		if t.TLSClientConfig, err = o.tls(); err != nil {
+		if _, err := o.tls(); err != nil {
 			return nil, err
 		}
+		t.DialTLSContext = o.dialTLS(t.DialContext)
 	}
 	h := &http.Client{
 		Transport:     t,
@@ -84,6 +86,34 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 	return h, nil
 }
 
+// dialTLS returns a function that connects with the files as they are then: certificates
+// and authorities are renewed.
+func (o HTTPOptions) dialTLS(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := o.tls()
+		if err != nil {
+			return nil, err
+		}
+		if c.ServerName == "" {
+			if c.ServerName, _, err = net.SplitHostPort(addr); err != nil {
+				return nil, err
+			}
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+		defer cancel()
+		secure := tls.Client(conn, c)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return secure, nil
+	}
+}
+
 func (o HTTPOptions) tls() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName, InsecureSkipVerify: o.InsecureSkipVerify}
 	if o.CAFile != "" {
@@ -97,13 +127,11 @@ func (o HTTPOptions) tls() (*tls.Config, error) {
 		}
 	}
 	if o.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
 			return nil, fmt.Errorf("fleet.http.cert_file: %w", err)
 		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile) // read for each handshake: certificates are rotated
-			return &pair, err
-		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // whatever authorities the replica names
 	}
 	return c, nil
 }
@@ -210,6 +238,21 @@ func (c *client) do(ctx context.Context, method, addr, path string, body []byte)
 		return nil, &failure{reasonBadAnswer, fmt.Errorf("%s: more than %d bytes", path, maxAnswer)}
 	}
 	return data, nil
+}
+
+// answers reports whether anything speaks HTTP at addr.
+func (c *client) answers(ctx context.Context, addr string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(addr)+"/health", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return false
+	}
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // keeps the connection
+	resp.Body.Close()
+	return true
 }
 
 // metrics reads the metrics at a path of addr into p.

@@ -32,6 +32,7 @@ type dns struct {
 	options  DNSOptions
 	resolver Resolver
 	failed   func(error) // called for each failed lookup
+	families families
 }
 
 func (d *dns) String() string { return "dns " + d.options.Name }
@@ -50,8 +51,12 @@ func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 			return nil
 		case <-timer.C:
 		}
-		timer.Reset(every)
+		d.families.undecided = false
 		list, err := d.lookup(ctx)
+		timer.Reset(every)
+		if d.families.undecided {
+			timer.Reset(min(every, LookupEvery))
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -106,7 +111,7 @@ func (d *dns) host(ctx context.Context, host string, port uint16) ([]netip.AddrP
 			out = append(out, netip.AddrPortFrom(ip, port))
 		}
 	}
-	return out, nil
+	return d.families.choose(ctx, net.JoinHostPort(host, strconv.Itoa(int(port))), out), nil
 }
 
 func (d *dns) srv(ctx context.Context) ([]netip.AddrPort, error) {

@@ -106,3 +106,46 @@ func TestSRV(t *testing.T) {
 		}
 	})
 }
+
+// TestOneFamilyOfAName: a server with addresses of both families is one replica, by the
+// family that answers.
+func TestOneFamilyOfAName(t *testing.T) {
+	const four, six, four2, six2 = "10.0.0.1:8000", "[fd00::1]:8000", "10.0.0.2:8000", "[fd00::2]:8000"
+	for name, c := range map[string]struct{ answer, want []string }{
+		"IPv4 answers":      {[]string{four}, []string{four, four2}},
+		"IPv6 answers":      {[]string{six}, []string{six, six2}},
+		"both answer":       {[]string{four, six}, []string{four, four2}},
+		"IPv6 answers more": {[]string{four, six, six2}, []string{six, six2}},
+		"none answers":      {nil, []string{four, four2, six, six2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				z := &zone{ips: map[string][]string{"vllm": {"10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2"}}}
+				all := map[string]*fakeReplica{}
+				for _, a := range []string{four, six, four2, six2} {
+					all[a] = fake(1, 0)
+					all[a].refuse = !slices.Contains(c.answer, a)
+				}
+				w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "vllm:8000"}}}, all)
+				if got := addrs(w.fleet); !slices.Equal(got, c.want) {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+				// The first that answers counts, and stays while it answers or the other does not.
+				w.net.change(func() { all[four].refuse, all[six].refuse = true, false })
+				w.pass(time.Minute)
+				w.net.change(func() { all[four].refuse, all[four2].refuse = false, false })
+				w.pass(time.Minute)
+				if got, want := addrs(w.fleet), []string{six, six2}; !slices.Equal(got, want) {
+					t.Errorf("when IPv6 alone had answered: got %q, want %q", got, want)
+				}
+				w.net.change(func() {
+					all[six].refuse, all[six2].refuse, all[four].refuse, all[four2].refuse = true, true, true, true
+				})
+				w.pass(time.Minute)
+				if got, want := addrs(w.fleet), []string{six, six2}; !slices.Equal(got, want) {
+					t.Errorf("when none answered: got %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}

@@ -88,8 +88,9 @@ type ModelOptions struct {
 
 // DNSOptions is a name that stands for any number of replicas.
 type DNSOptions struct {
-	// Name is "host:port" for A and AAAA records, or with `srv` the full
-	// name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
+	// Name is "host:port" for A and AAAA records (of a name with both, one family is used:
+	// that whose addresses answer), or with `srv` the full name of SRV records, e.g.
+	// "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
 	SRV  bool   `yaml:"srv,omitempty"` // the name is one of SRV records, which name the ports
 	// Every is how often the name is looked up.
@@ -100,14 +101,15 @@ type DNSOptions struct {
 
 // HTTPOptions are the settings of requests to replicas. The zero value is plain HTTP.
 type HTTPOptions struct {
-	TLS                bool   `yaml:"tls,omitempty"`                  // connect to replicas with HTTPS
-	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities for the replicas' certificates; "" = the system's
+	TLS                bool   `yaml:"tls,omitempty"`                  // connect to replicas with HTTPS, from the router and from Envoys, which get the authorities by their text, and `cert_file` and `key_file` by their paths
+	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities for the replicas' certificates; Envoy needs it, since it does not know the system's; "" = the system's
 	CertFile           string `yaml:"cert_file,omitempty"`            // PEM file of the router's own certificate, if replicas require one
 	KeyFile            string `yaml:"key_file,omitempty"`             // PEM file of its key
-	ServerName         string `yaml:"server_name,omitempty"`          // the name in the replicas' certificates; "" = their address
+	ServerName         string `yaml:"server_name,omitempty"`          // the name in the replicas' certificates; "" = their address (for Envoy any IP address)
 	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"` // take any certificate
 	// TokenEnv is the environment variable with the replicas' API key (vLLM's
-	// --api-key), sent as "Authorization: Bearer …".
+	// --api-key), sent as "Authorization: Bearer …". It is the router's own: Envoy
+	// adds none, and clients send theirs.
 	TokenEnv string `yaml:"token_env,omitempty"`
 	// TokenFile is a file with the API key instead, read again every 30 s.
 	TokenFile string `yaml:"token_file,omitempty"`

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -51,7 +52,10 @@ func (r *roster) follow() {
 			d, ok := s.(*dns)
 			return ok && reflect.DeepEqual(d.options, options)
 		}, func() Source {
-			d := &dns{options: options, resolver: o.Resolver}
+			d := &dns{options: options, resolver: o.Resolver, families: families{
+				answers: func(ctx context.Context, addr netip.AddrPort) bool { return f.client().answers(ctx, addr.String()) },
+				chosen:  map[string]*family{},
+			}}
 			d.failed = func(err error) { f.sourceFailed(d, err) }
 			return d
 		})
