@@ -32,27 +32,37 @@ const (
 
 // Options describes one Envoy with one warmroute.
 type Options struct {
-	Listen         string        `yaml:"listen"`                        // address for clients, host:port
-	Admin          string        `yaml:"admin" applies:"envoy"`         // Envoy's admin address, host:port; "" = none
-	ExtProc        []string      `yaml:"extproc"`                       // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
-	Standby        string        `yaml:"standby"`                       // a second router, used while the health checks of those of `extproc` fail; "" = none
-	TLS            TLS           `yaml:"tls"`                           // how Envoy connects to the router
-	Replicas       []string      `yaml:"replicas"`                      // replicas for `envoy-config -static`, host:port; none = those of `fleet`
-	Mode           Mode          `yaml:"mode"`                          // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
-	MessageTimeout time.Duration `yaml:"message_timeout"`               // longest wait for a decision: the most that a frozen router can cost a request
-	IdleTimeout    time.Duration `yaml:"idle_timeout"`                  // how long a request's stream may be silent
-	BodyLimit      int           `yaml:"body_limit" unit:"bytes"`       // longest body; in BUFFERED mode Envoy answers 413 to longer ones
-	Retries        int           `yaml:"retries" unit:"retries"`        // how often a request is retried after a dead replica, first on the next replica of the hint
-	ServedHeader   bool          `yaml:"served_header"`                 // send clients the serving replica in x-warmroute-served
-	Served         bool          `yaml:"served"`                        // report the serving replica to the router with the response headers, as for endpoint pickers
-	UsageShare     int           `yaml:"usage_share" unit:"percent"`    // requests whose answers' usage Envoy reads for the router, and more for replicas that are new or suspect, or have settings to be learned; 100 = all, 0 = none, without the filter that reads it, which Envoy calls alpha
-	AccessLog      string        `yaml:"access_log"`                    // file of Envoy's access log, one JSON object a line; "none" = none
-	XDS            []string      `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
+	Listen         string        `yaml:"listen"`                  // address for clients, host:port
+	Admin          string        `yaml:"admin" applies:"envoy"`   // Envoy's admin address, host:port; "" = none
+	ExtProc        []string      `yaml:"extproc"`                 // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
+	Standby        string        `yaml:"standby"`                 // a second router, used while the health checks of those of `extproc` fail; "" = none
+	TLS            TLS           `yaml:"tls"`                     // how Envoy connects to the router
+	Replicas       []string      `yaml:"replicas"`                // replicas for `envoy-config -static`, host:port; none = those of `fleet`
+	Mode           Mode          `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
+	MessageTimeout time.Duration `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request
+	IdleTimeout    time.Duration `yaml:"idle_timeout"`            // how long a request's stream may be silent
+	BodyLimit      int           `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
+	Retries        int           `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint
+	ServedHeader   bool          `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
+	Served         bool          `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers
+	OperatorPaths  bool          `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators, which Envoy answers with 403 otherwise: metrics, load, caches, sleep, adapters, weights, profiles
+	EngineHeaders  bool          `yaml:"engine_headers"`          // let clients' X-Vllm-Priority and X-Session-ID reach the replicas, which obey them; set it if a gateway that is trusted overwrites them
+	AccessLog      string        `yaml:"access_log"`              // file of Envoy's access log, one JSON object a line; /dev/stdout and /dev/stderr = Envoy's own output, whatever it is; "none" = none
+
+	// UsageShare is the share of requests whose answers' usage Envoy reads for the router, and of more for replicas that are new or suspect,
+	// or have settings to be learned; 100 = all, 0 = none, without the filter that reads it, which Envoy calls alpha; none = 10 in a trial
+	// (`filter.mode` shadow, or a `filter.share` below 100), 0 otherwise.
+	UsageShare *int `yaml:"usage_share,omitempty" unit:"percent"`
+
+	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
 	Fleet        Fleet `yaml:"-"` // instead of Replicas, with their models and state
 	XDSTLS       bool  `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
 	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
 	Split        Split `yaml:"-"` // what requests need whose prefill runs elsewhere
+
+	ReplicaTLS   ReplicaTLS `yaml:"-"` // how Envoy connects to the replicas
+	PathPrefixes []string   `yaml:"-"` // paths that may stand before those of the replicas
 }
 
 // TLS describes how Envoy connects to warmroute. Files are paths on Envoy's
@@ -65,10 +75,10 @@ type TLS struct {
 	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
 }
 
-// DefaultUsageShare is the share of requests whose answers' usage is read, in percent.
-const DefaultUsageShare = 10
+// TrialUsageShare is the share of requests whose answers' usage is read in a trial, in percent.
+const TrialUsageShare = 10
 
-// WithDefaults returns o with its zero values replaced, but for UsageShare.
+// WithDefaults returns o with its zero values replaced.
 func (o Options) WithDefaults() Options {
 	set := func(s *string, d string) {
 		if *s == "" {
@@ -147,8 +157,8 @@ func (o Options) Validate() error {
 	if o.BodyLimit > math.MaxInt32 {
 		errs = append(errs, fmt.Errorf("body_limit: %d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit))
 	}
-	if o.UsageShare < 0 || o.UsageShare > 100 {
-		errs = append(errs, fmt.Errorf("usage_share: %d is no percentage from 0 to 100", o.UsageShare))
+	if share := o.usageShare(); share < 0 || share > 100 {
+		errs = append(errs, fmt.Errorf("usage_share: %d is no percentage from 0 to 100", share))
 	}
 	if o.Split.Wait > 0 && o.Mode != Buffered {
 		errs = append(errs, fmt.Errorf("mode: only BUFFERED waits for a prefill on another replica, not %s", o.Mode))
@@ -210,6 +220,14 @@ func WriteDynamic(w io.Writer, o Options, d Discovery) error {
 	tls.Enabled = o.XDSTLS
 	in["XDS"], in["XDSType"], in["XDSTLS"], in["IsADS"] = parseAll(o.XDS), clusterType(o.XDS), tls, d == ADS
 	return execute(w, "dynamic.yaml.tmpl", in)
+}
+
+// usageShare returns the share in force, where a trial is not known.
+func (o Options) usageShare() int {
+	if o.UsageShare == nil {
+		return 0
+	}
+	return *o.UsageShare
 }
 
 // fleet returns the replicas of o.

@@ -58,7 +58,7 @@ func render(t *testing.T, o Options) string {
 func TestEveryModeIsAValidBootstrap(t *testing.T) {
 	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
 		for _, served := range []bool{false, true} {
-			o := Options{Mode: mode, Served: served, ServedHeader: served, UsageShare: 10, Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
+			o := Options{Mode: mode, Served: served, ServedHeader: served, UsageShare: new(10), Admin: "127.0.0.1:9901", Replicas: []string{"127.0.0.1:8000", "[::1]:8001"}}
 			b := parse(t, []byte(render(t, o)))
 			if n := len(b.StaticResources.Clusters[0].LoadAssignment.Endpoints[0].LbEndpoints); n != 2 {
 				t.Errorf("%s: %d replicas, want 2", mode, n)
@@ -128,17 +128,17 @@ func TestOwnedHeadersAreRemovedAheadOfExtProc(t *testing.T) {
 // TestUsageIsReadBehindExtProc: the filter that reads usages sees the router's answer before
 // it sees the request; a share of 0 leaves it out, and what belongs to it.
 func TestUsageIsReadBehindExtProc(t *testing.T) {
-	o := Options{Replicas: []string{"127.0.0.1:8000"}, UsageShare: 1}
+	o := Options{Replicas: []string{"127.0.0.1:8000"}, UsageShare: new(1)}
 	text := render(t, o)
 	if ext, reads := strings.Index(text, "envoy.filters.http.ext_proc\n"), strings.Index(text, "envoy.filters.http.composite"); reads < ext {
 		t.Error("usages are read ahead of ext_proc, or not at all")
 	}
 	for _, share := range []int{-1, 101} {
-		if err := (Options{UsageShare: share}).Validate(); err == nil || !strings.Contains(err.Error(), "usage_share") {
+		if err := (Options{UsageShare: &share}).Validate(); err == nil || !strings.Contains(err.Error(), "usage_share") {
 			t.Errorf("a share of %d: %v", share, err)
 		}
 	}
-	o.UsageShare = 0
+	o.UsageShare = nil
 	for _, name := range []string{"composite", "ai_protocol_manager", MetadataUsage, "actual_"} {
 		if !strings.Contains(text, name) || strings.Contains(render(t, o), name) {
 			t.Errorf("%s is missing, or there although no usage is read", name)

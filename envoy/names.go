@@ -146,3 +146,7 @@ var Owned = [...]string{HeaderDestination, HeaderRank}
 // OwnedLegs lists the request headers that tell llm-d's sidecar which other replicas to
 // call. Configurations with prefill and decode apart remove a client's own copies, too.
 var OwnedLegs = [...]string{HeaderPrefiller, "x-encoder-hosts-ports", "x-data-parallel-host-port", "x-kv-cache-source-host-port"}
+
+// EngineHeaders lists the request headers of clients that vLLM obeys: one precedes the
+// body's priority, the other names a session. Configurations remove them.
+var EngineHeaders = [...]string{"x-vllm-priority", "x-session-id"}

@@ -75,6 +75,13 @@ const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_
 // listenerName is the name of the listener and of its routes.
 const listenerName = "inference"
 
+// streams are the outputs of the process, by the names that they have as files. As a file
+// Envoy cannot open one that is a socket, as that of a systemd service is.
+var streams = map[string]string{
+	"/dev/stdout": "stdout", "/dev/fd/1": "stdout", "/proc/self/fd/1": "stdout",
+	"/dev/stderr": "stderr", "/dev/fd/2": "stderr", "/proc/self/fd/2": "stderr",
+}
+
 // usages are the values of KeyUsage, and how Envoy then reads an answer.
 var usages = []struct{ Is, Protocol string }{{Is: UsageDetected}, {UsageCompletions, "OPENAI_CHAT_COMPLETIONS"}}
 
@@ -88,12 +95,18 @@ func (o Options) page(from Discovery) map[string]any {
 		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
-		"TLS": o.TLS, "NoLimits": noLimits,
-		"ListenerName": listenerName, "Discovery": from, "AccessLog": o.AccessLog,
+		"TLS": o.TLS, "ReplicaTLS": o.ReplicaTLS, "NoLimits": noLimits,
+		"ListenerName": listenerName, "Discovery": from, "AccessLog": o.AccessLog, "AccessStream": streams[o.AccessLog],
 		"ReasonHeader": o.ReasonHeader, "HeaderReason": HeaderReason, "MetadataOwn": MetadataOwn,
 		"TagFirstByte": TagFirstByte, "KeyReason": KeyReason, "KeyWithheld": KeyWithheld,
-		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsUsage": o.UsageShare > 0, "Usages": usages, "KeyUsage": KeyUsage, "MetadataUsage": MetadataUsage,
+		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsUsage": o.usageShare() > 0, "Usages": usages, "KeyUsage": KeyUsage, "MetadataUsage": MetadataUsage,
 		"KeyPrompt": KeyPrompt, "KeyPredicted": KeyPredicted, "KeyLoads": KeyLoads, "Listing": fleet.Listing,
+	}
+	if !o.OperatorPaths {
+		in["Refused"], in["RefusedAnswer"] = refusedPaths(o.PathPrefixes), refusedAnswer
+	}
+	if !o.EngineHeaders {
+		in["Removed"] = EngineHeaders[:]
 	}
 	o.Split.fill(in, o)
 	reads := fleet.ReadsModel || len(fleet.Groups) > 0

@@ -137,6 +137,10 @@ func (c Config) writeEnvoy(std stdio, static, files bool) error {
 	case files && c.XDS.State == "":
 		return errors.New("envoy-config: -files needs xds.state, the folder they are in")
 	case static, !c.XDS.Enabled():
+		o, err := c.withReplicaTLS(o)
+		if err != nil {
+			return err
+		}
 		return envoy.WriteBootstrap(std.Out, o)
 	case !files && c.XDS.Listen != "" && xds.Kept(c.XDS.State) && !slices.ContainsFunc(o.XDS, answers):
 		fmt.Fprintf(std.Err, "extproc: no router answers at %s: this bootstrap reads what was last written to %s\n", strings.Join(o.XDS, ", "), c.XDS.State)

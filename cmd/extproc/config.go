@@ -34,6 +34,10 @@ import (
 type Config struct {
 	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
+	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail, so that Envoys send their requests elsewhere
+	// before it closes: longer than a health check's interval (0.5 s in the generated configuration) and what a gateway needs to learn
+	// of a pod that leaves. It ends sooner when no Envoy is connected, and at a second SIGTERM. Up to 10 s for requests in flight follow.
+	LameDuck time.Duration `yaml:"lame_duck" applies:"restart"`
 
 	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
 	Admin  AdminConfig          `yaml:"admin" applies:"restart"`  // HTTP for operators: debug pages, the dashboard, the policy; health and metrics too
@@ -152,10 +156,10 @@ func (c FilterConfig) named() int {
 func defaultConfig() Config {
 	ix, _ := index.Options{}.Effective()
 	return Config{
-		Listen: "127.0.0.1:9002",
-		Admin:  AdminConfig{Listen: "127.0.0.1:9090"},
-		Log:    telemetry.LogOptions{Level: "info", Format: "text"},
-		Fleet:  fleet.DefaultOptions(),
+		Listen: "127.0.0.1:9002", LameDuck: 5 * time.Second,
+		Admin: AdminConfig{Listen: "127.0.0.1:9090"},
+		Log:   telemetry.LogOptions{Level: "info", Format: "text"},
+		Fleet: fleet.DefaultOptions(),
 		Index: IndexConfig{
 			MaxScopes: ix.MaxScopes, MaxScopeBlocks: ix.MaxScopeBlocks, MaxBlocks: ix.MaxBlocks, MaxOrphans: ix.MaxOrphans,
 			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, CPUTTL: ix.CPUTTL, StorageTTL: ix.StorageTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
@@ -209,6 +213,9 @@ func (c Config) Validate() error {
 	}
 	if c.IndexService.Listen != "" {
 		address("index_service.listen", c.IndexService.Listen)
+	}
+	if c.LameDuck < 0 {
+		errs = append(errs, fmt.Errorf("lame_duck: %v is negative", c.LameDuck))
 	}
 	positive := func(field string, v int) {
 		if v <= 0 {
@@ -311,7 +318,8 @@ func (c Config) envoyOptions() envoy.Options {
 		o.XDS = []string{c.XDS.Listen}
 	}
 	o.XDSTLS = c.XDS.TLS.Enabled()
-	o.ReasonHeader, o.Split = c.Filter.ReasonHeader, c.PrefillDecode.envoy()
+	o.ReasonHeader, o.Split, o.PathPrefixes = c.Filter.ReasonHeader, c.PrefillDecode.envoy(), c.Filter.PathPrefixes
+	o.UsageShare = new(c.usageShare())
 	if len(o.Replicas) == 0 {
 		for _, r := range c.Fleet.Replicas {
 			o.Replicas = append(o.Replicas, r.Address)
@@ -326,16 +334,34 @@ func (c Config) envoyOptions() envoy.Options {
 }
 
 // xdsSettings returns the part of the configuration that Envoys receive.
-func (c Config) xdsSettings() xds.Settings {
+func (c Config) xdsSettings() (xds.Settings, error) {
 	o := c.envoyOptions()
+	if c.XDS.Enabled() {
+		var err error
+		if o, err = c.withReplicaTLS(o); err != nil {
+			return xds.Settings{}, err
+		}
+	}
 	o.Replicas = nil                                                      // the fleet has the current list
 	locked := c.Fleet.HTTP.TokenEnv != "" || c.Fleet.HTTP.TokenFile != "" // replicas require a key before they list models
-	return xds.Settings{At: c.XDS, Envoy: o, Listing: !locked}
+	return xds.Settings{At: c.XDS, Envoy: o, Listing: !locked}, nil
+}
+
+// usageShare returns the percentage of requests whose answers' usage is read: a trial
+// compares by it.
+func (c Config) usageShare() int {
+	switch {
+	case c.Envoy.UsageShare != nil:
+		return *c.Envoy.UsageShare
+	case c.Filter.Mode == modeShadow || c.Filter.Share < 100:
+		return envoy.TrialUsageShare
+	}
+	return 0
 }
 
 // defaultEnvoy leaves out the options that follow from the rest of the configuration.
 func defaultEnvoy() envoy.Options {
 	o := envoy.Options{}.WithDefaults()
-	o.ExtProc, o.UsageShare = nil, envoy.DefaultUsageShare
+	o.ExtProc = nil
 	return o
 }

@@ -36,6 +36,9 @@ func (c Config) dependencies() []error {
 		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is %s, which needs envoy.mode BUFFERED: only there a failure of the router costs no request", p.Mode)
 		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
 	}
+	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
+		errs = append(errs, err)
+	}
 	refuse(c.onlyPrefill(), "fleet.replicas", "all have the role prefill, so that none answers a request")
 	c.eachReplica(func(at string, r fleet.ReplicaOptions) {
 		refuse(r.Tenant != "" && f.TenantHeader == "", at+".tenant", "is %q, but filter.tenant_header is empty, so that no request has a tenant", r.Tenant)

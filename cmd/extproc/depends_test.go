@@ -33,6 +33,7 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"peers: {url: ADDR, fleet: a}", "f:1: peers.fleet: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, token_file: a}", "f:1: peers.token_file: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, tls: {ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
+		{"fleet: {http: {tls: true, CA}}", `f:1: fleet.http.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
 		{"tracing: {endpoint: ADDR, tls: {enabled: true}}", "f:1: tracing.tls: is given, but endpoint is empty, so that there are no traces", `ADDR=h:1,""`},
 	} {
 		name, values, _ := strings.Cut(c.needs, "=")

@@ -183,6 +183,13 @@ func TestExampleEnvoyGateway(t *testing.T) {
 	equal(t, "limits of warmroute", ext.ExtProc[0].BackendSettings.CircuitBreaker.envoy(), clusters["warmroute"]["circuit_breakers"])
 	equal(t, "limits of the replicas", backend.CircuitBreaker.envoy(), clusters["replicas"]["circuit_breakers"])
 	equal(t, "removed headers", client.Headers.EarlyRequestHeaders.Remove, envoy.Owned[:])
+	for _, example := range []string{"envoy-gateway", "istio", "inference-pool"} {
+		for name, o := range manifests(t, example) {
+			if strings.HasPrefix(name, "HTTPRoute ") {
+				equal(t, "headers that vLLM obeys in "+example, at(o, "spec", "rules", 0, "filters", 0, "requestHeaderModifier", "remove"), []any{envoy.EngineHeaders[0], envoy.EngineHeaders[1]})
+			}
+		}
+	}
 	equal(t, "buffer", client.Connection.BufferLimit, mebibytes(plain.BodyLimit))
 	equal(t, "window of a request", client.HTTP2.Stream, mebibytes(plain.BodyLimit))
 	equal(t, "window of a client", client.HTTP2.Whole, mebibytes(plain.BodyLimit)) // or it would be the smaller
@@ -220,7 +227,7 @@ func TestExampleEnvoyGateway(t *testing.T) {
 // TestExampleEnvoyGatewayPatch: settings that the policies cannot express are
 // patched to the values of the tested Envoy configuration.
 func TestExampleEnvoyGatewayPatch(t *testing.T) {
-	boot := bootstrap(t, envoy.Options{Replicas: []string{"127.0.0.1:8000"}})
+	boot := bootstrap(t, envoy.Options{Replicas: []string{"127.0.0.1:8000"}, OperatorPaths: true})
 	warmroute := clustersOf(boot)["warmroute"]
 	retry := at(boot, "static_resources", "listeners", 0, "filter_chains", 0, "filters", 0, "typed_config", "route_config", "virtual_hosts", 0, "routes", 0, "route", "retry_policy")
 	want := map[string]any{

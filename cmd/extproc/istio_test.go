@@ -169,7 +169,7 @@ func newIstio(t *testing.T) (i istio) {
 	}
 	local := testenv.Addresses(t, 4)
 	i.Replicas, i.stranger = i.Replicas[:2], i.Replicas[2]
-	i.Listen, i.Admin, i.ExtProc, i.admin, i.ServedHeader = local[0], local[1], []string{local[2]}, local[3], true
+	i.Listen, i.Admin, i.ExtProc, i.admin, i.ServedHeader, i.OperatorPaths = local[0], local[1], []string{local[2]}, local[3], true, true // one route, as the HTTPRoute's
 	return i
 }
 

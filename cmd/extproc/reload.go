@@ -14,6 +14,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
 	"warmroute/internal/prefill"
+	"warmroute/internal/xds"
 )
 
 // reloads is the state of the configuration file since the start.
@@ -80,6 +81,21 @@ func (l *reloads) inForce() Config {
 	return l.running
 }
 
+// publish sends the settings in force, with files as they are now, to p. It and apply take
+// turns, so that no older settings follow newer ones.
+func (l *reloads) publish(p *xds.Publisher) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.running.Fleet.HTTP.TLS {
+		return nil
+	}
+	s, err := l.running.xdsSettings()
+	if err == nil {
+		p.Set(s)
+	}
+	return err
+}
+
 // notes lists the problems of the file, for people.
 func (l *reloads) notes() (out []string) {
 	l.mu.Lock()
@@ -112,6 +128,10 @@ func (r *router) apply(c Config) error {
 			return err
 		}
 	}
+	published, err := next.xdsSettings()
+	if err != nil {
+		return err
+	}
 	if err := r.fleet.Set(next.Fleet); err != nil {
 		return err
 	}
@@ -138,8 +158,7 @@ func (r *router) apply(c Config) error {
 	if next.Filter.Decisions != before.Filter.Decisions {
 		r.ring.Resize(next.Filter.Decisions)
 	}
-	r.usage.Set(next.Envoy.UsageShare)
-	r.xds.Set(next.xdsSettings())
+	r.usage.Set(next.usageShare())
 	if next.XDS != before.XDS {
 		r.warnOfDoors(next)
 	}
@@ -156,6 +175,7 @@ func (r *router) apply(c Config) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	r.xds.Set(published)
 	l.waiting, l.refused = waiting, nil
 	v := l.taken(next)
 	if len(waiting) > 0 {

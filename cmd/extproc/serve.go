@@ -169,7 +169,11 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 	if r.book, err = policy.NewBook(c.Policy); err != nil {
 		return nil, err
 	}
-	r.xds = xds.New(c.xdsSettings(), r.fleet, reg, log)
+	published, err := c.xdsSettings()
+	if err != nil {
+		return nil, err
+	}
+	r.xds = xds.New(published, r.fleet, reg, log)
 	decide := decision.Options{Ranked: c.Filter.named(), ReadsSalt: tokens.MessagesReadSalt}
 	if c.Peers.Enabled() {
 		r.sharing.outbox = peers.NewOutbox()
@@ -188,7 +192,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (*router, 
 		return nil, err
 	}
 	routing.Requests = r.requests
-	r.usage.Set(c.Envoy.UsageShare)
+	r.usage.Set(c.usageShare())
 	routing.Usage, routing.Prefilled = r.wantsUsage, r.learnPrefill
 	r.filter = filter.NewRouter(r.decider, source, r.ring, metrics, routing)
 	if c.TLS.Enabled() {
@@ -253,18 +257,20 @@ func (r *router) newFleet(reg prometheus.Registerer) (err error) {
 	return err
 }
 
-// run serves until ctx ends, then drains: first readiness ends, then requests in
-// flight, then everything that feeds them.
+// run serves until ctx ends: first health ends, then, when Envoys have noticed, requests
+// in flight, then everything that feeds them.
 func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	listener, err := listen.TCP(r.c.Listen, maxEnvoys)
 	if err != nil {
 		return fmt.Errorf("listen for Envoy: %w", err)
 	}
 	var gate admin.Gate
-	g := grpc.NewServer(grpcOptions(r.certs)...)
+	g, door := grpc.NewServer(grpcOptions(r.certs)...), &occupied{Listener: listener}
+	asked, drained := context.WithCancel(context.WithoutCancel(ctx)) // streams that never end by themselves
+	defer drained()
 	extprocv3.RegisterExternalProcessorServer(g, r.server)
-	admin.RegisterHealth(ctx, g, gate.Ready)
-	r.outcomes.Register(ctx, g)
+	admin.RegisterHealth(asked, g, &gate)
+	r.outcomes.Register(asked, g)
 	pages, err := r.pages(&gate)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -280,10 +286,15 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	}
 
 	front, ctx := errgroup.WithContext(ctx)
-	front.Go(func() error { return g.Serve(listener) })
+	front.Go(func() error { return g.Serve(door) })
 	front.Go(func() error {
 		<-ctx.Done()
-		gate.Shut("draining")
+		gate.Shut("going down")
+		if r.c.LameDuck > 0 && door.open.Load() > 0 {
+			r.log.Info("going down: health checks fail, and Envoys have time to notice; a second signal ends at once", "lame_duck", r.c.LameDuck)
+			lameDuck(r.c.LameDuck, func() bool { return door.open.Load() > 0 })
+		}
+		drained()
 		drain(g)
 		return nil
 	})
@@ -317,7 +328,7 @@ func (r *router) parts(ready func() error) []func(context.Context) error {
 			r.warmUp(ctx) // before the first replica joins
 			return r.fleet.Run(ctx)
 		},
-		followMemory, r.requests.Run, r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run,
+		followMemory, r.requests.Run, r.feed.Run, r.index.Run, r.load, r.compare, r.history.Run, r.xds.Run, r.renewReplicaTLS,
 		func(ctx context.Context) error { return r.service.run(ctx, r.log) },
 		func(ctx context.Context) error { return trim(ctx, ready, r.ring.Decisions) },
 		func(ctx context.Context) error { return ended(ctx, r.local.Run(ctx)) },

@@ -178,7 +178,7 @@ func TestGRPCHealth(t *testing.T) {
 	defer cancel()
 	watches, endWatches := context.WithCancel(ctx)
 	server := grpc.NewServer()
-	RegisterHealth(watches, server, gate.Ready)
+	RegisterHealth(watches, server, &gate)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -229,8 +229,9 @@ func TestGRPCHealth(t *testing.T) {
 	if r, err := unknown.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_SERVICE_UNKNOWN {
 		t.Errorf("watching an unknown service: %v, %v", r, err)
 	}
-	gate.Shut("draining")
+	gate.Shut("going down")
 	next(not)
+	check("liveness", not)
 	endWatches()
 	server.GracefulStop() // does not hang on the watches
 	if _, err := watch.Recv(); status.Code(err) != codes.Unavailable {

@@ -16,14 +16,22 @@ type Gate struct {
 // called for each request; they must be quick and safe for concurrent use.
 func (g *Gate) Open(checks ...func() error) { g.checks.Store(&checks) }
 
-// Shut makes the gate not ready for good, e.g. when draining begins or a server
+// Shut makes the gate not ready for good, e.g. when the process goes down or a server
 // has returned. The first reason stays.
 func (g *Gate) Shut(why string) { g.shut.CompareAndSwap(nil, &why) }
 
-// Ready returns all reasons for not being ready, joined, or nil.
-func (g *Gate) Ready() error {
+// leaving returns why the gate is shut, or nil.
+func (g *Gate) leaving() error {
 	if why := g.shut.Load(); why != nil {
 		return errors.New(*why)
+	}
+	return nil
+}
+
+// Ready returns all reasons for not being ready, joined, or nil.
+func (g *Gate) Ready() error {
+	if err := g.leaving(); err != nil {
+		return err
 	}
 	checks := g.checks.Load()
 	if checks == nil {

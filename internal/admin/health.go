@@ -13,7 +13,8 @@ import (
 // Names of grpc.health.v1 services that gateways of the endpoint-picker protocol
 // request.
 const (
-	// Liveness is serving as long as the process answers.
+	// Liveness is serving as long as the process answers, until it goes down: Envoy's
+	// health checks ask for it.
 	Liveness = "liveness"
 	// Readiness follows the readiness function, as do the two below.
 	Readiness = "readiness"
@@ -27,18 +28,17 @@ const (
 // its probe by itself, a gateway that watches relies on this interval.
 const watchEvery = time.Second
 
-// health is grpc.health.v1 over a readiness function.
+// health is grpc.health.v1 over a gate.
 type health struct {
 	healthpb.UnimplementedHealthServer
-	ready func() error
-	ctx   context.Context // ends watches, which would hold up a graceful stop
+	gate *Gate
+	ctx  context.Context // ends watches, which would hold up a graceful stop
 }
 
-// RegisterHealth adds grpc.health.v1 to a gRPC server. ready returns the reason
-// why the binary is not ready, or nil. Watches end when ctx does: cancel it
-// before a GracefulStop, which waits for them.
-func RegisterHealth(ctx context.Context, to grpc.ServiceRegistrar, ready func() error) {
-	healthpb.RegisterHealthServer(to, &health{ready: ready, ctx: ctx})
+// RegisterHealth adds grpc.health.v1 over gate to a gRPC server. Watches end when
+// ctx does: cancel it before a GracefulStop, which waits for them.
+func RegisterHealth(ctx context.Context, to grpc.ServiceRegistrar, gate *Gate) {
+	healthpb.RegisterHealthServer(to, &health{gate: gate, ctx: ctx})
 }
 
 // Check answers for the names above; any other is NOT_FOUND, as grpc.health.v1
@@ -83,14 +83,17 @@ func (h *health) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStrea
 }
 
 func (h *health) status(service string) healthpb.HealthCheckResponse_ServingStatus {
+	var reason error
 	switch service {
 	case Liveness:
-		return healthpb.HealthCheckResponse_SERVING
+		reason = h.gate.leaving()
 	case Overall, Readiness, ExternalProcessor:
-		if h.ready() != nil {
-			return healthpb.HealthCheckResponse_NOT_SERVING
-		}
-		return healthpb.HealthCheckResponse_SERVING
+		reason = h.gate.Ready()
+	default:
+		return healthpb.HealthCheckResponse_SERVICE_UNKNOWN
 	}
-	return healthpb.HealthCheckResponse_SERVICE_UNKNOWN
+	if reason != nil {
+		return healthpb.HealthCheckResponse_NOT_SERVING
+	}
+	return healthpb.HealthCheckResponse_SERVING
 }

@@ -41,10 +41,11 @@ type Program struct {
 	Commands []Command // in the order of the help, which lists version, completion and help after them
 }
 
-// Main runs the program on the process's arguments until SIGINT or SIGTERM, and
-// ends the process: with 2 if the command line is wrong, with 1 after any other error.
+// Main runs the program on the process's arguments until SIGINT or SIGTERM, the second
+// of which kills it, and ends the process: with 2 if the command line is wrong, with 1 after any other error.
 func (p Program) Main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the next signal has its usual effect
 	err := p.Run(ctx, os.Args[1:], Stdio{os.Stdin, os.Stdout, os.Stderr})
 	stop()
 	var problem *config.Problem

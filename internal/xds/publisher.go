@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -272,7 +272,7 @@ func (p *Publisher) setNote(note *string, text string) {
 // sameOptions compares the options that Envoy receives.
 func sameOptions(a, b envoy.Options) bool {
 	a.Fleet, b.Fleet = envoy.Fleet{}, envoy.Fleet{}
-	return slices.Equal(a.Replicas, b.Replicas) && fmt.Sprintf("%+v", a) == fmt.Sprintf("%+v", b)
+	return reflect.DeepEqual(a, b)
 }
 
 // render makes the resources of s for the stream, and for files if there is a

@@ -47,7 +47,7 @@ func (s *Stage) site(ctx context.Context, sections string, keep func(*testenv.Pr
 		return Site{}, err
 	}
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	config := fmt.Sprintf("listen: %s\nenvoy: {listen: %q, admin: %q}\nxds: {listen: %q}\nindex_service: {listen: \"\"}\nadmin:\n  listen: %q\n%sfleet:\n  replicas:\n",
+	config := fmt.Sprintf("listen: %s\nlame_duck: 0s\nenvoy: {listen: %q, admin: %q, usage_share: 10}\nxds: {listen: %q}\nindex_service: {listen: \"\"}\nadmin:\n  listen: %q\n%sfleet:\n  replicas:\n",
 		at(0), at(2), at(3), at(4), at(1), sections)
 	for i, addr := range replicas {
 		config += fmt.Sprintf("  - address: %q\n    role: %q\n", addr, s.Fleet.role(i))

@@ -118,7 +118,7 @@ func (s *Stage) start(ctx context.Context, name string, r *Router, run *Running)
 		return err
 	}
 	local := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
-	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: []string{local(2)}, Replicas: run.Replicas, UsageShare: envoy.DefaultUsageShare}
+	o := envoy.Options{Listen: local(0), Admin: local(1), ExtProc: []string{local(2)}, Replicas: run.Replicas, UsageShare: new(envoy.TrialUsageShare)}
 	if r != nil {
 		run.Router = local(3)
 		o.Split = r.Split
@@ -212,6 +212,7 @@ func (s *Stage) startRouter(ctx context.Context, name string, r *Router, listen 
 		"index_service": map[string]any{"listen": ""}, // another process may have its port, and no run needs it
 		"xds":           map[string]any{"listen": ""},
 		"fleet":         map[string]any{"replicas": list},
+		"envoy":         map[string]any{"usage_share": envoy.TrialUsageShare},
 	}
 	if r.Policy != nil {
 		config["policy"] = r.Policy

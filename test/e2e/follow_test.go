@@ -102,7 +102,7 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 // write rewrites the configuration with the current replicas.
 func (f *follower) write() {
 	f.t.Helper()
-	own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s, message_timeout: %v, served_header: true, access_log: %s}\n",
+	own := fmt.Sprintf("xds: {listen: %s, state: %s}\nenvoy: {listen: %s, admin: %s, mode: %s, message_timeout: %v, served_header: true, usage_share: 10, access_log: %s}\n",
 		f.xds, f.state, f.url, f.page, f.mode, patience, filepath.Join(f.dir, "access.log"))
 	if strings.Contains(f.more, "envoy:") {
 		own = fmt.Sprintf("xds: {listen: %s, state: %s}\n", f.xds, f.state)

@@ -27,7 +27,7 @@ func TestAnswersTeachDrops(t *testing.T) {
 	sim.Eagle, sim.Draft = []int{0, 1}, 2
 	strangers := 0.0
 	st := start(t, setup{
-		replicas: 1, sim: sim, config: "envoy: {usage_share: 1}\n", envoy: envoy.Options{UsageShare: 1},
+		replicas: 1, sim: sim, config: "envoy: {usage_share: 1}\n", envoy: envoy.Options{UsageShare: new(1)},
 		front: func(replica string) string {
 			var mu sync.Mutex
 			return editedAt(t, replica, "/metrics", func(b []byte) []byte {

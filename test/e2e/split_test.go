@@ -57,7 +57,7 @@ func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *a
 			api.ServeHTTP(w, r)
 		})
 	}
-	o := envoy.Options{Mode: mode, Split: split, UsageShare: 100}
+	o := envoy.Options{Mode: mode, Split: split, UsageShare: new(100)}
 	if split.Wait > 0 {
 		o.MessageTimeout = 2 * time.Second // so that only Envoy's longer wait explains a late answer
 	}

@@ -117,8 +117,8 @@ func start(t *testing.T, s setup) *stack {
 	if !impatient {
 		o.MessageTimeout = patience
 	}
-	if o.UsageShare == 0 {
-		o.UsageShare = envoy.DefaultUsageShare // the router's, without another configuration
+	if o.UsageShare == nil {
+		o.UsageShare = new(envoy.TrialUsageShare) // as writeConfig's
 	}
 	o.Listen, o.Admin, o.ExtProc = local[2], local[3], []string{st.listen}
 	if !s.upstreamOnly {
@@ -169,7 +169,7 @@ func patiently(t *testing.T, boot string, mode envoy.Mode) string {
 func (st *stack) writeConfig(more string) {
 	st.t.Helper()
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\n", st.listen, st.admin)
+	fmt.Fprintf(&b, "listen: %s\nlame_duck: 0s\nadmin: {listen: %s}\n", st.listen, st.admin)
 	if !strings.Contains(more, "index_service:") {
 		b.WriteString("index_service: {listen: \"\"}\n") // stacks of other tests may run
 	}
@@ -189,6 +189,9 @@ func (st *stack) writeConfig(more string) {
 			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", ep, sim.ReplayEndpoint(0))
 		}
 	}
+	if !strings.Contains(more, "envoy:") {
+		fmt.Fprintf(&b, "envoy: {usage_share: %d}\n", envoy.TrialUsageShare) // what answers tell is tested everywhere
+	}
 	if !strings.Contains(more, "filter:") {
 		b.WriteString("filter: {" + patient + "}\n")
 	}
@@ -203,7 +206,7 @@ func (st *stack) writeConfig(more string) {
 func (st *stack) writeWhole(sections string) {
 	st.t.Helper()
 	st.config = filepath.Join(st.dir, "warmroute.yaml")
-	config := fmt.Sprintf("listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {%s}\n%s", st.listen, st.admin, patient, sections)
+	config := fmt.Sprintf("listen: %s\nlame_duck: 0s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {%s}\n%s", st.listen, st.admin, patient, sections)
 	if err := os.WriteFile(st.config, []byte(config), 0o644); err != nil {
 		st.t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func startTrialIn(t *testing.T, settings string, sim vllmsim.Options, o envoy.Op
 	t.Helper()
 	tr := &trial{got: map[string]int{}}
 	file := filepath.Join(t.TempDir(), "access.log")
-	o.AccessLog, o.UsageShare = file, 100
+	o.AccessLog, o.UsageShare = file, new(100)
 	tr.stack = start(t, setup{
 		replicas: 3, sim: sim, config: trialConfig(settings), envoy: o,
 		front: func(replica string) string { return tr.before(t, replica) },

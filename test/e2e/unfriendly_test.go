@@ -82,7 +82,7 @@ func TestUnfriendlyAnswersPass(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "access.json")
 	st := start(t, setup{
 		replicas: 1, sim: fast(), config: readAll,
-		envoy: envoy.Options{UsageShare: 100, AccessLog: log},
+		envoy: envoy.Options{UsageShare: new(100), AccessLog: log},
 		front: answering(t, func(w http.ResponseWriter, r *http.Request) {
 			a := unfriendly[r.Header.Get("X-Answer")]
 			for name, v := range a.header {
@@ -145,7 +145,7 @@ func TestUsageDelaysNoChunk(t *testing.T) {
 	got := make(chan struct{})
 	var sent bytes.Buffer
 	st := start(t, setup{
-		replicas: 1, sim: fast(), config: readAll, envoy: envoy.Options{UsageShare: 100},
+		replicas: 1, sim: fast(), config: readAll, envoy: envoy.Options{UsageShare: new(100)},
 		front: answering(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for i := range events {

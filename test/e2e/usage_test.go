@@ -109,7 +109,7 @@ func TestUsageOfEveryAnswer(t *testing.T) {
 				log := filepath.Join(t.TempDir(), "access.json")
 				st := start(t, setup{
 					replicas: 2, sim: fast(), config: readAll,
-					envoy: envoy.Options{Mode: mode, Served: served, UsageShare: 100, AccessLog: log},
+					envoy: envoy.Options{Mode: mode, Served: served, UsageShare: new(100), AccessLog: log},
 				})
 				answers, rounds := map[string]counted{}, 2
 				if mode == envoy.Buffered && !served { // more than a hundred
@@ -236,7 +236,7 @@ func TestAnswersNameTheCause(t *testing.T) {
 			t.Parallel()
 			var honest atomic.Bool
 			st := start(t, setup{
-				replicas: 1, sim: fast(), config: "envoy: {usage_share: 1}\n", envoy: envoy.Options{UsageShare: 1},
+				replicas: 1, sim: fast(), config: "envoy: {usage_share: 1}\n", envoy: envoy.Options{UsageShare: new(1)},
 				front: func(replica string) string {
 					return edited(t, replica, func(b []byte) []byte {
 						if honest.Load() {

@@ -102,7 +102,7 @@ func startRouters(t *testing.T, external string) *routers {
 func (f *routers) startEnvoy(name string, list []string, edit func(string) string) *testenv.Envoy {
 	f.t.Helper()
 	a := testenv.Addresses(f.t, 2)
-	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: list, Mode: envoy.Buffered, UsageShare: 100}
+	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: list, Mode: envoy.Buffered, UsageShare: new(100)}
 	for _, r := range f.replicas {
 		o.Replicas = append(o.Replicas, r.addr)
 	}

@@ -91,7 +91,7 @@ func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
 	a := testenv.Addresses(t, 2)
 	r := &router{t: t, dir: dir, name: name, listen: a[0], admin: a[1], config: filepath.Join(dir, name+".yaml")}
 	var b strings.Builder
-	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
+	fmt.Fprintf(&b, "listen: %s\nlame_duck: 0s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfleet:\n  replicas:\n", r.listen, r.admin)
 	for _, rep := range replicas {
 		fmt.Fprintf(&b, "  - address: %s\n    events: [{endpoint: %q, replay_endpoint: %q}]\n", rep.addr, "tcp://"+rep.events.Addr, "tcp://"+rep.replay.Addr)
 		if rep.role != "" {
@@ -197,7 +197,7 @@ func start(t *testing.T, o options) *stack {
 		s.router.good = strings.Replace(s.router.good, "xds: {listen: \"\"}\n", own, 1)
 		s.router.write(s.router.good)
 	}
-	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode, UsageShare: 100}
+	eo := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: []string{s.router.listen}, Mode: o.mode, UsageShare: new(100)}
 	if o.apart {
 		eo.Split = s.splits()
 	}

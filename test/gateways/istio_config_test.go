@@ -28,7 +28,7 @@ const (
 func generated(t *testing.T) (boot object) {
 	t.Helper()
 	var text bytes.Buffer
-	o := envoy.Options{Listen: "127.0.0.1:80", Admin: envoyAdmin, ExtProc: []string{"127.0.0.1:9002"}, Replicas: []string{"127.0.0.1:8000"}}
+	o := envoy.Options{Listen: "127.0.0.1:80", Admin: envoyAdmin, ExtProc: []string{"127.0.0.1:9002"}, Replicas: []string{"127.0.0.1:8000"}, OperatorPaths: true}
 	if err := envoy.WriteBootstrap(&text, o); err != nil {
 		t.Fatal(err)
 	}

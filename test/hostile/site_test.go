@@ -65,7 +65,7 @@ func open(t *testing.T, s setup) *site {
 	st.gateway = s.envoy
 	st.gateway.ExtProc = []string{local[0]}
 	st.gateway.Replicas, st.gateway.ReasonHeader = append(st.gateway.Replicas, addrs...), true
-	st.gateway.UsageShare = envoy.DefaultUsageShare // the router's
+	st.gateway.UsageShare = new(envoy.TrialUsageShare)
 	if st.gateway.MessageTimeout == 0 {
 		st.gateway.MessageTimeout = time.Minute // this tests the router's cost, not that Envoy goes on without it
 	}
@@ -119,6 +119,7 @@ func (s *site) writeConfig(listen string, addrs []string, sections string) {
 	own := []string{
 		fmt.Sprintf("listen: %s\n", listen), fmt.Sprintf("admin: {listen: %q}\n", s.admin),
 		"index_service: {listen: \"\"}\n", "xds: {listen: \"\"}\n", "filter: {reason_header: true}\n",
+		fmt.Sprintf("envoy: {usage_share: %d}\n", envoy.TrialUsageShare),
 	}
 	var fleet strings.Builder
 	fleet.WriteString("fleet:\n  replicas:\n")

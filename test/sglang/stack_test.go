@@ -106,7 +106,7 @@ func (s *stack) front(all []string) {
 	}
 	s.launch()
 	var b bytes.Buffer
-	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{s.listen}, ServedHeader: true, UsageShare: 100, MessageTimeout: patience, Replicas: all}
+	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{s.listen}, ServedHeader: true, UsageShare: new(100), MessageTimeout: patience, Replicas: all}
 	err := envoy.WriteBootstrap(&b, o)
 	if err == nil {
 		s.envoy, err = testenv.StartEnvoy(s.dir, "envoy", b.Bytes(), o.Listen, o.Admin)

@@ -113,7 +113,7 @@ func boot(t *testing.T, v version) *fixture {
 	f.writeConfig()
 	f.startExtproc()
 	var b bytes.Buffer
-	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{f.listen}, ServedHeader: true, UsageShare: 100,
+	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{f.listen}, ServedHeader: true, UsageShare: new(100),
 		MessageTimeout: 3 * time.Second, // above the router's own budget, see writeConfig
 		Replicas:       []string{f.replicas[0].Addr, f.replicas[1].Addr}}
 	if err := envoy.WriteBootstrap(&b, o); err != nil {

@@ -75,7 +75,7 @@ const pause = 200 * time.Microsecond
 // usageVariants are the Envoys to compare.
 func usageVariants(upstream string) (all [3]variant) {
 	for i := range all {
-		all[i].options = envoy.Options{Replicas: []string{upstream}, UsageShare: min(i, 1)}
+		all[i].options = envoy.Options{Replicas: []string{upstream}, UsageShare: new(min(i, 1))}
 	}
 	all[2].noop = []string{"-usage", envoy.UsageDetected}
 	return all

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"warmroute/internal/certs/certstest"
+	"warmroute/internal/testenv"
+)
+
+// secured is a replica behind HTTPS of TLS 1.3, which requires a certificate of its clients.
+type secured struct {
+	addr   string
+	client atomic.Int64 // serial number of the client's certificate of the last request that Envoy sent
+}
+
+func secure(t *testing.T, own certstest.Pair, clients *x509.CertPool, replica string) *secured {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
+	if clients != nil {
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, clients
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &secured{addr: l.Addr().String()}
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
+	server := &http.Server{ErrorLog: nil, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/completions" && clients != nil {
+			s.client.Store(r.TLS.PeerCertificates[0].SerialNumber.Int64())
+		}
+		proxy.ServeHTTP(w, r)
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { server.Close() })
+	return s
+}
+
+// TestEnvoySpeaksTLSToReplicasAsTheRouterDoes: what fleet.http says holds for both, also
+// after certificates were renewed.
+func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
+	ca := certstest.New(t)
+	own, mine := ca.Issue("replica"), ca.Issue("router")
+	for name, c := range map[string]struct {
+		settings string
+		mutual   bool
+	}{
+		"by address":         {"ca_file: " + ca.CAFile, false},
+		"by name, mutual":    {fmt.Sprintf("ca_file: %s, server_name: Replica.test, cert_file: %s, key_file: %s", ca.CAFile, mine.CertFile, mine.KeyFile), true},
+		"not verified":       {"insecure_skip_verify: true", false},
+		"by another address": {"ca_file: " + ca.CAFile + ", server_name: 127.0.0.1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sim := testenv.StartSimulator(t)
+			var clients *x509.CertPool
+			if c.mutual {
+				clients = ca.Pool
+			}
+			s := secure(t, own, clients, sim.Addr)
+			f := follow(t, fmt.Sprintf("fleet:\n  http: {tls: true, %s}\n  replicas: [{address: %q, events: [{endpoint: \"tcp://%s\", replay_endpoint: \"tcp://%s\"}]}]\n",
+				c.settings, s.addr, sim.Events, sim.Replay), nil)
+			until(t, "the replica is ready", func() bool { return f.r.fleet.Snapshot().Ready == 1 })
+			if got := f.ask(); got != s.addr {
+				t.Errorf("%q has served, want %q", got, s.addr)
+			}
+			if !c.mutual {
+				return
+			}
+			if got := s.client.Load(); got != mine.Serial {
+				t.Errorf("Envoy shows certificate %d, want %d", got, mine.Serial)
+			}
+			renewed := ca.Issue("router")
+			if err := f.r.reloads.publish(f.r.xds); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "Envoy shows the renewed certificate", func() bool { f.ask(); return s.client.Load() == renewed.Serial })
+		})
+	}
+}
+
+// TestReplicaTLSIsPrinted: a static configuration has the same settings, and no private key.
+func TestReplicaTLSIsPrinted(t *testing.T) {
+	ca := certstest.New(t)
+	mine := ca.Issue("router")
+	both := t.TempDir() + "/both.pem" // authorities beside a key
+	var text []byte
+	for _, file := range []string{mine.KeyFile, ca.CAFile} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, b...)
+	}
+	if err := os.WriteFile(both, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const replicas = "fleet:\n  replicas: [{address: \"10.0.0.1:8000\"}]\n  http: {tls: true, "
+	for settings, want := range map[string]string{
+		"ca_file: " + both: "san_type: IP_ADDRESS, matcher: {safe_regex",
+		"ca_file: " + both + ", server_name: vllm.test":                                                                  `sni: "vllm.test"`,
+		"ca_file: " + both + ", server_name: 10.0.0.7":                                                                   `san_type: IP_ADDRESS, matcher: {exact: "10.0.0.7"}`,
+		"ca_file: " + both + ", cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile:                             mine.KeyFile,
+		"insecure_skip_verify: true":                                                                                     "transport_socket",
+		"ca_file: " + both + ", insecure_skip_verify: true, cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile: mine.CertFile,
+	} {
+		c, err := parseConfig(t, replicas+settings+"}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := c.writeEnvoy(stdio{Out: &out}, true, false); err != nil {
+			t.Fatal(err)
+		}
+		got := out.String()
+		if !strings.Contains(got, want) || strings.Contains(got, "PRIVATE KEY") || strings.Contains(got, "trusted_ca: {inline") == strings.Contains(settings, "insecure") {
+			t.Errorf("%s: want %q in\n%s", settings, want, got)
+		}
+	}
+	for settings, want := range map[string]string{
+		"ca_file: /nonexistent":    "fleet.http.ca_file: open /nonexistent",
+		"ca_file: " + mine.KeyFile: "fleet.http.ca_file: ",
+	} {
+		c, err := parseConfig(t, replicas+settings+"}\n")
+		if err == nil {
+			err = c.writeEnvoy(stdio{Out: new(bytes.Buffer)}, true, false)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", settings, err, want)
+		}
+	}
+}
