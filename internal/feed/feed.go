@@ -179,7 +179,7 @@ func (f *Feed) subscribe(s *supply) error {
 		}
 		sub, err := kvevents.New(kvevents.Options{
 			AdapterPath: path,
-			Replica: r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
+			Replica:     r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
 			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Adapter: adapter,
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,
 			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,

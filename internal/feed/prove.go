@@ -13,7 +13,7 @@ import (
 // read the verdict.
 type prover struct {
 	detector *prefixhash.Detector
-	last     uint64            // the last sequence seen
+	last     uint64 // the last sequence seen
 }
 
 func newProver(r *fleet.Replica) (*prover, error) {
