@@ -22,7 +22,7 @@ func (p *hPrompt) responses(r *Renderer, req *request) error {
 		return objection("a chat template is passed with the request")
 	}
 	r.mapEffort(q)
-	tools, err := q.harmonyTools(req)
+	tools, declared, err := q.harmonyTools(req)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (p *hPrompt) responses(r *Renderer, req *request) error {
 	if err := p.preamble(instructions, tools, q.effort); err != nil {
 		return err
 	}
-	p.features(q, tools)
+	p.features(q, declared)
 	p.out.Setting = r.setting(req, q)
 	previous, err := listField(req, openai.FieldPreviousInputMessages)
 	if err != nil {
@@ -128,8 +128,8 @@ func (p *hPrompt) previous(list *pyvalue.List) error {
 	return nil
 }
 
-func (p *hPrompt) features(q *prompt, tools *pyvalue.List) {
-	if tools != nil {
+func (p *hPrompt) features(q *prompt, tools bool) {
+	if tools {
 		p.out.Features |= openai.FeatureTools
 	}
 	if q.effort != "" {
@@ -141,23 +141,23 @@ func (p *hPrompt) features(q *prompt, tools *pyvalue.List) {
 }
 
 // harmonyTools returns the functions in the form of a chat's tools; nil if the request
-// declares none.
-func (p *prompt) harmonyTools(req *request) (*pyvalue.List, error) {
+// declares none. declared: it declares tools of some kind.
+func (p *prompt) harmonyTools(req *request) (functions *pyvalue.List, declared bool, err error) {
 	list, err := listField(req, openai.FieldTools)
-	if err != nil || list == nil {
-		return nil, err
+	if err != nil {
+		return nil, false, err
+	}
+	if _, err = dialect32.responsesChoice(req, list); err != nil || list == nil {
+		return nil, false, err
 	}
 	custom, unsupported := false, false
 	tools := pyvalue.NewList()
 	for _, item := range list.Items {
-		tool, ok := item.(*pyvalue.Dict)
-		if !ok {
-			return nil, refuse(Rejected)
+		if _, err := dialect32.shown(item); err != nil {
+			return nil, false, err
 		}
+		tool := item.(*pyvalue.Dict)
 		kind := text(tool, "type")
-		if kind != "function" && !serverTool(tool) {
-			return nil, refuse(UnknownShape)
-		}
 		if kind != "function" {
 			p.served = append(p.served, tool)
 		}
@@ -166,22 +166,23 @@ func (p *prompt) harmonyTools(req *request) (*pyvalue.List, error) {
 			custom = true
 			function, err := dialect32.function(tool, nil)
 			if err != nil {
-				return nil, err
+				return nil, false, err
 			}
 			tools.Items = append(tools.Items, dict("type", "function", "function", function))
-		case "web_search":
-			custom, unsupported = true, true
+		case "web_search_preview", "code_interpreter": // nothing, without a tool server
 		case "mcp":
 			unsupported = true
+		default:
+			custom, unsupported = true, true
 		}
 	}
 	switch {
 	case !custom:
-		return nil, nil
+		return nil, len(list.Items) > 0, nil
 	case unsupported:
-		return nil, objection("a tool's type is not supported")
+		return nil, false, objection("a tool's type is not supported")
 	}
-	return tools, nil
+	return tools, true, nil
 }
 
 // hItem refuses items with unknown fields.
@@ -190,10 +191,13 @@ func hItem(item *pyvalue.Dict) error {
 	if !ok || !slices.Contains([]string{"", "in_progress", "completed", "incomplete"}, status) {
 		return refuse(Rejected)
 	}
+	if kind := text(item, "type"); kind == "custom_tool_call" || kind == "custom_tool_call_output" {
+		return objection("Unknown input type")
+	}
 	known := map[string][]string{
 		"message":              {"type", "role", "content", "status", "id", "phase"},
-		"function_call":        {"type", "id", "call_id", "name", "arguments", "status"},
-		"function_call_output": {"type", "id", "call_id", "output", "status"},
+		"function_call":        {"type", "id", "call_id", "name", "arguments", "status", "namespace", "caller", "async"},
+		"function_call_output": {"type", "id", "call_id", "output", "status", "namespace", "caller", "name"},
 		"reasoning":            {"type", "id", "summary", "content", "status", "encrypted_content"},
 	}[either(text(item, "type") == "", "message", text(item, "type"))]
 	if known == nil || !only(item, known...) {

@@ -12,7 +12,7 @@ import (
 // feature that this process does not render; its chats are refused by the feature's name.
 func TestTemplatesThatAreNotRenderedHere(t *testing.T) {
 	for template, want := range map[string]Why{
-		"{% call f() %}{% endcall %}{{ messages[0].content }}":             "template_needs_tag_call",
+		"{% include f %}{{ messages[0].content }}":                         "template_needs_tag_include",
 		"{{ messages[0].content|urlize }}":                                 "template_needs_filter_urlize",
 		"{% if false %}{{ 1|urlize }}{% endif %}{{ messages[0].content }}": "",
 		"{{ 1/0 }}": TemplateFailed,

@@ -87,7 +87,11 @@ func TestRefusals(t *testing.T) {
 		{openai.Chat, message(`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{}}}]}`), Rejected},
 		{openai.Responses, `"input":"x"`, ""},
 		{openai.Responses, `"input":"x","previous_response_id":"r"`, StoredState},
-		{openai.Responses, `"input":"x","tools":[{"type":"web_search"}]`, UnknownShape},
+		{openai.Responses, `"input":"x","tools":[{"type":"web_search"}]`, ""},
+		{openai.Responses, `"input":"x","tools":[{"type":"file_search"}]`, Rejected},
+		{openai.Responses, `"input":"x","tools":[{"type":"unheard_of"}]`, UnknownShape},
+		{openai.Responses, `"input":"x","tools":[{"type":"custom","name":"f","format":{"type":"grammar"}}]`, Rejected},
+		{openai.Responses, `"input":"x","tools":[{"type":"web_search"}],"tool_choice":{"type":"function","name":"f"}`, Rejected},
 		{openai.Responses, `"input":[{"type":"item_reference","id":"x"}]`, UnknownShape},
 		{openai.Responses, `"input":[{"role":"user","content":[{"type":"input_image"}]}]`, Multimodal},
 		{openai.Messages, user, Rejected}, // no max_tokens

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"slices"
-	"strings"
 
 	"warmroute/render/internal/pyvalue"
 	"warmroute/render/openai"
@@ -91,104 +90,6 @@ func (p *prompt) responsesKnobs(req *request) error {
 	return err
 }
 
-// responsesTools converts tools: a function tool of this API has its fields next to its
-// type.
-func (p *prompt) responsesTools(req *request, exclude bool, dump []string) error {
-	list, err := listField(req, openai.FieldTools)
-	if err != nil {
-		return err
-	}
-	choice, err := parseField(req, openai.FieldToolChoice)
-	if err != nil {
-		return err
-	}
-	if list == nil || len(list.Items) == 0 || choice == "none" && (exclude || !p.d.responsesKwargs) {
-		return nil
-	}
-	named, isNamed := choice.(*pyvalue.Dict)
-	if isNamed && !(p.coded && namesOne(named, list)) ||
-		!isNamed && !slices.Contains([]any{nil, "none", "auto", "required"}, choice) || !p.d.strictTools && len(dump) == 0 {
-		return refuse(UnknownShape)
-	}
-	p.tools = pyvalue.NewList()
-	for _, item := range list.Items {
-		tool, ok := item.(*pyvalue.Dict)
-		if !ok {
-			return refuse(Rejected)
-		}
-		if kind, _ := tool.GetString("type"); kind != "function" {
-			if p.coded && serverTool(tool) {
-				continue
-			}
-			return refuse(UnknownShape)
-		}
-		function, err := p.d.function(tool, nil)
-		if err != nil {
-			return err
-		}
-		if !p.d.strictTools {
-			function = dumpTool(tool, dump)
-		}
-		p.tools.Items = append(p.tools.Items, dict("type", "function", "function", function))
-	}
-	return nil
-}
-
-// namesOne reports whether a choice names a function that tools has exactly once.
-func namesOne(choice *pyvalue.Dict, tools *pyvalue.List) bool {
-	name, _ := str(choice, "name")
-	if kind, _ := choice.GetString("type"); kind != "function" || name == "" || !only(choice, "type", "name") {
-		return false
-	}
-	n := 0
-	for _, item := range tools.Items {
-		if tool, ok := item.(*pyvalue.Dict); ok && text(tool, "type") == "function" && text(tool, "name") == name {
-			n++
-		}
-	}
-	return n == 1
-}
-
-// serverTool reports whether the server runs a tool, in a form that vLLM accepts. Such a
-// tool is no function, and only harmony's prompts have it.
-func serverTool(tool *pyvalue.Dict) bool {
-	switch text(tool, "type") {
-	case "web_search", "web_search_preview":
-		return only(tool, "type")
-	case "code_interpreter":
-		container, _ := tool.GetString("container")
-		d, ok := container.(*pyvalue.Dict)
-		return only(tool, "type", "container") && ok && only(d, "type") && text(d, "type") == "auto"
-	case "mcp":
-		allowed, _ := tool.GetString("allowed_tools")
-		names, ok := allowed.(*pyvalue.List)
-		return only(tool, "type", "server_label", "server_url", "allowed_tools") && text(tool, "server_label") != "" &&
-			text(tool, "server_url") != "" && (allowed == nil || ok && allTexts(names))
-	}
-	return false
-}
-
-func allTexts(list *pyvalue.List) bool {
-	for _, v := range list.Items {
-		if _, ok := v.(string); !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// dumpTool returns model_dump of the openai package's FunctionTool: its fields in its
-// order, null for absent ones, then the client's other fields.
-func dumpTool(tool *pyvalue.Dict, fields []string) *pyvalue.Dict {
-	d := pyvalue.NewDict()
-	for _, name := range fields {
-		v, _ := tool.GetString(strings.TrimSuffix(name, "_")) // async_ is async outside Python
-		d.Set(name, v)
-	}
-	rest(d, without(tool, "async"))
-	return d
-}
-
 // items converts input items to chat messages.
 type items struct {
 	work     *work.Budget
@@ -228,7 +129,13 @@ func (t *items) add(v any) error {
 		return refuse(Rejected)
 	}
 	kind, ok := str(item, "type")
+	if t.d.mergeItems && kind == "custom_tool_call" {
+		return t.call(item)
+	}
 	status, isText := str(item, "status")
+	if t.d.mergeItems && kind == "custom_tool_call_output" {
+		return t.output(item)
+	}
 	if !ok || !isText || !slices.Contains([]string{"", "in_progress", "completed", "incomplete"}, status) {
 		return refuse(Rejected)
 	}
@@ -299,17 +206,32 @@ func texts(list *pyvalue.List, kind string) bool {
 	return true
 }
 
+// call adds a call of a function or of a custom tool.
 func (t *items) call(item *pyvalue.Dict) error {
 	id, _ := item.GetString("call_id")
 	name, _ := item.GetString("name")
 	arguments, _ := item.GetString("arguments")
+	custom := text(item, "type") == "custom_tool_call"
+	if custom {
+		arguments, _ = item.GetString("input")
+	}
 	for _, v := range []any{id, name, arguments} {
 		if _, ok := v.(string); !ok {
 			return refuse(Rejected)
 		}
 	}
-	if !only(item, "type", "id", "call_id", "name", "arguments", "status") {
-		return refuse(UnknownShape)
+	space, ok := str(item, "namespace")
+	switch {
+	case custom:
+		t.work.Make(2 * len(arguments.(string)))
+		arguments = `{"input": ` + string(pyvalue.AppendJSONString(nil, arguments.(string), false)) + "}"
+	case !ok:
+		return refuse(Rejected)
+	case !only(item, "type", "id", "call_id", "name", "arguments", "status", "namespace", "caller", "async") ||
+		!t.d.mergeItems && (has(item, "id") || !only(item, "type", "id", "call_id", "name", "arguments", "status")):
+		return refuse(UnknownShape) // 0.21 merges calls whose id starts with "mcp_"
+	case space != "":
+		name = flatName(space, name.(string))
 	}
 	call := dict("id", id, "function", dict("name", name, "arguments", arguments), "type", "function")
 	if m := t.last(); m != nil {
@@ -318,9 +240,6 @@ func (t *items) call(item *pyvalue.Dict) error {
 			list.Items = append(list.Items, call)
 			return nil
 		}
-	}
-	if !t.d.mergeItems && has(item, "id") {
-		return refuse(UnknownShape) // 0.21 merges calls whose id starts with "mcp_"
 	}
 	t.give("tool_calls", pyvalue.NewList(call))
 	return nil
@@ -341,7 +260,7 @@ func (t *items) output(item *pyvalue.Dict) error {
 }
 
 func (t *items) reasoning(item *pyvalue.Dict) error {
-	if has(item, "encrypted_content") || !only(item, "type", "id", "summary", "content", "status", "encrypted_content") {
+	if v, _ := item.GetString("encrypted_content"); v != nil && v != "" || !only(item, "type", "id", "summary", "content", "status", "encrypted_content") {
 		return refuse(UnknownShape)
 	}
 	s, _ := item.GetString("summary")

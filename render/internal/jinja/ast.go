@@ -40,6 +40,11 @@ type (
 		macro *macroNode // nameless
 		line  int
 	}
+	callNode struct {
+		call  *callExpr
+		macro *macroNode // nameless: what caller() in the called macro writes
+		line  int
+	}
 	withNode struct {
 		targets, values []expr
 		body            []node
@@ -131,6 +136,11 @@ type (
 		callArgs
 		line int
 	}
+	// blockExpr is the macro of a call block, as its call's keyword caller.
+	blockExpr struct {
+		exprBase
+		macro *macroNode
+	}
 	getitemExpr struct {
 		exprBase
 		object, arg expr
@@ -211,8 +221,11 @@ func (n *macroNode) children() []node {
 	return join(out, exprNodes(n.defaults), n.body)
 }
 func (n *generationNode) children() []node { return n.macro.children() }
-func (n *withNode) children() []node       { return join(exprNodes(n.targets, n.values), n.body) }
-func (n *assignNode) children() []node     { return exprNodes(one(n.target, n.value)) }
+func (n *callNode) children() []node {
+	return join(exprNodes(one(n.call)), n.macro.children())
+}
+func (n *withNode) children() []node   { return join(exprNodes(n.targets, n.values), n.body) }
+func (n *assignNode) children() []node { return exprNodes(one(n.target, n.value)) }
 func (n *assignBlockNode) children() []node {
 	out := exprNodes(one(n.target))
 	if n.filter != nil {

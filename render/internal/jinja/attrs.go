@@ -205,7 +205,9 @@ func (st *state) objectAttr(v any, name string) (any, bool) {
 				t.Items = append(t.Items, a)
 			}
 			return t, true
-		case "caller", "explicit_caller":
+		case "caller":
+			return v.code.caller != nil, true
+		case "explicit_caller":
 			return false, true
 		case "catch_kwargs":
 			return v.code.kwargs != nil, true

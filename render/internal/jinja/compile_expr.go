@@ -59,6 +59,12 @@ func (c *compiler) exprOf(e expr, sc scope) evalFn {
 			fn, a := call(st, f)
 			return st.call(fn, a)
 		}
+	case *blockExpr:
+		code := c.macroCode(e.macro, sc, false)
+		return func(st *state, f *frame) any {
+			st.step()
+			return &macro{code: code, up: f}
+		}
 	}
 	return c.container(e, sc)
 }

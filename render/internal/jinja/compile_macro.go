@@ -1,8 +1,12 @@
 package jinja
 
-import "warmroute/render/internal/pyvalue"
+import (
+	"slices"
 
-// macroCode is a compiled macro or generation block.
+	"warmroute/render/internal/pyvalue"
+)
+
+// macroCode is a compiled macro, call block or generation block.
 type macroCode struct {
 	name     string
 	named    bool
@@ -11,6 +15,7 @@ type macroCode struct {
 	setArgs  []setFn
 	getArgs  []evalFn
 	defaults []evalFn // by argument; nil: none
+	caller   setFn
 	kwargs   setFn
 	varargs  setFn
 	enter    func(*state, *frame)
@@ -84,11 +89,15 @@ func (c *compiler) macroCode(n *macroNode, sc scope, named bool) *macroCode {
 	return m
 }
 
-// macroSpecials declares kwargs and varargs if the body uses them.
+// macroSpecials declares caller, kwargs and varargs if the body uses them.
 func (c *compiler) macroSpecials(m *macroCode, n *macroNode, in scope, args map[string]bool) {
 	und := findUndeclared(n.body, "caller", "kwargs", "varargs")
-	if und["caller"] || args["caller"] {
+	if args["caller"] {
 		refuse("caller")
+	}
+	if und["caller"] {
+		in.sym.param("caller")
+		m.caller = c.storeVar(in.sym, "caller")
 	}
 	if und["kwargs"] && !args["kwargs"] {
 		in.sym.param("kwargs")
@@ -152,11 +161,22 @@ func (m *macro) call(st *state, a *args) {
 	st.leaveCall(macroFrames)
 }
 
-// extras passes surplus arguments to varargs and kwargs, or refuses them.
+// extras passes the caller, and surplus arguments to varargs and kwargs, or refuses them.
 func (m *macro) extras(st *state, f *frame, a *args, usedKw uint64) {
 	code := m.code
 	if len(a.names) > 64 {
 		typeError("more than 64 keyword arguments")
+	}
+	if code.caller != nil {
+		var v any
+		if k := a.keyword("caller"); k >= 0 {
+			v = a.vals[k]
+			usedKw |= 1 << k
+		}
+		if v == nil {
+			v = &undefined{hint: "No caller defined", name: "caller"}
+		}
+		code.caller(st, f, v)
 	}
 	if code.kwargs != nil {
 		d := pyvalue.NewDict()
@@ -192,6 +212,29 @@ func (c *compiler) generation(n *generationNode, sc scope) execFn {
 		st.enterCall(3)
 		(&macro{code: code, up: f}).call(st, &args{})
 		st.leaveCall(3)
+		return jumpNone
+	}
+}
+
+// callBlock compiles {% call %}: the macro of its body is the call's last keyword. What is
+// called returns a text.
+func (c *compiler) callBlock(n *callNode, sc scope) execFn {
+	call := *n.call
+	if slices.Contains(call.kwNames, "caller") {
+		c.fail(n.line, "keyword argument repeated: caller")
+	}
+	call.kwNames = append(slices.Clip(call.kwNames), "caller")
+	call.kwValues = append(slices.Clip(call.kwValues), &blockExpr{macro: n.macro})
+	parts := c.callParts(&call, sc)
+	return func(st *state, f *frame) jump {
+		st.at(n.line)
+		fn, a := parts(st, f)
+		v := st.call(fn, a)
+		text, ok := pyvalue.Text(v)
+		if !ok {
+			typeError("expected str instance, %s found", pyvalue.TypeName(v))
+		}
+		st.write(text)
 		return jumpNone
 	}
 }

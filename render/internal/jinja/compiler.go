@@ -219,6 +219,8 @@ func (c *compiler) stmt(n node, sc scope) execFn {
 		return c.macroStmt(n, sc)
 	case *generationNode:
 		return c.generation(n, sc)
+	case *callNode:
+		return c.callBlock(n, sc)
 	case *withNode:
 		return c.with(n, sc)
 	case *jumpNode:

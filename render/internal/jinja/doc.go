@@ -19,8 +19,8 @@
 //
 // Some features are refused with ErrUnsupported and the feature's name (Refused),
 // because none of a hundred published chat templates uses them. Compile refuses the
-// tags call, filter, block, autoescape, extends, include, import and from, and the
-// names self and caller. Render refuses the filters pprint, urlize, wordwrap, xmlattr,
+// tags filter, block, autoescape, extends, include, import and from, the name self, and
+// a macro's argument caller. Render refuses the filters pprint, urlize, wordwrap, xmlattr,
 // striptags, urlencode, filesizeformat, groupby, batch and slice, the globals cycler
 // and joiner, str.translate and str.maketrans. Render also refuses features whose text
 // cannot be predicted: memory addresses (printing a generator or a method), the random

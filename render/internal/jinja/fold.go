@@ -25,7 +25,7 @@ func (c *compiler) constant(e expr, sc scope) bool {
 	switch x := e.(type) {
 	case *constExpr, *dataExpr:
 		return true
-	case *nameExpr, *nsRefExpr, *callExpr:
+	case *nameExpr, *nsRefExpr, *callExpr, *blockExpr:
 		return false
 	case *condExpr:
 		test, ok := c.compute(x.test, sc)

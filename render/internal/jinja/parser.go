@@ -188,6 +188,8 @@ func (p *parser) statement() node {
 	case "generation":
 		p.next()
 		return &generationNode{macro: &macroNode{body: p.bodyDrop("endgeneration"), line: t.line}, line: t.line}
+	case "call":
+		return p.parseCall()
 	case "with":
 		return p.parseWith()
 	case "print":
@@ -195,8 +197,8 @@ func (p *parser) statement() node {
 	case "break", "continue":
 		p.next()
 		return &jumpNode{isBreak: t.text == "break", line: t.line}
-	case "call", "filter", "block", "autoescape", "extends", "include", "import", "from":
-		refuse("tag " + t.text) // one of these eight
+	case "filter", "block", "autoescape", "extends", "include", "import", "from":
+		refuse("tag " + t.text) // one of these seven
 	}
 	p.fail(t.line, "Encountered unknown tag '%s'.", t.text)
 	return nil
@@ -274,6 +276,21 @@ func (p *parser) parseMacro() node {
 	p.signature(m)
 	m.body = p.bodyDrop("endmacro")
 	return m
+}
+
+func (p *parser) parseCall() node {
+	n := &callNode{line: p.next().line, macro: &macroNode{}}
+	n.macro.line = n.line
+	if p.is("(") {
+		p.signature(n.macro)
+	}
+	call, ok := p.expression().(*callExpr)
+	if !ok {
+		p.fail(n.line, "expected call")
+	}
+	n.call = call
+	n.macro.body = p.bodyDrop("endcall")
+	return n
 }
 
 func (p *parser) parseWith() node {

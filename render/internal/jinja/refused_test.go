@@ -8,10 +8,9 @@ import (
 )
 
 // TestRefusedFeatures: features that no published chat template uses are refused by name
-// where they are executed; tags, self and caller when the template is compiled.
+// where they are executed; tags, self and a parameter caller when the template is compiled.
 func TestRefusedFeatures(t *testing.T) {
 	for source, want := range map[string]string{
-		"{% call f() %}{% endcall %}":                           "tag call",
 		"{% filter upper %}a{% endfilter %}":                    "tag filter",
 		"{% block a %}{% endblock %}":                           "tag block",
 		"{% autoescape false %}{% endautoescape %}":             "tag autoescape",
@@ -20,7 +19,7 @@ func TestRefusedFeatures(t *testing.T) {
 		"{% import 'a' as b %}":                                 "tag import",
 		"{% from 'a' import b %}":                               "tag from",
 		"{{ self }}":                                            "self",
-		"{% macro m() %}{{ caller() }}{% endmacro %}":           "caller",
+		"{% macro m(caller) %}{{ caller() }}{% endmacro %}":     "caller",
 		"{{ 'a'|pprint }}":                                      "filter pprint",
 		"{{ 'a'|urlize }}":                                      "filter urlize",
 		"{{ 'a'|wordwrap }}":                                    "filter wordwrap",

@@ -218,6 +218,8 @@ func (s *symbols) visit(n node) {
 	case *forNode:
 		s.visit(n.iter)
 	case *generationNode:
+	case *callNode:
+		s.visit(n.call)
 	case *withNode:
 		for _, v := range n.values {
 			s.visit(v)

@@ -28,7 +28,10 @@ import uvicorn  # noqa: E402
 from vllm import AsyncEngineArgs, __version__, envs  # noqa: E402
 from vllm.config import VllmConfig  # noqa: E402
 from vllm.entrypoints.launchers.app import build_app  # noqa: E402
-from vllm.entrypoints.launchers.cli_args import make_arg_parser  # noqa: E402
+try:
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser  # noqa: E402
+except ImportError:  # 0.33
+    from vllm.entrypoints.common.cli_args import make_arg_parser  # noqa: E402
 from vllm.entrypoints.launchers.render.app_state import init_render_app_state  # noqa: E402
 from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
 
