@@ -12,6 +12,7 @@ type Query struct {
 	Tenant   string       // from the trusted header, "" = shared
 	Subset   []string     // endpoints the gateway allows; nil = all
 	Body     []byte
+	Encoded  bool          // by the headers, the body is compressed
 	Parent   string        // its traceparent, if it is sampled and decisions are traced
 	MaySplit bool          // another replica may compute the prompt
 	Lengths  []openai.Span // of Body, if it is to be split: set by Route, see openai.Request.Lengths

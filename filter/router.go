@@ -155,8 +155,8 @@ func (r *Router) usage(route openai.Route, prompts int, d *decision.Decision) st
 	}
 	first, _, _ := strings.Cut(d.Destination, ",")
 	switch {
-	case !r.o.Usage(d.Seq, first, d.Telling):
-		return ""
+	case route == openai.Generate || !r.o.Usage(d.Seq, first, d.Telling):
+		return "" // Envoy does not know its answers
 	case route == openai.Completions:
 		return envoy.UsageCompletions
 	}
@@ -195,7 +195,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	parsed := r.o.Now()
 	s.took[phaseParse] = parsed.Sub(start)
 	if err != nil {
-		return decision.Decision{Reason: parseReason(err)}
+		return decision.Decision{Reason: parseReason(err, q.Encoded)}
 	}
 	mv, reason := r.decider.Find(req.Model, q.Tenant)
 	if mv == nil {
@@ -252,7 +252,7 @@ func noSplit(req *openai.Request) decision.SplitReason {
 	switch {
 	case req.OwnTransfer():
 		return decision.SplitOwnParams
-	case req.Multimodal || req.NoCacheRead || req.Repeated || len(req.TokenPrompts)+len(req.TextPrompts) > 1,
+	case req.Route == openai.Generate || req.Multimodal || req.NoCacheRead || req.Repeated || len(req.TokenPrompts)+len(req.TextPrompts) > 1,
 		req.Raw(openai.FieldPreviousResponseID) != nil || string(req.Raw(openai.FieldBackground)) == "true":
 		return decision.SplitOff
 	}
@@ -388,15 +388,19 @@ func (r *Router) Skip(q *Query, reason decision.Reason) decision.Decision {
 }
 
 // parseReason returns the Reason of a body that cannot be read.
-func parseReason(err error) decision.Reason {
-	if errors.Is(err, work.ErrEnded) {
-		return decision.ReasonUnfinished
-	}
+func parseReason(err error, encoded bool) decision.Reason {
+	reason := openai.UnreadableJSON
 	var e *openai.Error
-	if errors.As(err, &e) {
-		return decision.Reason(e.Reason)
+	switch {
+	case errors.Is(err, work.ErrEnded):
+		return decision.ReasonUnfinished
+	case errors.As(err, &e):
+		reason = e.Reason
 	}
-	return decision.Reason(openai.UnreadableJSON)
+	if encoded && (reason == openai.UnreadableJSON || reason == openai.InvalidUTF8) {
+		return decision.ReasonEncoded
+	}
+	return decision.Reason(reason)
 }
 
 // panicKind describes a panic without its text, which may quote a prompt.

@@ -90,12 +90,13 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 		"duplicate key":  {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[],"a":1,"a":2}`, "duplicate_key"},
 		"repeated field": {fakeTokens{n: 100}, replica(1), `{"model":"m","model":"m","messages":[]}`, "repeated_field"},
 		"lone surrogate": {fakeTokens{n: 100}, replica(1), `{"model":"m","messages":[{"role":"user","content":"\ud800"}]}`, "lone_surrogate"},
+		"compressed":     {fakeTokens{n: 100}, replica(1), "\x1f\x8b\x08\x00\x00", decision.ReasonEncoded},
 		"panic":          {panicking{}, replica(1), chat, decision.ReasonPanic},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, tt.tok, tt.fleet)
-			d := b.route(&Query{Route: openai.Chat, Body: []byte(tt.body)})
+			d := b.route(&Query{Route: openai.Chat, Body: []byte(tt.body), Encoded: name == "compressed"})
 			if d.Reason != tt.want || d.Destination != "" || d.Reservation != nil {
 				t.Errorf("decision %+v, want %s", d, tt.want)
 			}

@@ -121,6 +121,9 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			method = headerValue(hv)
 		case ":path":
 			path = headerValue(hv)
+		case "content-encoding":
+			encoding := headerValue(hv)
+			st.q.Encoded = encoding != "" && !strings.EqualFold(encoding, "identity")
 		case "x-request-id":
 			st.q.ID = headerValue(hv)
 		case "traceparent":

@@ -28,6 +28,7 @@ const (
 	ReasonBodyCut      Reason = "body_cut"        // Envoy handed over only the first part of the body
 	ReasonBodyTooLarge Reason = "body_too_large"  // beyond the configured limit
 	ReasonBodySlow     Reason = "body_slow"       // the body did not arrive in time (duplex mode)
+	ReasonEncoded      Reason = "encoded_body"    // its content-encoding names a compression, and it is not JSON
 	ReasonUnfinished   Reason = "unfinished"      // the request ended before its body was complete
 	ReasonUnknownModel Reason = "unknown_model"   // no replica serves it
 	ReasonNotReady     Reason = "not_ready"       // replicas serve it, none is ready
@@ -47,7 +48,7 @@ const (
 func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
-		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow,
+		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow, ReasonEncoded,
 		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonPanic,
 	}
@@ -99,6 +100,7 @@ var whatToDo = map[Reason]string{
 	ReasonBodyCut:                 "Increase Envoy's buffer limit.",
 	ReasonBodyTooLarge:            "Increase `filter.max_body`, if such bodies are expected.",
 	ReasonBodySlow:                "Check for slow clients.",
+	ReasonEncoded:                 "Send the body uncompressed, or let Envoy's decompressor filter stand before ext_proc.",
 	ReasonUnfinished:              "Nothing, if it is rare; `warmroute_decision_seconds` shows whether decisions take too long.",
 	ReasonStreams:                 "Add routers.",
 	ReasonUnknownModel:            "Check the client's model name.",

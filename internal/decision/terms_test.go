@@ -173,10 +173,10 @@ func TestResidency(t *testing.T) {
 	}{
 		"no adapter":       {prefixhash.LoRA{}, fleet.Load{MaxLoRAs: 1, LoRAs: []string{"de"}}, policy.AdapterReady},
 		"loaded":           {sql, fleet.Load{MaxLoRAs: 1, LoRAs: []string{"sql"}}, policy.AdapterReady},
-		"a free slot":      {sql, fleet.Load{MaxLoRAs: 2, LoRAs: []string{"de"}}, policy.AdapterFree},
+		"idle, perhaps":    {sql, fleet.Load{MaxLoRAs: 2, LoRAs: []string{"de"}}, policy.AdapterReady},
 		"none free":        {sql, fleet.Load{MaxLoRAs: 1, LoRAs: []string{"de"}}, policy.AdapterEvicted},
-		"slots not told":   {sql, fleet.Load{LoRAs: []string{"de"}}, policy.AdapterFree},
-		"nothing was told": {sql, fleet.Load{}, policy.AdapterFree},
+		"slots not told":   {sql, fleet.Load{LoRAs: []string{"de"}}, policy.AdapterReady},
+		"nothing was told": {sql, fleet.Load{}, policy.AdapterReady},
 	} {
 		if got := residency(tt.a, tt.page); got != tt.want {
 			t.Errorf("%s: %v", name, got)

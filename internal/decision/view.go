@@ -251,16 +251,13 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int)
 	return c
 }
 
-// residency returns whether a rank has loaded an adapter. vLLM reports the adapters of
-// running and waiting requests.
+// residency returns whether a rank lacks an adapter. vLLM reports the adapters of running
+// and waiting requests: an idle one may be loaded, unless those take all the slots.
 func residency(a prefixhash.LoRA, page fleet.Load) policy.Residency {
-	switch {
-	case !a.Set || slices.Contains(page.LoRAs, a.Name):
-		return policy.AdapterReady
-	case page.MaxLoRAs > 0 && len(page.LoRAs) >= page.MaxLoRAs:
+	if a.Set && page.MaxLoRAs > 0 && len(page.LoRAs) >= page.MaxLoRAs && !slices.Contains(page.LoRAs, a.Name) {
 		return policy.AdapterEvicted
 	}
-	return policy.AdapterFree
+	return policy.AdapterReady
 }
 
 // TextModel returns the model's name in text chains and settings. Adapters have names of

@@ -83,7 +83,8 @@ type Source interface {
 	Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error)
 }
 
-// Body reads the ids that a body contains: /v1/completions with token prompts.
+// Body reads the ids that a body contains: /v1/completions with token prompts, and
+// Generate.
 type Body struct{}
 
 // Tokens implements Source.
@@ -124,6 +125,9 @@ func (c *Chooser) Tokens(ctx context.Context, req *openai.Request, served Served
 func (c *Chooser) tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
 	if result, err := (Body{}).Tokens(ctx, req, served); err == nil {
 		return result, nil
+	}
+	if req.Route == openai.Generate {
+		return Result{}, ErrNone // its placeholders stand for media; nothing else renders it
 	}
 	if c.Local != nil {
 		result, err := c.local(ctx, req, served)

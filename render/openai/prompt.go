@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"math"
+	"strconv"
 )
 
 // MaxPrompts bounds the prompts of one body: vLLM computes them one by one, and the router
@@ -60,6 +61,54 @@ func (r *Request) completions(within *scanner, v []byte) Reason {
 	return why
 }
 
+// generate reads a body of Generate: one list of token ids, with what other routes have at
+// their top in sampling_params.
+func (r *Request) generate(within *scanner) Reason {
+	v := r.raw[FieldTokenIDs]
+	if why := wants(v, "["); why != "" {
+		return why
+	}
+	if r.TokenPrompts == nil {
+		s := scanner{b: v, budget: within.budget}
+		ids, why := s.ids()
+		if why != "" {
+			return why
+		}
+		r.TokenPrompts = [][]uint32{ids}
+	}
+	if r.raw[FieldFeatures] != nil || r.raw[FieldContentParts] != nil {
+		r.Multimodal, r.TokenPrompts = true, nil // the keys of their blocks have more than ids
+	}
+	params := r.raw[FieldSamplingParams]
+	if params == nil || params[0] != '{' {
+		return ""
+	}
+	s := scanner{b: params, budget: within.budget}
+	logprobs, skips := false, ""
+	why := s.object(func(key []byte) Reason {
+		name, start := string(key), s.i
+		if why := s.value(); why != "" {
+			return why
+		}
+		value := string(s.b[start:s.i])
+		switch set := value != "null"; name {
+		case "n":
+			r.Repeated = r.Repeated || set && value != "1"
+		case "prompt_logprobs", "prompt_logprob_token_ids":
+			logprobs = logprobs || set
+		case "skip_reading_prefix_cache":
+			skips = value
+		case "max_tokens":
+			if n, err := strconv.Atoi(value); err == nil && n > 0 {
+				r.MaxTokens = n
+			}
+		}
+		return ""
+	})
+	r.NoCacheRead = skips == "true" || logprobs && skips != "false"
+	return why
+}
+
 // room allocates memory for the list of ids at s.i, at once: the commas bound their
 // number.
 func (s *scanner) room() []uint32 {
@@ -76,7 +125,7 @@ func (s *scanner) room() []uint32 {
 // tokenPrompt reads a prompt that is one plain list of ids and steps over it, so that
 // the scanner reads the longest bodies of all once. It returns false for other prompts,
 // and does not move.
-func (r *Request) tokenPrompt(s *scanner) bool {
+func (r *Request) tokenPrompt(s *scanner, f Field) bool {
 	start := s.i
 	if i := start + 1; i == len(s.b) || s.b[i] != ' ' && s.b[i]-'0' > 9 {
 		return false
@@ -87,7 +136,7 @@ func (r *Request) tokenPrompt(s *scanner) bool {
 		return false
 	}
 	s.i = end
-	r.raw[FieldPrompt], r.TokenPrompts = s.b[start:s.i:s.i], [][]uint32{ids}
+	r.raw[f], r.TokenPrompts = s.b[start:s.i:s.i], [][]uint32{ids}
 	return true
 }
 

@@ -54,6 +54,10 @@ const (
 	FieldBackground
 	FieldStreamOptions
 	FieldMinTokens
+	FieldTokenIDs
+	FieldSamplingParams
+	FieldFeatures
+	FieldContentParts
 	numFields
 
 	// The fields that Parse reads into Model, CacheSalt, Stream and ExtraKey.
@@ -92,7 +96,7 @@ var fieldNames = [numFields]string{
 	"truncation_side", "truncation", "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params",
 	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
 	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search", "n", "best_of", "background",
-	"stream_options", "min_tokens",
+	"stream_options", "min_tokens", "token_ids", "sampling_params", "features", "content_parts",
 }
 
 // String returns the field's key in the body.
@@ -118,8 +122,8 @@ type Request struct {
 	ExtraKey string
 	// MaxTokens is the client's limit of generated tokens; 0 if the body has none.
 	MaxTokens int
-	// TokenPrompts and TextPrompts hold /v1/completions' prompts; one of them
-	// is set.
+	// TokenPrompts and TextPrompts hold the prompts of /v1/completions; one of them is
+	// set. Generate has one of TokenPrompts, or none if its placeholders stand for media.
 	TokenPrompts [][]uint32
 	TextPrompts  []string
 	// Multimodal: a content part is not text (or the prompt is embeddings).
@@ -248,7 +252,7 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 		case fieldExtraKey:
 			return s.span(&extra)
 		}
-		if f == FieldPrompt && r.Route == Completions && s.peek() == '[' && r.tokenPrompt(s) {
+		if f == r.Route.ids() && s.peek() == '[' && r.tokenPrompt(s, f) {
 			return ""
 		}
 		s.watch = f == FieldMessages || f == FieldSystem || f == FieldInput && r.Route == Responses
@@ -335,6 +339,9 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 		}
 	}
 	r.NoCacheRead, r.Repeated = r.noCacheRead(), r.repeated()
+	if r.Route == Generate {
+		return r.generate(s)
+	}
 	return r.prompt(s)
 }
 

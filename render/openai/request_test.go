@@ -28,6 +28,8 @@ func TestRouteOf(t *testing.T) {
 		{"POST", "/v1/completions?x=1", Completions, true},
 		{"POST", "/v1/responses", Responses, true},
 		{"POST", "/v1/messages", Messages, true},
+		{"POST", "/inference/v1/generate", Generate, true},
+		{"POST", "/v1/chat/completions/batch", 0, false},
 		{"GET", "/v1/responses", 0, false},
 		{"POST", "/v1/responses/resp_1/cancel", 0, false},
 		{"POST", "/v1/chat/completions/render", 0, false},
@@ -167,6 +169,54 @@ func TestCompletionPrompts(t *testing.T) {
 		}
 		if !reflect.DeepEqual(r.TextPrompts, c.text) || !reflect.DeepEqual(r.TokenPrompts, c.ids) {
 			t.Errorf("%s: %q %v", c.prompt, r.TextPrompts, r.TokenPrompts)
+		}
+	}
+}
+
+// TestGenerate: the ids are the prompt, unless some of them stand for media; what counts of
+// the sampling is one level down.
+func TestGenerate(t *testing.T) {
+	type facts struct {
+		ids                            [][]uint32
+		salt                           string
+		media, cold, repeated, streams bool
+		most                           int
+	}
+	for _, c := range []struct {
+		body string
+		want facts
+		why  Reason
+	}{
+		{`"token_ids":[1, 2,3],"sampling_params":{"max_tokens":7,"temperature":0},"stream":true`, facts{ids: [][]uint32{{1, 2, 3}}, most: 7, streams: true}, ""},
+		{`"sampling_params":{"n":2},"token_ids":[ 4294967295 ],"cache_salt":"s"`, facts{ids: [][]uint32{{4294967295}}, salt: "s", repeated: true}, ""},
+		{`"token_ids":[1],"sampling_params":{"n":1,"prompt_logprobs":0},"features":null`, facts{ids: [][]uint32{{1}}, cold: true}, ""},
+		{`"token_ids":[1],"sampling_params":{"prompt_logprob_token_ids":[5],"skip_reading_prefix_cache":false}`, facts{ids: [][]uint32{{1}}}, ""},
+		{`"token_ids":[1],"sampling_params":{"skip_reading_prefix_cache":true}`, facts{ids: [][]uint32{{1}}, cold: true}, ""},
+		{`"token_ids":[1,9,9],"sampling_params":{},"features":{"mm_hashes":{"image":["h"]}}`, facts{media: true}, ""},
+		{`"token_ids":[1],"sampling_params":{},"content_parts":[{"type":"image_url"}]`, facts{media: true}, ""},
+		{`"token_ids":[1],"prompt":"x","messages":[]`, facts{ids: [][]uint32{{1}}}, ""},
+		{`"token_ids":[]`, facts{}, BadPrompt},
+		{`"token_ids":[1,-2]`, facts{}, BadPrompt},
+		{`"token_ids":[[1]]`, facts{}, BadPrompt},
+		{`"token_ids":"1"`, facts{}, BadPrompt},
+		{`"prompt":[1]`, facts{}, NoPrompt},
+		{`"token_ids":[1],"token_ids":[2]`, facts{}, RepeatedField},
+		{`"token_ids":[1],"sampling_params":{"n":1,"n":2}`, facts{}, DuplicateKey},
+	} {
+		r, err := Parse(Generate, []byte(`{"model":"m",`+c.body+`}`))
+		if err != nil {
+			if c.why == "" || !errors.Is(err, errorOf[c.why]) {
+				t.Errorf("%s: %v", c.body, err)
+			}
+			continue
+		}
+		salt := ""
+		if r.CacheSalt != nil {
+			salt = *r.CacheSalt
+		}
+		got := facts{r.TokenPrompts, salt, r.Multimodal, r.NoCacheRead, r.Repeated, r.Stream, r.MaxTokens}
+		if c.why != "" || !reflect.DeepEqual(got, c.want) || r.TextLen() != 0 || len(r.AppendText(nil, 10)) != 0 {
+			t.Errorf("%s: %+v, want %+v (%s)", c.body, got, c.want, c.why)
 		}
 	}
 }

@@ -11,10 +11,11 @@ const (
 	Completions                  // POST /v1/completions
 	Responses                    // POST /v1/responses
 	Messages                     // POST /v1/messages
+	Generate                     // POST /inference/v1/generate: token ids (vLLM 0.33)
 )
 
 // Routes lists every route, in a fixed order.
-var Routes = [...]Route{Chat, Completions, Responses, Messages}
+var Routes = [...]Route{Chat, Completions, Responses, Messages, Generate}
 
 // String returns the route's path.
 func (r Route) String() string {
@@ -27,11 +28,24 @@ func (r Route) String() string {
 		return "/v1/responses"
 	case Messages:
 		return "/v1/messages"
+	case Generate:
+		return "/inference/v1/generate"
 	}
 	return "unknown"
 }
 
-// list returns the field of the route's messages; /v1/completions has none.
+// ids returns the field that may hold the route's prompt as one list of token ids.
+func (r Route) ids() Field {
+	switch r {
+	case Completions:
+		return FieldPrompt
+	case Generate:
+		return FieldTokenIDs
+	}
+	return numFields
+}
+
+// list returns the field of the route's messages; routes of token ids have none.
 func (r Route) list() Field {
 	switch r {
 	case Chat, Messages:
@@ -44,7 +58,7 @@ func (r Route) list() Field {
 
 // RouteOf returns the route of a request line. It ignores the query string and a slash at
 // the end. Other methods than POST and other paths (a response's own URL, a token count, a
-// batch) have no route.
+// batch of chats) have no route.
 func RouteOf(method, path string) (Route, bool) {
 	if method != "POST" {
 		return 0, false

@@ -22,7 +22,10 @@ func (r *Request) AppendText(dst []byte, most int) []byte {
 // AppendTextWithin is AppendText within a budget: it panics if the work has to end, which
 // work.Catch recovers.
 func (r *Request) AppendTextWithin(b *work.Budget, dst []byte, most int) []byte {
-	if r.Route == Completions {
+	switch r.Route {
+	case Generate: // it has no text
+		return dst
+	case Completions:
 		for i, p := range r.TextPrompts {
 			if i > 0 {
 				dst = append(dst, 0)
@@ -56,7 +59,10 @@ var textFields = [...]Field{FieldTools, FieldSystem, FieldInstructions}
 // TextLen returns the length of the prompt in the body, in bytes: about the length of its
 // whole text.
 func (r *Request) TextLen() (bytes int) {
-	if r.Route == Completions {
+	switch r.Route {
+	case Generate:
+		return 0
+	case Completions:
 		for _, p := range r.TextPrompts {
 			bytes += len(p)
 		}

@@ -28,13 +28,12 @@ type Candidate struct {
 // Credited returns the tokens of the prompt that the candidate is expected to find on its GPU.
 func (c *Candidate) Credited() int { return c.Matched - int(c.Unfound) }
 
-// Residency says whether a candidate has the request's LoRA adapter loaded.
+// Residency says whether a candidate is known to lack the request's LoRA adapter.
 type Residency uint8
 
 const (
-	AdapterReady   Residency = iota // loaded, or the request has none
-	AdapterFree                     // not loaded, a slot is free
-	AdapterEvicted                  // not loaded, loading it evicts another
+	AdapterReady   Residency = 0 // loaded as far as is known, or the request has none
+	AdapterEvicted Residency = 2 // not loaded, loading it evicts another; 1 was of former versions
 )
 
 // Request is the part of a request that a policy reads.

@@ -42,7 +42,7 @@ type TTFT struct {
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that is still computing the match; 0 = no burst guard
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
 	Junction     float64 `yaml:"junction" unit:"factor"`       // share of the prefill that extends a match which other cache groups end, deducted from the cost
-	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; twice that when one is evicted for it
+	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one for it takes as long again
 }
 
 // DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of
@@ -157,10 +157,7 @@ func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	if c.Full > c.Matched {
 		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Full))
 	}
-	switch c.Adapter {
-	case AdapterFree:
-		cost += t.AdapterLoad
-	case AdapterEvicted:
+	if c.Adapter == AdapterEvicted {
 		cost += 2 * t.AdapterLoad
 	}
 	return cost

@@ -301,6 +301,9 @@ func (r *Renderer) Render(b *work.Budget, dst []byte, req *openai.Request, now t
 
 func (r *Renderer) within(dst []byte, req *request, now time.Time) (Rendered, error) {
 	out := Rendered{Features: req.Route.Feature()}
+	if req.Route == openai.Generate {
+		return out, refuse(Multimodal) // ids alone need no rendering
+	}
 	if r.dialects[0].sglang && r.coded {
 		return out, refuse(RenderedInCode) // by other code than vLLM's
 	}
