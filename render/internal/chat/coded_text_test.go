@@ -186,3 +186,26 @@ func codedVectors(t *testing.T, name string, take func(path string, body []byte,
 		take(v.Route, v.Request, ids, v.Error)
 	}
 }
+
+// TestObjectsAreNoTextInHarmony: an object as a tool's result, or as the content of the first
+// system message, renders empty; elsewhere vLLM answers 400 (0.32, 0.33).
+func TestObjectsAreNoTextInHarmony(t *testing.T) {
+	o := Options{Model: Model{Type: "gpt_oss"}, Version: "0.32.0"}
+	call := `{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{}"}}]}`
+	for object, empty := range map[string]string{
+		`"messages":[` + call + `,{"role":"tool","tool_call_id":"c","content":{"a":1}}]`:                    `"messages":[` + call + `,{"role":"tool","tool_call_id":"c","content":""}]`,
+		`"messages":[` + call + `,{"role":"tool","tool_call_id":"c","content":{"type":"text","text":"x"}}]`: `"messages":[` + call + `,{"role":"tool","tool_call_id":"c","content":[]}]`,
+		`"messages":[{"role":"system","content":{"a":1}},{"role":"user","content":"q"}]`:                    `"messages":[{"role":"user","content":"q"}]`,
+		`"messages":[{"role":"developer","content":{"text":"x"}},{"role":"user","content":"q"}]`:            `"messages":[{"role":"user","content":"q"}]`,
+	} {
+		if got, want := render(t, o, openai.Chat, object), render(t, o, openai.Chat, empty); got != want {
+			t.Errorf("%s: %q, want %q", object, got, want)
+		}
+	}
+	for _, body := range []string{`"messages":[{"role":"user","content":{"a":1}}]`, `"messages":[{"role":"user","content":"q"},{"role":"system","content":{"a":1}}]`,
+		`"messages":[` + call + `,{"role":"tool","tool_call_id":"c","content":5}]`} {
+		if _, err := newRenderer(t, o).Render(nil, nil, parse(t, openai.Chat, body), time.Unix(0, 0)); whyOf(err) != Rejected {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+}

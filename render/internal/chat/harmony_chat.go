@@ -21,15 +21,14 @@ func (p *hPrompt) chat(r *Renderer, req *request) error {
 	}
 	var instructions *string
 	if role := hFirstRole(messages); role == "system" || role == "developer" {
-		content, _ := messages[0].GetString("content")
-		flat, ok, err := hFlat(content, true)
+		flat, ok, err := hFlat(hObject(messages[0]), true)
 		if err != nil {
 			return err
 		}
 		if ok {
 			instructions = &flat
 		}
-		if err := hChecked(messages[0]); err != nil {
+		if err := hChecked(messages[0], true); err != nil {
 			return err
 		}
 		messages = messages[1:]
@@ -141,8 +140,19 @@ func hCallOf(v any) (id, name, arguments string, err error) {
 	return id, name, arguments, nil
 }
 
-// hChecked refuses a message that vLLM's validation would not pass.
-func hChecked(m *pyvalue.Dict) error {
+// hObject returns a message's content, nil for an object: vLLM takes it for a list that it
+// does not read.
+func hObject(m *pyvalue.Dict) any {
+	content, _ := m.GetString("content")
+	if _, ok := content.(*pyvalue.Dict); ok {
+		return nil
+	}
+	return content
+}
+
+// hChecked refuses a message that vLLM's validation would not pass. objects: its content may
+// be an object.
+func hChecked(m *pyvalue.Dict, objects bool) error {
 	role := text(m, "role")
 	content, present := m.GetString("content")
 	switch content := content.(type) {
@@ -152,6 +162,10 @@ func hChecked(m *pyvalue.Dict) error {
 			return refuse(Rejected)
 		}
 	case *pyvalue.List:
+	case *pyvalue.Dict:
+		if !objects {
+			return refuse(Rejected)
+		}
 	default:
 		_ = content
 		return refuse(Rejected)
@@ -170,7 +184,7 @@ func hChecked(m *pyvalue.Dict) error {
 }
 
 func (p *hPrompt) chatMessage(m *pyvalue.Dict, names map[string]string) error {
-	if err := hChecked(m); err != nil {
+	if err := hChecked(m, text(m, "role") == "tool"); err != nil {
 		return err
 	}
 	content, _ := m.GetString("content")
@@ -178,7 +192,7 @@ func (p *hPrompt) chatMessage(m *pyvalue.Dict, names map[string]string) error {
 	case "assistant":
 		return p.assistant(m, content)
 	case "tool":
-		flat, _, err := hFlat(content, true)
+		flat, _, err := hFlat(hObject(m), true)
 		if err != nil {
 			return err
 		}
