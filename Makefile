@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 VLLM := 0.32.0 0.27.0 0.21.0 0.33.0-python
 SGLANG := sglang-0.5.23 sglang-0.5.21-publisher
 FUZZTIME ?= 30s
@@ -89,7 +90,7 @@ test-tracing: setup ## traces, received by the OpenTelemetry collector's own rec
 fuzz: ## every fuzz target for FUZZTIME (default 30s)
 	@scripts/fuzz.sh $(FUZZTIME)
 
-lint: ## golangci-lint, formatting and tidy go.mod files (nested modules too)
+lint: ## golangci-lint, formatting, tidy go.mod files (nested modules too), the workflow of GitHub
 	@for module in . render lab test; do (cd $$module && go mod tidy -diff) || exit 1; done
 	@for module in test/dashboard test/tracing; do (cd $$module && go mod tidy -diff) || exit 1; done # they follow this module's dependencies
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')) && [ -z "$$unformatted" ] || { echo "not gofmt-ed: $$unformatted" >&2; exit 1; }
@@ -97,6 +98,7 @@ lint: ## golangci-lint, formatting and tidy go.mod files (nested modules too)
 	@for module in . render lab test; do (cd $$module && $(CURDIR)/.cache/bin/golangci-lint run ./...) || exit 1; done
 	$(CURDIR)/.cache/bin/golangci-lint run --build-tags kube ./internal/kube ./cmd/extproc
 	go vet -tags noembed ./internal/peers/link ./cmd/extproc
+	go run $(ACTIONLINT) .github/workflows/*.yml
 
 vuln: ## known vulnerabilities in what we link
 	@scripts/vuln.sh

@@ -28,6 +28,7 @@ func program() cli.Program {
 	return cli.Program{Name: "extproc", Default: "serve", Commands: []cli.Command{
 		{Name: "serve", About: "run the router (the default)", Run: serveCommand},
 		{Name: "check", About: "validate a configuration: every problem at once, then the effective values", Run: checkCommand},
+		{Name: "schema", About: "print the JSON Schema of the configuration, for editors", Run: schemaCommand},
 		{Name: "envoy-config", About: "print an Envoy bootstrap for a configuration", Run: envoyConfigCommand},
 		{Name: "explain", About: "print where the running router would send a request, and why", Run: explainCommand},
 		{Name: "predict", About: "predict a vLLM's cache hits from captured KV events as JSON lines", Run: predictCommand},
@@ -54,6 +55,13 @@ func configFlags(std stdio, name string, args []string, define func(*flag.FlagSe
 		return "", cli.ErrUsage
 	}
 	return alone, nil
+}
+
+func schemaCommand(_ context.Context, args []string, std stdio) error {
+	if err := flags(std, "schema", args, func(*flag.FlagSet) {}); err != nil {
+		return err
+	}
+	return writeSchema(std.Out)
 }
 
 func checkCommand(_ context.Context, args []string, std stdio) error {

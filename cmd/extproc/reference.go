@@ -15,11 +15,33 @@ import (
 //go:embed reference.json
 var referenceFile []byte
 
+// documented returns the fields of the configuration.
+func documented() (fields []config.Field, err error) {
+	if err := json.Unmarshal(referenceFile, &fields); err != nil {
+		return nil, fmt.Errorf("the reference of the configuration: %w", err)
+	}
+	return fields, nil
+}
+
 // explainField prints the purpose of a field or a section of the configuration.
 func explainField(w io.Writer, name string) error {
-	var fields []config.Field
-	if err := json.Unmarshal(referenceFile, &fields); err != nil {
-		return fmt.Errorf("the reference of the configuration: %w", err)
+	fields, err := documented()
+	if err != nil {
+		return err
 	}
 	return config.Explain(w, fields, name)
+}
+
+// writeSchema prints the JSON Schema of the configuration.
+func writeSchema(w io.Writer) error {
+	fields, err := documented()
+	if err != nil {
+		return err
+	}
+	schema := config.Schema(fields)
+	schema["$schema"], schema["title"] = "http://json-schema.org/draft-07/schema#", "warmroute's configuration"
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	return e.Encode(schema)
 }

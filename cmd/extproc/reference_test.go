@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v3"
 
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
@@ -19,7 +22,7 @@ import (
 
 const referenceIntro = `# Configuration
 
-One YAML file configures the router. Omitted fields have their defaults. ` + "`make docs`" + ` generates this page from the comments of the fields in the source, and a test verifies that it is current. ` + "`extproc check -explain FIELD`" + ` prints the same text for a field or a section. ` + "`extproc check FILE`" + ` prints all problems of a file at once, or the configuration in effect.
+One YAML file configures the router. Omitted fields have their defaults. ` + "`make docs`" + ` generates this page from the comments of the fields in the source, and a test verifies that it is current. ` + "`extproc check -explain FIELD`" + ` prints the same text for a field or a section. ` + "`extproc check FILE`" + ` prints all problems of a file at once, or the configuration in effect. ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + ` as the examples do.
 
 Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names, ` + "`[]`" + ` stands for any element of a list and ` + "`*`" + ` for any key.
 
@@ -120,6 +123,95 @@ func valuesSchema(t *testing.T, fields []config.Field) []byte {
 	}
 	out.WriteString("  }\n}\n")
 	return out.Bytes()
+}
+
+// TestSchemaCommand: what extproc schema prints takes every field of the reference and every
+// example, each of which names it for editors, and refuses a field that does not exist.
+func TestSchemaCommand(t *testing.T) {
+	var out, errs bytes.Buffer
+	if err := program().Run(t.Context(), []string{"schema"}, stdio{Out: &out, Err: &errs}); err != nil {
+		t.Fatal(err)
+	}
+	var schema map[string]any
+	if err := json.Unmarshal(out.Bytes(), &schema); err != nil || schema["$schema"] == nil {
+		t.Fatalf("%v: %.200s", err, out.Bytes())
+	}
+	fields, err := documented()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range fields {
+		if !described(schema, strings.Split(strings.ReplaceAll(f.Path, "[]", ".[]"), ".")) {
+			t.Errorf("%s is not in the schema", f.Path)
+		}
+	}
+	files, err := filepath.Glob("../../examples/*/warmroute.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("examples: %v, %v", files, err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.HasPrefix(raw, []byte("# yaml-language-server: $schema=warmroute.schema.json\n")) {
+			t.Errorf("%s names no schema for editors", file)
+		}
+		var example any
+		if err := yaml.Unmarshal(raw, &example); err != nil {
+			t.Fatal(err)
+		}
+		if at := unknown(schema, example, ""); at != "" {
+			t.Errorf("%s: the schema has no %s", file, at)
+		}
+	}
+	if at := unknown(schema, map[string]any{"fleet": map[string]any{"replicsa": 1}}, ""); at != ".fleet.replicsa" {
+		t.Errorf("the schema takes a field that does not exist: %q", at)
+	}
+}
+
+// described reports whether a schema has a path, whose parts are names, [] and *.
+func described(schema map[string]any, path []string) bool {
+	if len(path) == 0 {
+		return schema["description"] != "" && schema["description"] != nil
+	}
+	properties, _ := schema["properties"].(map[string]any)
+	next := properties[path[0]]
+	switch path[0] {
+	case "[]":
+		next = schema["items"]
+	case "*":
+		next = schema["additionalProperties"]
+	}
+	below, ok := next.(map[string]any)
+	return ok && (described(below, path[1:]) || len(path) == 1 && (path[0] == "[]" || path[0] == "*"))
+}
+
+// unknown returns the path of the first field of a value that its schema refuses.
+func unknown(schema map[string]any, value any, at string) string {
+	switch value := value.(type) {
+	case map[string]any:
+		properties, _ := schema["properties"].(map[string]any)
+		for name, v := range value {
+			below, ok := properties[name].(map[string]any)
+			if !ok {
+				if below, ok = schema["additionalProperties"].(map[string]any); !ok {
+					return at + "." + name
+				}
+			}
+			if found := unknown(below, v, at+"."+name); found != "" {
+				return found
+			}
+		}
+	case []any:
+		items, _ := schema["items"].(map[string]any)
+		for _, v := range value {
+			if found := unknown(items, v, at+"[]"); found != "" {
+				return found
+			}
+		}
+	}
+	return ""
 }
 
 // TestExplainField: the command line prints the same reference.
