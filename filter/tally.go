@@ -30,8 +30,11 @@ func newTallies() *tallies {
 	return t
 }
 
-// count counts a decision.
+// count counts a decision about a request that is ours.
 func (t *tallies) count(rec *decision.Record) {
+	if rec.Reason == decision.ReasonNotOurs {
+		return
+	}
 	all := *t.of.Load()
 	own := all[rec.Model]
 	if own == nil && len(all) <= mostTallied {

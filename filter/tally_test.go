@@ -22,6 +22,7 @@ func TestDecisionsByModelAndClass(t *testing.T) {
 				for _, rec := range []decision.Record{
 					{Model: fmt.Sprint(i), Reason: decision.ReasonWarm}, {Model: fmt.Sprint(i), Reason: decision.ReasonBusy},
 					{Model: fmt.Sprint(i), Reason: decision.ReasonCold, Withheld: decision.WithheldShadow}, {Reason: decision.ReasonUnknownModel},
+					{Reason: decision.ReasonNotOurs},
 				} {
 					m.tallies.count(&rec)
 				}

@@ -17,6 +17,7 @@ func dashboardFiles() map[string]http.Handler {
 // reading returns the replicas' counters and the router's own.
 func (r *router) reading() dashboard.Reading {
 	out := dashboard.Reading{Decided: map[string]dashboard.Decided{}}
+	shadow := r.reloads.inForce().Filter.Mode == modeShadow
 	for _, rep := range r.fleet.Snapshot().Replicas {
 		if len(rep.Models) == 0 {
 			continue
@@ -26,6 +27,10 @@ func (r *router) reading() dashboard.Reading {
 			k := dashboard.Rank{Model: rep.Models[0].Base, Replica: rep.Addr, Joined: rep.Joined, Rank: rank, InFlight: account.InFlight(), Queued: account.Pending()}
 			var l fleet.Load
 			if l, k.Counted = rep.LoadOf(rank); k.Counted {
+				k.Began = l.Began
+				if shadow { // nothing is sent by hint
+					k.InFlight = int(l.Running + l.Waiting)
+				}
 				k.Counters = dashboard.Counters{
 					Hits: l.PrefixHits, Prompt: l.PrefixQueries, TTFT: fleet.Spent{Seconds: l.TTFTSum, Requests: l.TTFTCount}, FirstTokens: l.FirstTokens,
 					Queue: l.Queue, Prefill: l.Prefill, Decode: l.Decode,

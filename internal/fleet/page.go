@@ -404,10 +404,13 @@ func (p *page) loads(at time.Time) []Load {
 	if len(p.engines) == 0 {
 		return nil
 	}
-	adapters := p.adapters()
+	adapters, began := p.adapters(), time.Time{}
+	if p.start > 0 {
+		began = time.UnixMilli(int64(1000 * p.start))
+	}
 	out := slices.Clone(p.engines)
 	for i := range out {
-		out[i].LoRAs, out[i].MaxLoRAs, out[i].At = adapters, p.maxLoRAs, at
+		out[i].LoRAs, out[i].MaxLoRAs, out[i].Began, out[i].At = adapters, p.maxLoRAs, began, at
 		if p.connector == Nixl {
 			out[i].LoadSeconds = 0 // its tokens include those that other replicas have computed
 		}

@@ -100,6 +100,7 @@ type Load struct {
 	Decode           Spent    // from there to the last token
 	LoRAs            []string // adapters with running or waiting requests; of all ranks together
 	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when unknown
+	Began            time.Time // start of the replica's process; zero when it does not say
 	At               time.Time
 }
 

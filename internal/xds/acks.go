@@ -34,6 +34,7 @@ type acks struct {
 
 	mu      sync.Mutex
 	envoys  map[int64]*conversation
+	left    bool  // some Envoy has been connected and is not any more
 	ports   int64 // ports opened so far
 	current published
 }
@@ -143,6 +144,7 @@ func (a *acks) close(id int64) {
 	defer a.mu.Unlock()
 	if c := a.envoys[id]; c != nil {
 		a.log.Info("an Envoy has disconnected", "envoy", c.who)
+		a.left = true
 	}
 	delete(a.envoys, id)
 	a.update()
@@ -315,6 +317,9 @@ func (a *acks) pending() (n int) {
 func (a *acks) notes() (out []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if len(a.envoys) == 0 && a.left {
+		out = append(out, "no Envoy is connected: the last one has left, and learns of no change")
+	}
 	for _, c := range a.envoys {
 		for kind, why := range c.refused {
 			out = append(out, fmt.Sprintf("Envoy %s refuses an update of its %s and keeps its former state: %s", c.who, kind, why.words))

@@ -3,10 +3,13 @@ package dashboard
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -91,7 +94,7 @@ func TestStates(t *testing.T) {
 	_, admin := stack(t, "")
 	for name, test := range map[string]func(*testing.T, *front){
 		"sums": testSums, "gaps": testGaps, "hover": testHover, "header": testHeader, "strangers": testStrangers, "decisions": testDecisions, "contrast": testContrast,
-		"splits": testSplits, "tiers": testTiers,
+		"splits": testSplits, "tiers": testTiers, "axes": testAxes, "shadow": testShadow, "served": testServed, "heads": testHeads,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := inFront(t, admin)
@@ -173,6 +176,83 @@ func testGaps(t *testing.T, f *front) {
 		if (n > 0) != want {
 			t.Errorf("%v minutes ago: %d pixels of the line, want any: %v", minutes, n, want)
 		}
+	}
+}
+
+// testAxes: every chart has one time axis, from the first sample on; each tick says its own
+// value, and no two say the same.
+func testAxes(t *testing.T, f *front) {
+	var points []object
+	for range 7 { // half a minute
+		points = append(points, object{"m": object{"in_flight": 1, "hit_tokens": 1, "prompt_tokens": 1000, "first_tokens": []int{3, 1}, "decisions": object{"warm": 1}}, "": object{}})
+	}
+	f.say("/debug/history", samples(points...))
+	b := f.visit(t)
+	first := float64(now.Add(-35 * time.Second).Unix())
+	for _, chart := range []string{"hit", "ttft", "classes", "flight"} {
+		at := `document.getElementById("chart-` + chart + `").plot`
+		if x := eval[[]float64](t, b, "[...Object.values("+at+".scales.x)].length ? ["+at+".scales.x.min, "+at+".scales.x.max] : []"); len(x) != 2 || x[0] != first || x[1] < first+600 || x[1] > first+610 {
+			t.Errorf("%s: the time axis is from %v, want from %v on", chart, x, first)
+		}
+		labels := eval[[]string](t, b, at+".axes[1]._values.filter((v) => v !== null && v !== '').map(String)")
+		splits := eval[[]float64](t, b, at+".axes[1]._splits")
+		seen := map[string]bool{}
+		for i, label := range labels {
+			number, unit, _ := strings.Cut(label, " ")
+			v, err := strconv.ParseFloat(strings.ReplaceAll(number, ",", ""), 64)
+			if err != nil || seen[label] || len(splits) != len(labels) {
+				t.Fatalf("%s: ticks %q at %v", chart, labels, splits)
+			}
+			seen[label] = true
+			if scale := map[string]float64{"%": 100, "ms": 1000, "s": 1, "": 1}[unit]; math.Abs(v-scale*splits[i]) > 1e-9*math.Max(1, v) {
+				t.Errorf("%s: %q stands at %v", chart, label, splits[i])
+			}
+		}
+		if times := eval[[]string](t, b, at+".axes[0]._values.filter((v) => v).map(String)"); len(times) < 2 || len(slices.Compact(slices.Sorted(slices.Values(times)))) != len(times) {
+			t.Errorf("%s: times %q", chart, times)
+		}
+	}
+}
+
+// testShadow: without hints, requests in flight are those that the replicas report.
+func testShadow(t *testing.T, f *front) {
+	f.say("/debug/trial", object{"mode": "shadow", "share": 100, "since": now.Format(time.RFC3339)})
+	f.say("/debug/replicas", object{"replicas": []object{replica("10.0.0.1:8000", "m", object{"ranks": []object{{"rank": 0, "in_flight": 0, "running_reported": 3, "waiting_reported": 2}}})}})
+	b := f.visit(t)
+	until(t, "what the replica reports", func() bool { return shows(t, b, "#fleet tbody tr")[0][6] == "5" })
+}
+
+// testServed: a prediction stands beside the answer of the replica that it is for. Whoever
+// served instead has its own prediction, or none.
+func testServed(t *testing.T, f *front) {
+	candidates := []object{{"replica": "10.0.0.1:8000", "state": object{"matched_tokens": 900}, "score": object{}},
+		{"replica": "10.0.0.2:8000", "state": object{"matched_tokens": 320, "unfound_tokens": 20}, "score": object{}}}
+	row := func(seq int, more object) object {
+		d := object{"seq": seq, "at": now, "reason": "warm", "model": "m", "chosen": "10.0.0.1:8000", "prompt_tokens": 1000, "predicted_cached_tokens": 900, "actual_cached_tokens": 300, "candidates": candidates}
+		for k, v := range more {
+			d[k] = v
+		}
+		return d
+	}
+	f.say("/debug/explain", object{"decisions": []object{
+		row(5, object{"served_by": "10.0.0.1:8000"}), row(4, object{"withheld": "shadow", "served_by": "10.0.0.2:8000"}), row(3, object{"served_by": "10.0.0.2:8000"}),
+		row(2, object{"withheld": "share", "served_by": "10.0.0.3:8000"}), row(1, object{"withheld": "share", "served_by": "10.0.0.1:8000"}),
+	}})
+	b := f.visit(t)
+	until(t, "five decisions", func() bool { return len(shows(t, b, "#decisions tbody tr")) == 5 })
+	for i, want := range []string{"900 300", "300 300", "300 300", "– 300", "900 300"} {
+		if row := shows(t, b, "#decisions tbody tr")[i]; row[5]+" "+row[6] != want {
+			t.Errorf("row %d: %s and %s, want %s", i+1, row[5], row[6], want)
+		}
+	}
+}
+
+// testHeads: every head of a table says on hover what is below it.
+func testHeads(t *testing.T, f *front) {
+	b := f.visit(t)
+	const silent = `[document, document.getElementById("detail").content].flatMap((d) => [...d.querySelectorAll("th")]).filter((h) => h.textContent && !h.closest(".uplot") && !(h.title.length > 8)).map((h) => h.textContent)`
+	if got := eval[[]string](t, b, silent); len(got) > 0 {
+		t.Errorf("heads that explain nothing: %q", got)
 	}
 }
 

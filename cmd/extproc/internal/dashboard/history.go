@@ -96,6 +96,8 @@ type History struct {
 
 	mu      sync.Mutex
 	ranks   map[identity]Counters // at the last sample
+	seen    map[place]time.Time   // the last sample with its counters, or the last without it
+	at      time.Time             // of the last sample
 	decided map[string]Decided    // at the last sample
 	router  fleet.Spent           // at the last sample
 	splits  decision.Splits       // at the last sample
@@ -107,7 +109,7 @@ type History struct {
 
 // NewHistory returns an empty history of what read returns.
 func NewHistory(now func() time.Time, read func() Reading) *History {
-	return &History{now: now, read: read, since: now(), totals: map[string]Total{}, samples: make([]Sample, 0, Span/Every)}
+	return &History{now: now, read: read, since: now(), at: now(), totals: map[string]Total{}, samples: make([]Sample, 0, Span/Every)}
 }
 
 // Run samples until ctx ends.
@@ -131,7 +133,9 @@ func (h *History) Sample() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.number++
-	s := Sample{Number: h.number, At: h.now(), Models: h.points(&r)}
+	now := h.now()
+	s := Sample{Number: h.number, At: now, Models: h.points(&r, now)}
+	h.at = now
 	if h.number > 1 {
 		s.Router, s.Splits = less(r.Router, h.router), splitsSince(&h.splits, &r.Splits)
 	}
@@ -148,24 +152,31 @@ func (h *History) Sample() {
 }
 
 // points returns the point of each model and remembers what was read.
-func (h *History) points(r *Reading) map[string]Point {
+func (h *History) points(r *Reading, now time.Time) map[string]Point {
 	out, counted, name := map[string]Point{}, map[string]Counters{}, r.names()
-	ranks := make(map[identity]Counters, len(r.Ranks))
+	ranks, seen := make(map[identity]Counters, len(r.Ranks)), make(map[place]time.Time, len(r.Ranks))
 	for i := range r.Ranks {
 		k := &r.Ranks[i]
 		model := name(k.Model)
 		p := out[model]
 		p.InFlight, p.Queued = p.InFlight+k.InFlight, p.Queued+k.Queued
 		out[model] = p
+		at := place{k.Replica, k.Rank}
+		before, listed := h.seen[at]
+		if !listed {
+			before = h.at
+		}
+		seen[at] = before
 		if !k.Counted {
 			continue
 		}
 		id := identity{k.Replica, k.Joined, k.Rank}
-		ranks[id] = k.Counters
-		if old, known := h.ranks[id]; known { // a first reading may be of years
-			if more := k.Counters.plus(-1, old); more.rose() {
-				counted[model] = counted[model].plus(1, more)
-			}
+		ranks[id], seen[at] = k.Counters, now
+		old, known := h.ranks[id]
+		// The first reading of a process may be of years, unless it is younger than the
+		// last look at its place.
+		if more := k.Counters.plus(-1, old); (known || k.Began.After(before)) && more.rose() {
+			counted[model] = counted[model].plus(1, more)
 		}
 	}
 	for id, d := range r.Decided {
@@ -180,7 +191,7 @@ func (h *History) points(r *Reading) map[string]Point {
 		}
 		out[name(d.Model)] = p
 	}
-	h.ranks, h.decided = ranks, r.Decided
+	h.ranks, h.seen, h.decided = ranks, seen, r.Decided
 	for model, p := range out {
 		c := counted[model]
 		p.Hits, p.Prompt, p.TTFT, p.Queue, p.Prefill, p.Decode = c.Hits, c.Prompt, c.TTFT, c.Queue, c.Prefill, c.Decode

@@ -58,6 +58,38 @@ func TestSumsOfRanks(t *testing.T) {
 	}
 }
 
+// TestFirstReadings: the first reading of a process counts if the process is younger than the
+// history, than the replica before it, or than the last sample without it. An older process
+// that comes, or comes back, adds nothing.
+func TestFirstReadings(t *testing.T) {
+	h, r, step := clocked()
+	began := func(replica string, after time.Duration, prompt float64) Rank {
+		k := counted("m", replica, 0, prompt)
+		k.Began, k.Joined = h.since.Add(after), uint64(after/time.Second+100)
+		return k
+	}
+	down := Rank{Model: "m", Replica: "a"}
+	for i, c := range []struct {
+		ranks  []Rank // at 0 s, 5 s, and so on
+		prompt float64
+	}{
+		{[]Rank{began("old", -time.Hour, 1e6), down}, 0},
+		{[]Rank{began("old", -time.Hour, 1e6), began("a", time.Second, 30)}, 30},
+		{[]Rank{began("a", time.Second, 40)}, 10},
+		{[]Rank{began("old", -time.Hour, 2e6), began("a", time.Second, 40)}, 0},
+		{[]Rank{began("old", -time.Hour, 2e6), down}, 0},
+		{[]Rank{began("old", -time.Hour, 2e6), began("a", 21*time.Second, 7)}, 7}, // another process
+		{[]Rank{began("a", 21*time.Second, 7), began("new", 26*time.Second, 5)}, 5},
+		{[]Rank{began("a", 21*time.Second, 7)}, 0},
+		{[]Rank{began("a", 21*time.Second, 7), began("new", 26*time.Second, 9)}, 0}, // it was away, and may have been counted
+	} {
+		r.Ranks = c.ranks
+		if p := step().Models["m"]; p.Prompt != c.prompt {
+			t.Errorf("sample %d: %v prompt tokens, want %v", i+1, p.Prompt, c.prompt)
+		}
+	}
+}
+
 // TestTimesAndDecisions: times, buckets and decisions are of the time between two samples,
 // the decisions of adapters belong to their base model, and those of a model that leaves
 // the fleet stay counted.

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"slices"
+	"time"
 
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
@@ -32,9 +33,10 @@ type Rank struct {
 	Joined  uint64
 	Rank    int
 
-	InFlight int     // requests sent by hint and not ended
-	Queued   float64 // seconds of prefill that were sent and that it has not begun to answer
-	Counted  bool    // its Counters are known
+	InFlight int       // requests sent by hint and not ended; in shadow mode those that the replica reports
+	Queued   float64   // seconds of prefill that were sent and that it has not begun to answer
+	Counted  bool      // its Counters are known
+	Began    time.Time // its process, zero if that is not known
 	Counters
 }
 
@@ -42,6 +44,12 @@ type Rank struct {
 type identity struct {
 	replica string
 	joined  uint64
+	rank    int
+}
+
+// place is a rank, whatever process is there.
+type place struct {
+	replica string
 	rank    int
 }
 

@@ -1,14 +1,14 @@
 // The operator's page: reads the router's own JSON pages once a second or so and shows them.
 import { clock, cut, large, number, percent, rate, seconds, span } from "./format.js";
 import { History, classes, mean, share } from "./history.js";
-import { chart } from "./charts.js";
+import { chart, ticks } from "./charts.js";
 import { $, items, options, problems, showDecisions, showFleet, showSplits, showTrial } from "./tables.js";
 
 const recent = 300; // seconds that the tiles are of
 const patience = 5000; // ms for an answer
 
 const history = new History();
-let model = "", open = null, replicas = [], decided = [], ready = { ok: false, text: "connecting" }, answered = 0, lost = null, refused = "";
+let model = "", open = null, replicas = [], decided = [], ready = { ok: false, text: "connecting" }, answered = 0, lost = null, refused = "", shadow = false;
 
 class Locked extends Error {}
 class Refused extends Error {}
@@ -45,13 +45,13 @@ const showState = () => {
 };
 
 const showHistory = () => {
-  const bins = history.bins(model), times = bins.map((b) => b.at), of = (f) => bins.map((b) => b.sum && f(b.sum));
+  const bins = history.bins(model), times = bins.map((b) => b.at), from = history.samples[0]?.at, of = (f) => bins.map((b) => b.sum && f(b.sum));
   const q = (n) => of((s) => history.quantile(s.tokens, n));
-  chart("chart-hit", times, [{ label: "Hit rate", color: "good", values: of((s) => share(s.hit, s.prompt)) }], { value: (v, axis) => axis ? Math.round(100 * v) + " %" : percent(v), most: 1 });
-  chart("chart-ttft", times, [{ label: "p50", color: "accent", values: q(0.5), width: 2 }, { label: "p90", color: "moved", values: q(0.9) }, { label: "p99", color: "bad", values: q(0.99) }], { value: seconds, least: 0.1 });
+  chart("chart-hit", from, times, [{ label: "Hit rate", color: "good", values: of((s) => share(s.hit, s.prompt)) }], { value: percent, tick: ticks.percent, most: 1 });
+  chart("chart-ttft", from, times, [{ label: "p50", color: "accent", values: q(0.5), width: 2 }, { label: "p90", color: "moved", values: q(0.9) }, { label: "p99", color: "bad", values: q(0.99) }], { value: seconds, tick: ticks.seconds, least: 0.1 });
   const busy = classes.filter(([c]) => c === "warm" || bins.some((b) => b.sum?.decisions[c]));
-  chart("chart-classes", times, busy.map(([c, label]) => ({ label, color: c, values: of((s) => (s.decisions[c] || 0) / s.seconds) })), { value: (v, axis) => axis ? number(v, v < 5 && v % 1 ? 1 : 0) : rate(v), least: 1, stacked: true });
-  chart("chart-flight", times, [{ label: "In flight", color: "accent", values: of((s) => s.flight) }], { value: (v) => number(v), least: 4 });
+  chart("chart-classes", from, times, busy.map(([c, label]) => ({ label, color: c, values: of((s) => (s.decisions[c] || 0) / s.seconds) })), { value: rate, least: 1, stacked: true });
+  chart("chart-flight", from, times, [{ label: "In flight", color: "accent", values: of((s) => s.flight) }], { value: (v) => number(v), least: 4, whole: true });
 
   const now = history.sum(history.last(recent, clock.now() / 1000), model), total = history.total(model);
   const decisions = Object.values(now.decisions).reduce((a, b) => a + b, 0), hinted = ["warm", "moved", "cold"].reduce((a, c) => a + (now.decisions[c] || 0), 0);
@@ -77,7 +77,7 @@ const showSpent = (now) => {
 
 const baseOf = (id) => replicas.find((r) => r.base_model === id || r.models.includes(id))?.base_model || id || "";
 const show = () => {
-  showFleet(replicas.filter((r) => !model || r.base_model === model));
+  showFleet(replicas.filter((r) => !model || r.base_model === model), shadow);
   const mine = replicas.filter((r) => !model || r.base_model === model);
   $("tile-ready").textContent = mine.filter((r) => r.ready).length + " of " + mine.length;
   showDecisions(decided.filter((d) => !model || baseOf(d.model) === model), history.classes, open, toggle);
@@ -115,7 +115,11 @@ const parts = {
     options($("find-reason"), Object.keys(history.classes).sort(), "all");
     if (id && decided.length === 1) open = decided[0].seq;
   } },
-  trial: { every: 5, read: async () => showTrial(await json("/debug/trial"), model) },
+  trial: { every: 5, read: async () => {
+    const trial = await json("/debug/trial");
+    shadow = trial.mode === "shadow";
+    showTrial(trial, model);
+  } },
 };
 
 let busy = false;

@@ -82,7 +82,8 @@ export const problems = (replicas) => {
   return out;
 };
 
-export const showFleet = (replicas) => {
+// In shadow mode no request is sent by hint: those in flight are the replicas' own.
+export const showFleet = (replicas, shadow) => {
   const sum = (r, field) => r.ranks.reduce((a, k) => a + (k[field] || 0), 0);
   $("fleet").classList.toggle("splits", replicas.some((r) => (r.role || "both") !== "both" || r.ranks.some((k) => k.split)));
   $("fleet").classList.toggle("tiers", replicas.some((r) => r.ranks.some((k) => k.below || k.loads)));
@@ -91,7 +92,7 @@ export const showFleet = (replicas) => {
     [r.name ? r.name + " (" + r.address + ")" : r.address, "name"], [r.base_model || "–", "name"], stateOf(r), eventsOf(r),
     [r.role || "both", "apart"], [r.transfer ? r.transfer.connector || "none" : "not known", "apart"], [partsOf(r), "apart"],
     [number(sum(r, "blocks")), "n"], [blocksBelow(r), "below"], [loadsOf(r), "below"],
-    [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"], [number(sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"],
+    [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"], [number(shadow ? sum(r, "running_reported") + sum(r, "waiting_reported") : sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"],
     [number(sum(r, "waiting_reported")), "n"], [number(r.cached_tokens.predicted), "n"], [percent(r.cached_tokens.shortfall), "n"],
   ]);
 };
@@ -151,7 +152,10 @@ const decisionRow = (d, said, toggle) => {
   tr.addEventListener("click", () => toggle(d));
   tr.addEventListener("keydown", (e) => { if (e.key === "Enter") toggle(d); });
   const apart = d.split?.reason === "split" ? d.split : null, reason = d.reason + (d.withheld ? ", withheld: " + d.withheld : endedBadly(d.split) ? ", " + d.split.reason : "");
-  const predicted = apart ? apart.predicted_prefill_cached_tokens || 0 : d.predicted_cached_tokens, actual = apart ? apart.prefill_cached_tokens : d.actual_cached_tokens;
+  // If another replica than the first served, the prediction is that for the one that did.
+  const served = d.served_by && d.served_by !== first(d) ? (d.candidates || []).filter((c) => c.replica === d.served_by) : null;
+  const found = served && (served.length === 1 ? Math.max(0, (served[0].state.matched_tokens || 0) - (served[0].state.unfound_tokens || 0)) : null);
+  const predicted = apart ? apart.predicted_prefill_cached_tokens || 0 : served ? found : d.withheld && !d.served_by && d.actual_cached_tokens !== undefined ? null : d.predicted_cached_tokens, actual = apart ? apart.prefill_cached_tokens : d.actual_cached_tokens;
   return cells(tr, [clock.time(Date.parse(d.at)), [reason, "class-" + said], [d.model || "–", "name"],
     [(apart ? apart.prefill + " → " : "") + (first(d) || "–"), "name"], [number(d.prompt_tokens), "n"], [number(predicted), "n"], [number(actual), "n"], [seconds(best && best.score.cost), "n"], [seconds(d.took_ns / 1e9), "n"], [d.id || "", "name"]]);
 };
@@ -162,7 +166,7 @@ export const showDecisions = (list, classOf, open, toggle) => {
   const body = $("decisions").tBodies[0], wanted = [], before = new Map(kept);
   kept.clear();
   for (const d of list.slice(0, 50)) {
-    const said = d.withheld ? "withheld" : classOf[d.reason] || "failed", sign = [d.at, d.actual_cached_tokens, d.split?.reason, d.split?.prefill_cached_tokens, said].join();
+    const said = d.withheld ? "withheld" : classOf[d.reason] || "failed", sign = [d.at, d.actual_cached_tokens, d.split?.reason, d.split?.prefill_cached_tokens, d.served_by, said].join();
     let row = before.get(d.seq);
     if (row?.sign !== sign) row = { sign, tr: decisionRow(d, said, toggle) };
     if (d.seq !== open) row.below = null;
