@@ -94,12 +94,12 @@ type Load struct {
 	TTFTSum          float64 // seconds
 	TTFTCount        float64
 	FirstTokens      FirstTokens
-	Steps            float64  // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
-	Queue            Spent    // of requests, before they are scheduled
-	Prefill          Spent    // from there to the first token
-	Decode           Spent    // from there to the last token
-	LoRAs            []string // adapters with running or waiting requests; of all ranks together
-	MaxLoRAs         int      // adapters it can have loaded at a time (max_lora); 0 when unknown
+	Steps            float64   // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
+	Queue            Spent     // of requests, before they are scheduled
+	Prefill          Spent     // from there to the first token
+	Decode           Spent     // from there to the last token
+	LoRAs            []string  // adapters with running or waiting requests; of all ranks together
+	MaxLoRAs         int       // adapters it can have loaded at a time (max_lora); 0 when unknown
 	Began            time.Time // start of the replica's process; zero when it does not say
 	At               time.Time
 }
