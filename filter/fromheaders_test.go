@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
+	"warmroute/internal/decision"
 )
 
 func subset(v any) *corev3.Metadata {
@@ -67,6 +68,30 @@ func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
 		st.step(context.Background(), m, nil)
 		if st.q.Priority != tc.want {
 			t.Errorf("header %q, values %q: priority %d, want %d", tc.header, tc.values, st.q.Priority, tc.want)
+		}
+	}
+}
+
+// TestCompressedBodies: a body that the headers call compressed and that is no JSON has a
+// reason of its own. A body that is JSON all the same is what vLLM reads.
+func TestCompressedBodies(t *testing.T) {
+	gzipped := "\x1f\x8b\x08\x00\x00\x00"
+	for _, tc := range []struct {
+		encoding, body string
+		want           decision.Reason
+	}{
+		{"gzip", gzipped, decision.ReasonEncoded}, {"zstd", "\x28\xb5\x2f\xfd", decision.ReasonEncoded}, {"br", "\x8b", decision.ReasonEncoded},
+		{"GZIP, br", gzipped, decision.ReasonEncoded}, {"gzip", chat, decision.ReasonCold},
+		{"identity", gzipped, "unreadable_json"}, {"", gzipped, "unreadable_json"}, {"Identity", "{", "unreadable_json"},
+	} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
+		m := headers(buffered, "POST", chatPath, false)
+		h := m.GetRequestHeaders().Headers
+		h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "content-encoding", RawValue: []byte(tc.encoding)})
+		st.step(t.Context(), body(tc.body, true), st.step(t.Context(), m, nil))
+		if st.d.Reason != tc.want {
+			t.Errorf("%q, %q: %s, want %s", tc.encoding, tc.body, st.d.Reason, tc.want)
 		}
 	}
 }
