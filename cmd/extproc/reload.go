@@ -198,7 +198,8 @@ func (r *router) refuse(err error) {
 	r.log.Error("configuration refused, the previous one stays in use", "error", err)
 }
 
-// unservedModels names the models that no replica can serve now.
+// unservedModels names the models that no replica can serve now, and the replicas whose
+// models are not known.
 func unservedModels(s *fleet.Snapshot) (out []string) {
 	if s.Ready == 0 {
 		return []string{fmt.Sprintf("no replica is ready, of %d", len(s.Replicas))}
@@ -206,6 +207,11 @@ func unservedModels(s *fleet.Snapshot) (out []string) {
 	for _, m := range s.Models() {
 		if m.Ready == 0 {
 			out = append(out, fmt.Sprintf("no replica of model %q is ready", m.Base))
+		}
+	}
+	for _, r := range s.Replicas {
+		if !r.Ready && len(r.Models) == 0 { // one stands for all
+			return append(out, fmt.Sprintf("replica %s has not answered yet, so its models are not known: others answer 404 to requests for them, unless `models` names them in the file", r.Addr))
 		}
 	}
 	return out

@@ -243,7 +243,7 @@ func (r *router) sources() feed.Sources {
 // newFleet makes the fleet with all sources of replicas.
 func (r *router) newFleet(reg prometheus.Registerer) (err error) {
 	o := r.c.Fleet
-	o.Registerer, o.Logger = reg, r.log
+	o.Registerer, o.Logger, o.Served = reg, r.log, r.c.XDS.Served()
 	r.pool = kube.NewStatus()
 	reg.MustRegister(r.pool)
 	if r.c.Kubernetes.Enabled() {

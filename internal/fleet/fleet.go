@@ -50,6 +50,7 @@ type Fleet struct {
 	running atomic.Bool
 	current atomic.Pointer[asking]
 	changed chan struct{} // capacity 1: the options in force have changed
+	served  map[string][]Model
 
 	publishers publishers
 	slots      chan struct{}
@@ -88,7 +89,7 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
-		slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing),
+		served: o.Served, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing),
 	}
 	f.current.Store(&asking{o, c})
 	f.snapshot.Store(newSnapshot(nil, false))
@@ -304,6 +305,9 @@ func (r *roster) start(addr string, o ReplicaOptions) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	e := &entry{worker: newWorker(r.fleet, addr, o), cancel: cancel, current: describe(addr, o)}
 	e.current.Why = "starting: it has not been contacted yet"
+	if len(e.current.Models) == 0 {
+		e.current.Models = r.fleet.served[addr]
+	}
 	r.entries[addr] = e
 	r.wg.Go(func() {
 		defer cancel()

@@ -304,18 +304,21 @@ func (w *worker) overrideEvents() []EventSource {
 	return out
 }
 
-func (w *worker) learnModels(ctx context.Context, l *learned) error {
-	if len(w.options.Models) > 0 {
-		byID := map[string]Model{}
-		for _, m := range w.options.Models {
-			byID[m.ID] = Model{ID: m.ID, Base: cmp.Or(m.Base, m.ID), MaxLen: m.MaxLen}
-			if m.LoRA {
-				model := byID[m.ID]
-				model.LoRA = prefixhash.LoRA{Name: m.ID, Path: m.LoRAPath, Set: true}
-				byID[m.ID] = model
-			}
+// configuredModels returns the models that the file names for a replica.
+func configuredModels(o ReplicaOptions) []Model {
+	byID := map[string]Model{}
+	for _, m := range o.Models {
+		model := Model{ID: m.ID, Base: cmp.Or(m.Base, m.ID), MaxLen: m.MaxLen}
+		if m.LoRA {
+			model.LoRA = prefixhash.LoRA{Name: m.ID, Path: m.LoRAPath, Set: true}
 		}
-		l.models = sortedModels(byID)
+		byID[m.ID] = model
+	}
+	return sortedModels(byID)
+}
+
+func (w *worker) learnModels(ctx context.Context, l *learned) error {
+	if l.models = configuredModels(w.options); len(l.models) > 0 {
 		return nil
 	}
 	body, err := w.get(ctx, "/v1/models")

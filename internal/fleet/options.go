@@ -49,6 +49,7 @@ type Options struct {
 	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are contacted; plain HTTP by default
 
 	Sources    []Source              `yaml:"-"` // further sources
+	Served     map[string][]Model    `yaml:"-"` // by address, the models that replicas served last, by an earlier process: a replica that has not answered yet counts with them
 	Registerer prometheus.Registerer `yaml:"-"` // nil: no metrics
 	Logger     *slog.Logger          `yaml:"-"` // nil: no log
 	Resolver   Resolver              `yaml:"-"` // nil: the system's
@@ -64,7 +65,7 @@ type ReplicaOptions struct {
 	Role               string         `yaml:"role,omitempty" default:"both"`                     // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
 	KVConnector        string         `yaml:"kv_connector,omitempty"`                            // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
 	SharedStore        string         `yaml:"shared_store,omitempty"`                            // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
-	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models
+	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models; they are known before it answers
 	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports
 	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
 	NoEvents           bool           `yaml:"no_events,omitempty"`                               // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it

@@ -335,7 +335,8 @@ func (w *worker) replica() *Replica {
 func describe(addr string, o ReplicaOptions) *Replica {
 	role, _ := ParseRole(o.Role) // it is validated
 	return &Replica{
-		Role: role, Transfer: configuredTransfer(o),
+		Models: configuredModels(o),
+		Role:   role, Transfer: configuredTransfer(o),
 		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
 		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup, Cache: o.Cache,
 	}

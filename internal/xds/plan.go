@@ -6,17 +6,21 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"warmroute/envoy"
 	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
 )
 
 // Served is a model that a replica has served.
 type Served struct {
 	ID     string `json:"id"`
 	Base   string `json:"base"`
+	Root   string `json:"root,omitempty"` // as the replica says; an adapter's is its path
 	LoRA   bool   `json:"lora,omitempty"`
 	MaxLen int    `json:"max_len,omitempty"`
+	Since  int64  `json:"since,omitempty"` // when some replica was first seen to serve it, Unix seconds
 }
 
 // Memory is the models that replicas served last, by address: a listed replica that
@@ -24,7 +28,13 @@ type Served struct {
 type Memory map[string][]Served
 
 // Remember returns the models of s's replicas, by s or by m.
-func (m Memory) Remember(s *fleet.Snapshot) Memory {
+func (m Memory) Remember(s *fleet.Snapshot, now time.Time) Memory {
+	since := map[string]int64{}
+	for _, models := range m {
+		for _, served := range models {
+			since[served.ID] = min(cmp.Or(since[served.ID], served.Since), served.Since)
+		}
+	}
 	out := make(Memory, len(s.Replicas))
 	for _, r := range s.Replicas {
 		if len(r.Models) == 0 {
@@ -34,10 +44,29 @@ func (m Memory) Remember(s *fleet.Snapshot) Memory {
 			continue
 		}
 		served := make([]Served, 0, len(r.Models))
-		for _, model := range r.Models {
-			served = append(served, Served{model.ID, model.Base, model.LoRA.Set, model.MaxLen})
+		for _, of := range r.Models {
+			one := Served{ID: of.ID, Base: of.Base, Root: of.Root, LoRA: of.LoRA.Set, MaxLen: of.MaxLen, Since: cmp.Or(since[of.ID], now.Unix())}
+			if one.LoRA {
+				one.Root = of.LoRA.Path
+			}
+			served = append(served, one)
 		}
 		out[r.Addr] = served
+	}
+	return out
+}
+
+// models returns what the fleet may know of m before replicas answer.
+func (m Memory) models() map[string][]fleet.Model {
+	out := make(map[string][]fleet.Model, len(m))
+	for addr, all := range m {
+		for _, served := range all {
+			model := fleet.Model{ID: served.ID, Base: served.Base, Root: served.Root, MaxLen: served.MaxLen}
+			if served.LoRA {
+				model.LoRA, model.Root = prefixhash.LoRA{Name: served.ID, Path: served.Root, Set: true}, ""
+			}
+			out[addr] = append(out[addr], model)
+		}
 	}
 	return out
 }
@@ -105,16 +134,17 @@ func groups(replicas []envoy.Endpoint, holders map[string][]int, about map[strin
 	return named
 }
 
-// list returns the body of GET /v1/models: the models that any client may use.
+// list returns the body of GET /v1/models: the models that any client may use, in vLLM's form.
 func list(about map[string]Served, private map[string]bool) string {
 	type model struct {
-		ID      string  `json:"id"`
-		Object  string  `json:"object"`
-		Created int     `json:"created"`
-		OwnedBy string  `json:"owned_by"`
-		Root    string  `json:"root"`
-		Parent  *string `json:"parent"`
-		MaxLen  *int    `json:"max_model_len"`
+		ID         string     `json:"id"`
+		Object     string     `json:"object"`
+		Created    int64      `json:"created"`
+		OwnedBy    string     `json:"owned_by"`
+		Root       string     `json:"root"`
+		Parent     *string    `json:"parent"`
+		MaxLen     *int       `json:"max_model_len"`
+		Permission []struct{} `json:"permission"`
 	}
 	var answer struct {
 		Object string  `json:"object"`
@@ -126,11 +156,10 @@ func list(about map[string]Served, private map[string]bool) string {
 			continue
 		}
 		s := about[id]
-		m := model{ID: id, Object: "model", OwnedBy: "vllm", Root: s.Base}
+		m := model{ID: id, Object: "model", Created: s.Since, OwnedBy: "vllm", Root: cmp.Or(s.Root, s.Base), Permission: []struct{}{}}
 		if s.LoRA {
-			m.Parent, m.Root = &s.Base, id
-		}
-		if s.MaxLen > 0 {
+			m.Parent, m.Root = &s.Base, cmp.Or(s.Root, id)
+		} else if s.MaxLen > 0 {
 			m.MaxLen = &s.MaxLen
 		}
 		answer.Data = append(answer.Data, m)

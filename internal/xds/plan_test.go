@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+	"time"
 
 	"warmroute/envoy"
 	"warmroute/internal/fleet"
@@ -25,7 +26,7 @@ func replica(addr string, ready bool, base string, names ...string) *fleet.Repli
 
 func plan(replicas ...*fleet.Replica) envoy.Fleet {
 	s := fleet.NewSnapshot(replicas...)
-	return Plan(s, Memory{}.Remember(s), true)
+	return Plan(s, Memory{}.Remember(s, time.Unix(1_700_000_000, 0)), true)
 }
 
 func TestPlan(t *testing.T) {
@@ -92,13 +93,13 @@ func TestListing(t *testing.T) {
 
 // TestMemory: a replica that does not answer serves its last models.
 func TestMemory(t *testing.T) {
-	known := Memory{}.Remember(fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b")))
+	known := Memory{}.Remember(fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b")), time.Unix(1_700_000_000, 0))
 	later := fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", false, ""))
-	if f := Plan(later, known.Remember(later), true); len(f.Groups) != 2 {
+	if f := Plan(later, known.Remember(later, time.Unix(1_700_000_001, 0)), true); len(f.Groups) != 2 {
 		t.Errorf("a replica's model is forgotten: %+v", f)
 	}
 	gone := fleet.NewSnapshot(replica("1:1", true, "a", "a"))
-	if left := known.Remember(gone); len(left) != 1 {
+	if left := known.Remember(gone, time.Unix(1_700_000_001, 0)); len(left) != 1 {
 		t.Errorf("one that is no longer listed is remembered: %v", left)
 	}
 }

@@ -166,7 +166,7 @@ func (p *Publisher) look() {
 	next := state{p.wanted.fleet, settings}
 	if s != p.seen || settings.Listing != p.wanted.settings.Listing {
 		p.seen = s
-		p.known = p.known.Remember(s)
+		p.known = p.known.Remember(s, p.now())
 		next.fleet = Plan(s, p.known, settings.Listing)
 		next.fleet.ReadsModel = p.wanted.fleet.ReadsModel || len(next.fleet.Groups) > 0
 	}

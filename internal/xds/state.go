@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"warmroute/envoy"
+	"warmroute/internal/fleet"
 )
 
 // fleetFile is the file that a restarted router reads.
@@ -153,16 +154,9 @@ func (p *Publisher) restore() {
 	if settings.At.State == "" {
 		return
 	}
-	b, err := os.ReadFile(filepath.Join(settings.At.State, fleetFile))
+	k, err := readKept(settings.At.State)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
-	}
-	var k kept
-	if err == nil {
-		err = json.Unmarshal(b, &k)
-	}
-	if err == nil && len(k.Fleet.Replicas) == 0 {
-		err = errors.New("it lists no replica")
 	}
 	if err == nil {
 		p.known = k.Served
@@ -174,6 +168,31 @@ func (p *Publisher) restore() {
 		p.log.Warn("the state in xds.state is not used", "error", err)
 		p.wanted, p.known = state{}, Memory{}
 	}
+}
+
+// readKept reads the last published state.
+func readKept(folder string) (k kept, err error) {
+	b, err := os.ReadFile(filepath.Join(folder, fleetFile))
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err == nil && len(k.Fleet.Replicas) == 0 {
+		err = errors.New("it lists no replica")
+	}
+	return k, err
+}
+
+// Served returns the models that replicas served last, by address, as far as the folder's
+// state has them. A state that cannot be read has none: Run logs why.
+func (o Options) Served() map[string][]fleet.Model {
+	if o.State == "" {
+		return nil
+	}
+	k, err := readKept(o.State)
+	if err != nil {
+		return nil
+	}
+	return k.Served.models()
 }
 
 // Kept reports whether a folder holds a state from which an Envoy can start.
