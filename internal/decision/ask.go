@@ -24,6 +24,7 @@ type Ask struct {
 	Answer     int              // the most tokens of an answer, 0 = as many as there is room for
 	Cacheless  bool             // vLLM reads no cached block for the request
 	Repeated   bool             // vLLM may look its prompts up several times
+	Answers    int              // that the replica generates for each prompt; 0 = 1
 	Text       []prefixhash.Key // text chain
 	TextTokens int              // estimated length in tokens
 	// Rekey returns the prompts for another model, with the request's salt or without it,

@@ -123,6 +123,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 		Model: int64(set.TTFT.Prefill(in.Input, held) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
 	}
 	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Reported))
+	terms.Prompts, terms.Answers = int64(w.Record.Prompts), int64(a.Answers)
 	if a.Prompts != nil && !at.chooses() { // the learned place of a text is no claim
 		terms.Claimed, terms.Head = w.claimed(mv, i, in.Input), w.Record.head
 	}

@@ -13,7 +13,7 @@ type Account struct {
 	ledger    *Ledger
 	at        index.Holder
 	holder    atomic.Int32 // index.HolderID
-	inFlight  atomic.Int64 // requests
+	inFlight  atomic.Int64 // requests, each as often as it has answers
 	awaiting  atomic.Int64 // requests before their first token
 	apart     atomic.Int64 // State.Apart
 	pending   atomic.Int64 // ns of expected prefill of the awaiting
@@ -58,7 +58,8 @@ func (a *Account) MissedSince(t time.Time) bool { return a.missed.Load() > t.Uni
 // SetID records the index's number of the holder.
 func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }
 
-// InFlight returns the number of requests in flight.
+// InFlight returns the number of requests in flight; one for n answers counts n times, as
+// replicas count it.
 func (a *Account) InFlight() int { return int(a.inFlight.Load()) }
 
 // Awaiting returns the number of requests whose first token has not come.

@@ -14,6 +14,8 @@ type Terms struct {
 	Expected int64   // ns of expected prefill
 	Wait     int64   // ns until the first token is expected
 	Tokens   int64   // context
+	Prompts  int64   // of the request; 0 = 1
+	Answers  int64   // that are generated for each prompt, each in a context of its own once that is computed; 0 = 1
 	Claimed  int64   // tokens of the prompts that the holder's events report, in full blocks before the last token
 	Head     uint64  // key of the prompts' first block, with Claimed
 	Sentinel uint64  // content of the prompt's last full block, 0 = no event reports its first token
@@ -57,6 +59,18 @@ func (t *Terms) DueIn(wait, lag float64) {
 	}
 }
 
+// mostWeight bounds what one request may say that it weighs: no replica runs more sequences
+// at once.
+const mostWeight = 1024
+
+// weight returns the requests as which a replica counts the request: one for each answer.
+func (t *Terms) weight() int64 {
+	return min(max(1, t.Prompts)*max(1, t.Answers), mostWeight)
+}
+
+// context returns the tokens that the answers of the request read at each step.
+func (t *Terms) context() int64 { return t.Tokens * min(max(1, t.Answers), mostWeight) }
+
 // guess returns the speed that the request was charged with.
 func (t *Terms) guess() float64 { return float64(t.Expected) / float64(max(1, t.Model)) }
 
@@ -95,17 +109,18 @@ func (c *Charge) Put(a *Account, t Terms) {
 	c.account, c.terms = a, t
 	a.ledger.seq++
 	c.seq = a.ledger.seq
-	inFlight := a.inFlight.Add(1) + a.others.requests.Load()
+	weight := c.terms.weight()
+	inFlight := a.inFlight.Add(weight) + a.others.requests.Load()
 	a.scraped.raise(inFlight)
 	a.awaiting.Add(1)
 	if t.Leg || t.From != nil {
 		a.apart.Add(1)
 	}
 	a.pending.Add(t.Expected)
-	a.live.Add(t.Tokens)
+	a.live.Add(t.context())
 	a.claims.open.Add(t.Claimed)
 	c.order = a.sent.Add(1)
-	if inFlight == 1 && a.scraped.waiting+a.scraped.running == 0 {
+	if inFlight == weight && a.scraped.waiting+a.scraped.running == 0 {
 		c.alone = c.order
 	}
 	a.work.Add(t.Expected)
@@ -187,11 +202,11 @@ func (c *Charge) Unload() (came bool) {
 	if !c.state.CompareAndSwap(chargeDecoding, chargeDone) {
 		return true
 	}
-	c.account.inFlight.Add(-1)
+	c.account.inFlight.Add(-c.terms.weight())
 	if c.terms.Leg {
 		c.account.apart.Add(-1)
 	}
-	c.account.live.Add(-c.terms.Tokens)
+	c.account.live.Add(-c.terms.context())
 	c.account.changed()
 	return came
 }

@@ -3,6 +3,8 @@ package load
 import (
 	"testing"
 	"time"
+
+	"warmroute/internal/fleet"
 )
 
 // TestSumsOfCharges: a charge is taken off its account once, the prefill at the
@@ -34,6 +36,41 @@ func TestSumsOfCharges(t *testing.T) {
 	r.want(two, sums{})
 	if s := r.Of(one).Share(r.now); s.Sent != 2 || s.Work != 3e9 {
 		t.Errorf("charged so far: %+v", s)
+	}
+}
+
+// TestAnswers: a request counts once for each of its answers, as its replica counts it, so that
+// none of them is taken for another sender's; its prompt is computed once.
+func TestAnswers(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		terms          Terms
+		inFlight, live int
+	}{
+		{Terms{Answers: 8}, 8, 800}, {Terms{Prompts: 4, Answers: 2}, 8, 200}, {Terms{Prompts: 3}, 3, 100}, {Terms{Prompts: 1, Answers: 1}, 1, 100},
+		{Terms{Answers: 1 << 30, Prompts: 1 << 12}, mostWeight, 100 * mostWeight},
+	} {
+		c.terms.Expected, c.terms.Tokens = 2e9, 100
+		a := r.put(one, c.terms)
+		r.want(one, sums{c.inFlight, 1, 2, int64(c.live), 0})
+		if c.terms.Prompts*c.terms.Answers == 8 && !a.Alone() {
+			t.Errorf("%+v: not alone", c.terms)
+		}
+		r.wait(time.Second)
+		r.Lock()
+		r.Of(one).Scrape(fleet.Load{At: r.now, Running: float64(c.inFlight) / 2, Waiting: float64(c.inFlight) / 2}, true)
+		r.Unlock()
+		if s := r.state(one); s.Foreign != 0 {
+			t.Errorf("%+v: its answers count as %v s of others' prefill", c.terms, s.Foreign)
+		}
+		a.FirstToken()
+		r.want(one, sums{c.inFlight, 0, 0, int64(c.live), 0})
+		a.Release()
+		r.want(one, sums{})
+		r.wait(time.Second)
+		r.Lock()
+		r.Of(one).Scrape(fleet.Load{At: r.now}, true)
+		r.Unlock()
 	}
 }
 

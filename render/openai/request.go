@@ -2,6 +2,7 @@ package openai
 
 import (
 	"errors"
+	"math"
 	"strconv"
 	"sync"
 
@@ -133,6 +134,8 @@ type Request struct {
 	NoCacheRead bool
 	// Repeated: vLLM may look the prompt up several times, for several answers or beams.
 	Repeated bool
+	// Answers is the number of answers, or beams, that a replica generates for each prompt.
+	Answers int
 
 	raw    [numFields][]byte
 	body   []byte
@@ -338,7 +341,7 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 			r.MaxTokens = n
 		}
 	}
-	r.NoCacheRead, r.Repeated = r.noCacheRead(), r.repeated()
+	r.NoCacheRead, r.Repeated, r.Answers = r.noCacheRead(), r.repeated(), r.answers()
 	if r.Route == Generate {
 		return r.generate(s)
 	}
@@ -377,6 +380,21 @@ func (r *Request) repeated() bool {
 	}
 	v := r.raw[FieldUseBeamSearch]
 	return v != nil && string(v) != "false"
+}
+
+// answers reads n and best_of.
+func (r *Request) answers() int {
+	most := 1
+	if r.Route != Completions && r.Route != Chat {
+		return most
+	}
+	for _, f := range [...]Field{FieldN, FieldBestOf} {
+		if v := r.raw[f]; v != nil {
+			n, _ := strconv.Atoi(string(v)) // 0 for what is no number
+			most = max(most, n)
+		}
+	}
+	return min(most, math.MaxInt32)
 }
 
 // prompt checks that the body has the route's prompt, in a type that vLLM takes.
