@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"context"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -8,6 +10,8 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/tokens"
+	"warmroute/render/openai"
+	"warmroute/render/testkit/race"
 )
 
 // TestBodiesBeyondTheLimitPass: while large bodies fill the limit, a large body passes at
@@ -100,6 +104,29 @@ func TestAJoinedBodyCounts(t *testing.T) {
 		}
 		if st.close(); b.router.metrics.bodies.Load() != 0 {
 			t.Error("bytes of a request that has ended still count")
+		}
+	}
+}
+
+// TestReadingTakesMemoryByTheByte: bodies of nothing but the smallest values end at the limit
+// of memory for reading.
+func TestReadingTakesMemoryByTheByte(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector takes memory")
+	}
+	const size, constant, factor = 4_000_000, 16 << 20, 8
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	for _, one := range []string{`{}`, `0`, `""`, `[[]]`, `{"a":{}}`, `{"role":"user","content":""}`} {
+		text := []byte(`{"model":"m","messages":[` + strings.Repeat(one+",", size/(len(one)+1)) + one + `]}`)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		d := b.router.Route(context.Background(), &Query{Route: openai.Chat, Body: text})
+		runtime.ReadMemStats(&after)
+		if got := int64(after.TotalAlloc - before.TotalAlloc); got > constant+factor*int64(len(text)) {
+			t.Errorf("%s: %d MB for %d MB, reason %q", one, got>>20, len(text)>>20, d.Reason)
+		}
+		if d.Destination != "" {
+			t.Errorf("%s: not refused", one)
 		}
 	}
 }

@@ -91,6 +91,10 @@ func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Met
 // SetBudget replaces RouterOptions.TokenBudget, for later requests.
 func (r *Router) SetBudget(d time.Duration) { r.budget.Store(int64(d)) }
 
+// readingLimits bound the memory for reading a body. Token ids take twice their bytes, and
+// messages of a hundred bytes a third of theirs.
+var readingLimits = work.Limits{Memory: 8 << 20, MemoryPerByte: 3}
+
 // scratch is the memory of one decision.
 type scratch struct {
 	work    decision.Work
@@ -188,7 +192,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonDisabled}
 	}
 	start := r.o.Now()
-	s.reading.Start(ctx, work.Limits{}, len(q.Body))
+	s.reading.Start(ctx, readingLimits, len(q.Body))
 	s.reading.InTurns(r.o.Turns)
 	req, err := r.bodies.ParseWithin(&s.reading, q.Route, q.Body)
 	s.reading.End()
@@ -207,7 +211,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}
 	set := r.decider.Settings(mv)
-	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended}
+	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Answers: req.Answers, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended}
 	if q.MaySplit {
 		s.ask.NoSplit = noSplit(req)
 		s.ask.MaySplit = s.ask.NoSplit == ""

@@ -217,3 +217,28 @@ func TestDisabledIsANoOp(t *testing.T) {
 		t.Errorf("with everything disabled a body was read: %+v", d)
 	}
 }
+
+// TestAnswersOfARequestWeigh: what a body asks for reaches the account of its replica.
+func TestAnswersOfARequestWeigh(t *testing.T) {
+	for name, tt := range map[string]struct {
+		path, body string
+		inFlight   int
+	}{
+		"chat":          {chatPath, `{"model":"m","n":8,"messages":[]}`, 8},
+		"best of":       {"/v1/completions", `{"model":"m","best_of":3,"n":2,"prompt":"x"}`, 3},
+		"no number":     {chatPath, `{"model":"m","n":"8","messages":[]}`, 1},
+		"none":          {chatPath, `{"model":"m","n":0,"messages":[]}`, 1},
+		"another route": {"/v1/responses", `{"model":"m","n":8,"input":"x"}`, 1},
+	} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
+		st.step(context.Background(), headers(buffered, "POST", tt.path, false), nil)
+		st.step(context.Background(), body(tt.body, true), nil)
+		a := b.ledger.Of(index.Holder{Replica: "10.0.0.1:8000"})
+		if a.InFlight() != tt.inFlight || a.Awaiting() != 1 {
+			t.Errorf("%s: %d in flight, %d await their first token; want %d and 1 (%s)", name, a.InFlight(), a.Awaiting(), tt.inFlight, st.d.Reason)
+		}
+		st.close()
+		b.idle(t)
+	}
+}

@@ -106,10 +106,19 @@ func (t *structure) reset() {
 // nodeBytes is the memory of a node: in the structure, and in the copy that a known has.
 const nodeBytes = 2 * int(unsafe.Sizeof(jsontext.Node{}))
 
+// roomForNode makes room for a node. It doubles the memory: append, which adds a quarter, would
+// leave twice as much of it behind.
+func (t *structure) roomForNode() {
+	if n := len(t.nodes); n == cap(t.nodes) {
+		t.nodes = slices.Grow(t.nodes, max(n, 64))
+	}
+}
+
 // leaf steps to the end of a value without parts, and adds it to the structure; its gaps
 // begin at gaps.
 func (s *scanner) leaf(kind jsontext.Kind, end, gaps int) {
 	if s.keep {
+		s.roomForNode()
 		s.nodes = append(s.nodes, jsontext.Node{Start: uint32(s.i - s.base), End: uint32(end - s.base), More: uint32(gaps), Kind: kind})
 	}
 	s.i = end
@@ -119,6 +128,7 @@ func (s *scanner) leaf(kind jsontext.Kind, end, gaps int) {
 // steps over it.
 func (s *scanner) open(kind jsontext.Kind) (at int) {
 	if s.keep {
+		s.roomForNode()
 		s.nodes = append(s.nodes, jsontext.Node{Start: uint32(s.i - s.base), Kind: kind})
 	}
 	return len(s.nodes) - 1

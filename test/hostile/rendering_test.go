@@ -66,10 +66,33 @@ func TestTextsOfOneKind(t *testing.T) {
 	}
 }
 
-// TestToolSchema: a schema of numbers takes at most eight times its size of memory.
+// TestToolSchema: a schema of numbers takes at most eight times its size of memory, and so do,
+// after a constant, bodies of nothing but the smallest values, wherever they have them.
 func TestToolSchema(t *testing.T) {
-	const size, factor = 20_000_000, 8
+	const size, factor, small, constant = 20_000_000, 8, 4_000_000, 16 << 20
 	s := realModel(t, "")
+	many := func(one string) string { return strings.Repeat(one+",", small/(len(one)+1)) + one }
+	in := func(format, one string) []byte { return fmt.Appendf(nil, format, many(one)) }
+	const messages, content = `{"model":"sim","max_tokens":1,"messages":[%s]}`, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":[%s]}]}`
+	s.measure("", picture(small))
+	for _, of := range []struct {
+		name string
+		body []byte
+	}{
+		{"empty messages", in(messages, `{}`)},
+		{"messages of numbers", in(messages, `0`)},
+		{"messages without content", in(messages, `{"role":"user","content":""}`)},
+		{"empty parts", in(content, `{}`)},
+		{"empty texts", in(content, `{"type":"text","text":""}`)},
+		{"empty tools", in(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"Hello"}],"tools":[%s]}`, `{}`)},
+		{"keyword arguments", in(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"Hello"}],"chat_template_kwargs":{"x":[%s]}}`, `{}`)},
+	} {
+		attack := s.measure("", of.body)
+		t.Logf("%s: %v of CPU, %d MB", of.name, attack.cpu, attack.peak>>20)
+		if attack.peak > constant+factor*int64(len(of.body)) {
+			t.Errorf("%s: %d MB of memory for %d MB", of.name, attack.peak>>20, len(of.body)>>20)
+		}
+	}
 	body := tool("", "["+strings.Repeat("1,", size/2)+"1]")
 	s.measure("", picture(size))
 	usual := s.measure("", picture(size))
