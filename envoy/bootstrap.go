@@ -41,7 +41,7 @@ type Options struct {
 	Mode           Mode          `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
 	MessageTimeout time.Duration `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`            // how long a request's stream may be silent
-	BodyLimit      int           `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
+	BodyLimit      int           `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones, and resets the stream, which HTTP/2 clients may report in place of the status
 	Retries        int           `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint
 	ServedHeader   bool          `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
 	Served         bool          `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers

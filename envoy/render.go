@@ -72,6 +72,10 @@ func (d Discovery) source(resource string) string {
 // request costs Envoy some 10 kB, so 1e6 of them 10 GB).
 const noLimits = "{max_connections: 1000000, max_pending_requests: 1000000, max_requests: 1000000, max_retries: 1000000}"
 
+// requestTimeout is the longest that a client may take to send a request: 64 MiB at 1 Mbit/s
+// take nine minutes.
+const requestTimeout = 10 * time.Minute
+
 // listenerName is the name of the listener and of its routes.
 const listenerName = "inference"
 
@@ -91,7 +95,7 @@ func (o Options) page(from Discovery) map[string]any {
 	fleet := o.fleet()
 	in := map[string]any{
 		"EnvoyVersion": Version, "Listen": parsed(o.Listen), "Mode": string(o.Mode),
-		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout),
+		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.IdleTimeout), "RequestTimeout": seconds(requestTimeout + o.Split.Wait),
 		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,

@@ -46,11 +46,12 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	}
 	root := fields(&s.root, 3)
 	if d.Model != "" {
-		model := s.text(d.Model)
-		own["model"] = model
-		fields(&s.body, 1)[envoy.KeyModel] = model
+		fields(&s.body, 1)[envoy.KeyModel] = s.text(d.Model)
 		s.bodyKind.StructValue, s.inBody.Kind = &s.body, &s.bodyKind
 		root[envoy.MetadataBody] = &s.inBody
+	}
+	if d.Model != "" && d.Reason != decision.ReasonNotOurs {
+		own["model"] = s.body.Fields[envoy.KeyModel]
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
 		if d.Unfound > 0 {

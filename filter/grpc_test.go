@@ -174,9 +174,9 @@ func TestAbortedStreamsLeaveNoCharge(t *testing.T) {
 			cancel()
 			_, _ = st.Recv() // cancelled
 		}
-		for end := time.Now().Add(10 * time.Second); s.open.Load() > 0; {
+		for end := time.Now().Add(10 * time.Second); s.crowd.size() > 0; {
 			if time.Now().After(end) {
-				t.Fatalf("%v: %d streams stay open", mode, s.open.Load())
+				t.Fatalf("%v: %d streams stay open", mode, s.crowd.size())
 			}
 			time.Sleep(time.Millisecond) // the server learns of a cancelled stream from its connection
 		}
@@ -185,14 +185,15 @@ func TestAbortedStreamsLeaveNoCharge(t *testing.T) {
 }
 
 // TestStreamsBeyondTheLimitPass: they are answered without a look at the body,
-// and where Envoy allows it the stream ends with the headers.
+// and Envoy does not send it where it need not.
 func TestStreamsBeyondTheLimitPass(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	s := NewServer(b.router, ServerOptions{MaxStreams: 1})
 	client := dial(t, s)
-	s.open.Add(1) // another stream's
+	var other place
+	s.crowd.enter(&other, s.o.Load(), time.Now())
 	for mode, want := range map[modev3.ProcessingMode_BodySendMode]string{
-		buffered: "headers", partial: "headers", duplex: "headers,body(57 end)",
+		buffered: "headers", partial: "headers,body", duplex: "headers,body(57 end)",
 	} {
 		out, err := exchange(t, client, headers(mode, "POST", chatPath, false), body(chat, true))
 		if got := describeAll(out); err != nil || got != want {
@@ -202,9 +203,53 @@ func TestStreamsBeyondTheLimitPass(t *testing.T) {
 			t.Errorf("%v: reason %q", mode, got)
 		}
 	}
-	s.open.Add(-1)
+	s.crowd.leave(&other)
 	if out, _ := exchange(t, client, headers(buffered, "POST", chatPath, false), body(chat, true)); describeAll(out) != "headers,body+endpoint" {
 		t.Errorf("below the limit: %s", describeAll(out))
+	}
+}
+
+// TestWhatIsNotOursIsNotHeld: in BUFFERED mode the stream of a request without a prompt ends
+// with the headers, so that Envoy goes on by itself; in BUFFERED_PARTIAL mode the answer takes
+// the body out of the mode; elsewhere chunks go back as they come. Such requests take no place.
+func TestWhatIsNotOursIsNotHeld(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 100}, replica(1))
+	s := NewServer(b.router, ServerOptions{MaxStreams: 1})
+	client := dial(t, s)
+	for _, route := range [][2]string{
+		{"GET", "/v1/realtime?model=m"}, {"GET", "/v1/responses"}, {"CONNECT", "/v1/realtime"}, {"POST", "/v1/audio/transcriptions"}, {"PUT", chatPath}, {"POST", "/v1/embeddings"},
+	} {
+		for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, partial, streamed, duplex} {
+			st, err := client.Process(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Send(headers(mode, route[0], route[1], false)); err != nil {
+				t.Fatal(err)
+			}
+			r, err := st.Recv()
+			if err != nil || describe(r) != "headers" || (r.ModeOverride != nil) != (mode == partial) {
+				t.Fatalf("%v %v: %v, %v", mode, route, r, err)
+			}
+			if n := s.crowd.size(); n > 0 {
+				t.Errorf("%v %v: %d requests count", mode, route, n)
+			}
+			want := map[modev3.ProcessingMode_BodySendMode]string{buffered: "EOF", partial: "body", streamed: "body", duplex: "body(3)"}[mode]
+			if mode != buffered {
+				if err := st.Send(body("abc", false)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := ""
+			if r, err := st.Recv(); err != nil {
+				got = err.Error()
+			} else {
+				got = describe(r)
+			}
+			if got != want {
+				t.Errorf("%v %v: then %s, want %s", mode, route, got, want)
+			}
+		}
 	}
 }
 

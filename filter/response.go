@@ -2,6 +2,7 @@ package filter
 
 import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
@@ -18,6 +19,18 @@ var (
 	plainResponseBody     = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}}
 	plainResponseTrailers = &extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}}
 )
+
+// noMore is the mode of a request of which Envoy shall send nothing more. It needs
+// allow_mode_override.
+var noMore = &modev3.ProcessingMode{
+	RequestHeaderMode: modev3.ProcessingMode_SKIP, ResponseHeaderMode: modev3.ProcessingMode_SKIP,
+	RequestTrailerMode: modev3.ProcessingMode_SKIP, ResponseTrailerMode: modev3.ProcessingMode_SKIP,
+}
+
+// withoutBody is r with that mode. Streams share r.
+func withoutBody(r *extprocv3.ProcessingResponse) *extprocv3.ProcessingResponse {
+	return &extprocv3.ProcessingResponse{Response: r.Response, DynamicMetadata: r.DynamicMetadata, ModeOverride: noMore}
+}
 
 // chunkLimit bounds the body bytes of one answer: ext_proc's streamed answers may
 // hold 64 KiB, and some gateways cap the message there.

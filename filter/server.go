@@ -23,9 +23,9 @@ type ServerOptions struct {
 	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
 	MaxBody        int           // bytes of a body that are read; default 64 MiB
-	BodyWait       time.Duration // duplex mode: longest wait for a body; default 5 s
+	BodyWait       time.Duration // duplex mode: longest wait for a body; in every mode: how long a request without its body counts; default 5 s
 	MaxBodies      int64         // bytes of all bodies that are worked on or held at once, the others pass without a hint; at least twice MaxBody and SmallShare; default 1 GiB
-	MaxStreams     int           // requests followed at once, the others pass without a hint; default 8192
+	MaxStreams     int           // requests followed at once, the others pass without a hint; those that wait for their body longer than BodyWait do not count; default 8192
 	ReasonHeader   bool          // answer response headers with the reason
 	Picker         bool          // endpoint-picker mode: 503 when nothing is ready, 429 when everything is saturated
 	AlwaysPick     bool          // name a replica even without a match to compare; Trial must be its zero value
@@ -59,8 +59,8 @@ type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 	router *Router
 	o      atomic.Pointer[ServerOptions]
-	open   atomic.Int64 // streams
-	joined sync.Pool    // *[]byte, bodies put together from chunks
+	crowd  crowd
+	joined sync.Pool // *[]byte, bodies put together from chunks
 }
 
 // NewServer returns a server that decides with router.
@@ -85,8 +85,7 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 	defer s.router.metrics.streams.Dec()
 	mem := memories.Get().(*memory)
 	st := s.stream(modev3.ProcessingMode_BUFFERED, &mem.hint)
-	st.overLimit = s.open.Add(1) > int64(st.o.MaxStreams)
-	defer s.open.Add(-1)
+	st.overLimit = !s.crowd.enter(&st.place, st.o, s.router.o.Now())
 	defer mem.recycle(st)
 	defer st.close()
 	defer s.contain(st, &err)
@@ -102,8 +101,8 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 				return nil
 			}
 		}
-		if st.overLimit && !st.duplex() {
-			return nil // Envoy continues by itself and no longer sends the body here
+		if st.leaves() {
+			return nil
 		}
 	}
 }

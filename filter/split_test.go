@@ -162,7 +162,7 @@ func TestLegsEndWithTheirRequests(t *testing.T) {
 	ask(t, ctx, s, headers(buffered, "POST", chatPath, false), 1)
 	<-legs.got
 	cancel()
-	for s.open.Load() > 0 {
+	for s.crowd.size() > 0 {
 		time.Sleep(time.Millisecond)
 	}
 	if n := b.router.metrics.bodies.Load(); n != 0 {

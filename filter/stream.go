@@ -29,6 +29,11 @@ import (
 //	FULL_DUPLEX_STREAMED   hold everything, then answer the headers with the
 //	                       hint and give the body back in the received chunks,
 //	                       or at once where trailers ended it
+//
+// What carries no prompt is not held, so that uploads and upgraded connections flow: its
+// headers are answered at once. In BUFFERED mode the stream then ends and Envoy goes on by
+// itself; in BUFFERED_PARTIAL mode the answer overrides the mode. A form waits for its body
+// where the model in it chooses the replicas.
 type stream struct {
 	mu   sync.Mutex
 	o    *ServerOptions // the options when the request came
@@ -38,10 +43,12 @@ type stream struct {
 	resp modev3.ProcessingMode_BodySendMode // of the response body
 
 	q          Query
-	overLimit  bool // beyond MaxStreams: passes without a hint
-	tenants    int  // number of tenant headers
-	priorities int  // number of priority headers
-	ours       bool // the route carries a prompt
+	place      place
+	overLimit  bool   // beyond MaxStreams: passes without a hint
+	form       string // content type of a form whose model is read
+	tenants    int    // number of tenant headers
+	priorities int    // number of priority headers
+	ours       bool   // the route carries a prompt
 	decided    bool
 	d          decision.Decision
 	held       [][]byte // duplex: chunks that are not returned yet
@@ -113,7 +120,7 @@ func priority(value string) int {
 }
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
-	var method, path string
+	var method, path, kind string
 	var trial trialRequest
 	for _, hv := range h.GetHeaders().GetHeaders() {
 		switch hv.GetKey() {
@@ -126,6 +133,8 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			st.q.Encoded = encoding != "" && !strings.EqualFold(encoding, "identity")
 		case "x-request-id":
 			st.q.ID = headerValue(hv)
+		case "content-type":
+			kind = formType(hv)
 		case "traceparent":
 			if st.srv.router.o.Tracer != nil {
 				st.q.Parent = sampledParent(hv)
@@ -149,7 +158,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	if st.tenants > 1 {
 		st.q.Tenant = "" // behind a gateway that appends, a client could choose: the request then has no tenant
 	}
-	path, _, _ = strings.Cut(path, "?")
+	path, query, _ := strings.Cut(path, "?")
 	for _, prefix := range st.o.PathPrefixes {
 		if rest, ok := strings.CutPrefix(path, prefix); ok && strings.HasPrefix(rest, "/") {
 			path = rest
@@ -160,19 +169,36 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	st.q.Pick = st.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {
+	case !st.ours && !st.ended && st.readsForm(kind):
+		st.form = kind
 	case !st.ours || st.ended:
 		st.skip(decision.ReasonNotOurs)
+		st.modelOfQuery(method, query)
 	case st.overLimit:
 		st.skip(decision.ReasonStreams)
 	case st.mode == modev3.ProcessingMode_NONE, st.mode == modev3.ProcessingMode_STREAMED:
 		st.skip(decision.ReasonMode)
+	}
+	switch {
+	case st.passes() && st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL:
+		return append(out, withoutBody(st.answer(st.hint.ofHeaders)))
+	case st.decided:
+		return append(out, st.answer(st.hint.ofHeaders))
 	case st.duplex():
 		return out // held until the body is complete
-	default:
-		return append(out, plainRequestHeaders)
 	}
-	return append(out, st.answer(st.hint.ofHeaders))
+	return append(out, plainRequestHeaders)
 }
+
+// passes reports whether nothing after the headers is of use here.
+func (st *stream) passes() bool {
+	return st.decided && !st.ended && (st.d.Reason == decision.ReasonNotOurs || st.overLimit)
+}
+
+// leaves reports whether the stream ends with the answer to the headers: Envoy continues by
+// itself and holds no body. In BUFFERED mode alone: in the streamed modes Envoy would fail the
+// request, or send the bytes twice that came meanwhile.
+func (st *stream) leaves() bool { return st.passes() && st.mode == modev3.ProcessingMode_BUFFERED }
 
 // answer is build(decision), or the protocol's error status in picker mode.
 func (st *stream) answer(build func(*decision.Decision) *response) *response {
@@ -194,11 +220,16 @@ func (st *stream) decide(d decision.Decision) {
 	}
 }
 
-// skip ends a request without a decision, with a reason.
-func (st *stream) skip(reason decision.Reason) { st.decide(st.srv.router.Skip(&st.q, reason)) }
+// skip ends a request without a decision, with a reason. What is not ours no longer counts.
+func (st *stream) skip(reason decision.Reason) {
+	if reason = st.of(reason); reason == decision.ReasonNotOurs {
+		st.srv.crowd.leave(&st.place)
+	}
+	st.decide(st.srv.router.Skip(&st.q, reason))
+}
 
 func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out []*response) []*response {
-	if st.decided || st.ended || !st.ours {
+	if st.decided || st.ended || !st.waits() {
 		return append(out, plainRequestBody)
 	}
 	st.ended = b.GetEndOfStream()
@@ -273,8 +304,29 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 	return out
 }
 
+// of returns the reason of a request without a decision: what carries no prompt has one
+// reason.
+func (st *stream) of(reason decision.Reason) decision.Reason {
+	if !st.ours {
+		return decision.ReasonNotOurs
+	}
+	return reason
+}
+
+// waits reports whether the body decides.
+func (st *stream) waits() bool { return st.ours || st.form != "" }
+
 // route decides a request by its complete body.
 func (st *stream) route(ctx context.Context, body []byte) {
+	switch {
+	case st.form != "":
+		st.skip(decision.ReasonNotOurs)
+		st.d.Model = openai.FormModel(st.form, body)
+		return
+	case !st.srv.crowd.complete(&st.place, st.o, st.srv.router.o.Now()):
+		st.skip(decision.ReasonStreams)
+		return
+	}
 	st.q.Body, st.q.MaySplit = body, st.maySplit(ctx, len(body))
 	st.decide(st.srv.router.Route(ctx, &st.q))
 	st.q.Body = nil
@@ -290,7 +342,7 @@ func (st *stream) release() [][]byte {
 // expire is called in duplex mode when the body did not arrive in time: the request
 // continues without a hint.
 func (st *stream) expire(out []*response) []*response {
-	if st.decided || !st.ours {
+	if st.decided || !st.waits() {
 		return out
 	}
 	st.skip(decision.ReasonBodySlow)
@@ -354,9 +406,10 @@ func (st *stream) close() {
 	if st.spent > 0 {
 		st.srv.router.metrics.stream.Observe(st.spent.Seconds())
 	}
-	if st.ours && !st.decided {
-		st.d, st.decided = st.srv.router.Skip(&st.q, decision.ReasonUnfinished), true
+	if st.waits() && !st.decided {
+		st.d, st.decided = st.srv.router.Skip(&st.q, st.of(decision.ReasonUnfinished)), true
 	}
+	st.srv.crowd.leave(&st.place)
 	st.traceEnd()
 	if st.d.Split != nil && st.o.Split.Transport == TransportHeader {
 		st.d.Split.Sent()

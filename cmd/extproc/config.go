@@ -118,7 +118,7 @@ type FilterConfig struct {
 	TokenBudget time.Duration `yaml:"token_budget"`           // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
 	Ranked      int           `yaml:"ranked" unit:"replicas"` // most replicas named for one request, best first; Envoy's retries go to the next
 	MaxBody     int           `yaml:"max_body" unit:"bytes"`  // longest body that is read; requests with longer ones pass without a hint
-	BodyWait    time.Duration `yaml:"body_wait"`              // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body
+	BodyWait    time.Duration `yaml:"body_wait"`              // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body; in every mode, how long a request without its body counts for `max_streams`
 	// PathPrefixes are paths that may stand before the routes of the API, like "/openai".
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
 	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, always overwritten by a gateway that is trusted; "" = all requests are shared
@@ -132,7 +132,7 @@ type FilterConfig struct {
 	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which a request passes without a hint, unless its value is empty, 0 or false; clients can set it, too, unless a gateway removes it; "" = none
 	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least twice `max_body` and 8 MiB
 	Renderings     int      `yaml:"renderings" unit:"prompts"`   // most bodies above 256 KiB whose token ids are computed in process at a time, and 32 times as many smaller ones; other requests pass without a hint; 0 = one for each core
-	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint
+	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint. Requests that carry no prompt, or wait for their body longer than `body_wait`, do not count
 	// ReadyNeedsReplica makes readiness fail while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`

@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -179,6 +180,21 @@ func (d *Decider) Find(model, tenant string) (*View, Reason) {
 		return nil, ReasonNotReady
 	}
 	return nil, ReasonUnknownModel
+}
+
+// Several reports whether replicas differ in the models that they serve or served last, so
+// that the model of a request chooses among them.
+func (d *Decider) Several() bool {
+	var first []fleet.Model
+	for _, r := range d.views.now().snap.Replicas {
+		if len(first) == 0 {
+			first = r.Models
+		}
+		if len(r.Models) > 0 && !slices.EqualFunc(first, r.Models, func(a, b fleet.Model) bool { return a.ID == b.ID }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Settings returns the settings of a model.

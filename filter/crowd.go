@@ -1,0 +1,101 @@
+package filter
+
+import (
+	"sync"
+	"time"
+)
+
+// crowd counts the requests that MaxStreams limits: those whose body is complete, and
+// those that wait for their body no longer than BodyWait. Clients that never send theirs
+// take no other's place. The zero value is an empty crowd.
+type crowd struct {
+	mu      sync.Mutex
+	counted int
+	first   *place // of those that wait for their body, in the order of their arrival
+	last    *place
+}
+
+// place is a request's part in a crowd. The crowd's lock guards it.
+type place struct {
+	counted, waits bool
+	since          time.Time
+	before, after  *place
+}
+
+// enter counts a request that waits for its body, and reports whether there was room.
+func (c *crowd) enter(p *place, o *ServerOptions, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.count(p, o, now) {
+		return false
+	}
+	p.waits, p.since, p.before = true, now, c.last
+	if c.last == nil {
+		c.first = p
+	} else {
+		c.last.after = p
+	}
+	c.last = p
+	return true
+}
+
+// complete is called when the body of a request is complete. It reports whether there is
+// room for the request, if that has waited so long that it was no longer counted.
+func (c *crowd) complete(p *place, o *ServerOptions, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unlink(p)
+	return p.counted || c.count(p, o, now)
+}
+
+// leave ends the count of a request.
+func (c *crowd) leave(p *place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unlink(p)
+	c.uncount(p)
+}
+
+func (c *crowd) size() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counted
+}
+
+func (c *crowd) count(p *place, o *ServerOptions, now time.Time) bool {
+	for c.first != nil && now.Sub(c.first.since) >= o.BodyWait {
+		late := c.first
+		c.unlink(late)
+		c.uncount(late)
+	}
+	if c.counted >= o.MaxStreams {
+		return false
+	}
+	c.counted++
+	p.counted = true
+	return true
+}
+
+func (c *crowd) uncount(p *place) {
+	if p.counted {
+		c.counted--
+		p.counted = false
+	}
+}
+
+func (c *crowd) unlink(p *place) {
+	if !p.waits {
+		return
+	}
+	if p.waits = false; p.before == nil {
+		c.first = p.after
+	} else {
+		p.before.after = p.after
+	}
+	if p.after == nil {
+		c.last = p.before
+	} else {
+		p.after.before = p.before
+	}
+	p.before, p.after = nil, nil
+}

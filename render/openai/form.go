@@ -1,0 +1,50 @@
+package openai
+
+import (
+	"bytes"
+	"io"
+	"mime"
+	"mime/multipart"
+	"unicode/utf8"
+)
+
+// Bounds of a form.
+const (
+	maxFormParts = 1000 // as vLLM's server reads at most
+	maxModelName = 1024 // bytes
+)
+
+// FormModel returns the model that a multipart form names, "" if it names none that can be
+// read. The last one counts, as it does for vLLM. The work is linear in the body.
+func FormModel(contentType string, body []byte) (model string) {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil || params["boundary"] == "" {
+		return ""
+	}
+	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	for range maxFormParts {
+		part, err := form.NextRawPart()
+		switch {
+		case err == io.EOF:
+			return model
+		case err != nil:
+			return ""
+		case part.FormName() != "model":
+			continue
+		}
+		value, err := io.ReadAll(io.LimitReader(part, maxModelName+1))
+		if err != nil {
+			return ""
+		}
+		model = ModelName(value)
+	}
+	return ""
+}
+
+// ModelName returns a model's name from outside a JSON body, "" if it is none.
+func ModelName(name []byte) string {
+	if len(name) > maxModelName || !utf8.Valid(name) {
+		return ""
+	}
+	return string(name)
+}

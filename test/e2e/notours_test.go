@@ -1,0 +1,107 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+)
+
+// upgradesAndUploads is a replica's API with /v1/realtime, which echoes what an upgraded
+// connection sends, and /v1/files, which returns an upload and reports its first bytes.
+func upgradesAndUploads(first chan<- struct{}) func(http.Handler) http.Handler {
+	return func(api http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/v1/realtime":
+				conn, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+				_, _ = io.Copy(conn, rw)
+			case "/v1/files":
+				var got bytes.Buffer
+				if n, err := io.CopyN(&got, r.Body, 1); err == nil && n == 1 {
+					first <- struct{}{}
+				}
+				_, _ = io.Copy(&got, r.Body)
+				_, _ = w.Write(got.Bytes())
+			default:
+				api.ServeHTTP(w, r)
+			}
+		})
+	}
+}
+
+// TestWhatCarriesNoPromptFlows: in every mode of bodies an upload reaches its replica while it
+// is being sent, each byte once, and upgraded connections carry bytes both ways.
+func TestWhatCarriesNoPromptFlows(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial, envoy.FullDuplex} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			first := make(chan struct{}, 100)
+			sim := fast()
+			sim.Front = upgradesAndUploads(first)
+			st := start(t, setup{replicas: 1, sim: sim, envoy: envoy.Options{Mode: mode}})
+			body, send := io.Pipe()
+			go func() {
+				_, _ = io.WriteString(send, "begin")
+				select {
+				case <-first:
+				case <-time.After(patience):
+					_ = send.CloseWithError(fmt.Errorf("the upload is held"))
+					return
+				}
+				_, _ = io.WriteString(send, strings.Repeat("middle", 50_000))
+				_ = send.Close()
+			}()
+			want := []string{"begin" + strings.Repeat("middle", 50_000)}
+			uploads := []io.Reader{body}
+			for n := 1; n < 500_000; n *= 9 { // whole at once: Envoy has the body before the router's answer
+				want = append(want, strings.Repeat("x", n))
+				uploads = append(uploads, strings.NewReader(strings.Repeat("x", n)), io.MultiReader(strings.NewReader(strings.Repeat("x", n))))
+				want = append(want, strings.Repeat("x", n))
+			}
+			for i, upload := range uploads {
+				resp, err := http.Post(st.envoy.URL+"/v1/files", "application/octet-stream", upload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if err != nil || string(got) != want[i] {
+					t.Errorf("upload %d: %d bytes came back, %v; want %d", i, len(got), err, len(want[i]))
+				}
+			}
+			conn, err := net.DialTimeout("tcp", strings.TrimPrefix(st.envoy.URL, "http://"), patience)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			_, _ = io.WriteString(conn, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
+			r := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("upgrade: %+v, %v", resp, err)
+			}
+			for _, text := range []string{"hello", "again"} {
+				_, _ = io.WriteString(conn, text)
+				got := make([]byte, len(text))
+				if _, err := io.ReadFull(r, got); err != nil || string(got) != text {
+					t.Errorf("%q came back as %q, %v", text, got, err)
+				}
+			}
+		})
+	}
+}
