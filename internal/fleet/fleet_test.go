@@ -60,6 +60,34 @@ func TestSidecar(t *testing.T) {
 	}
 }
 
+// TestModelsAreKnownBeforeTheirReplicasAnswer: from the file, else from what an earlier process
+// saw; what a replica answers replaces the latter.
+func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
+	const c = "10.0.0.9:8000"
+	served := func(id string) []Model { return []Model{{ID: id, Base: id}} }
+	synctest.Test(t, func(t *testing.T) {
+		w := start(t, Options{
+			Replicas: append(list(a, c), ReplicaOptions{Address: b, Models: []ModelOptions{{ID: "file"}}}),
+			Served:   map[string][]Model{a: served("earlier"), b: served("other"), "1.1.1.1:1": served("gone")},
+		}, map[string]*fakeReplica{})
+		check := func(want map[string]string) {
+			t.Helper()
+			for addr, id := range want {
+				r := w.fleet.Snapshot().Replica(addr)
+				if got := r.Models; id == "" && len(got) != 0 || id != "" && (len(got) != 1 || got[0].ID != id) {
+					t.Errorf("%s (%s): %+v, want %q", addr, r.Why, got, id)
+				}
+			}
+		}
+		check(map[string]string{a: "earlier", b: "file", c: ""})
+		w.pass(10 * time.Second)
+		check(map[string]string{a: "earlier", b: "file", c: ""})
+		w.net.change(func() { w.net.replicas[a] = fake(1, 0) })
+		w.pass(10 * time.Second)
+		check(map[string]string{a: "m", b: "file", c: ""})
+	})
+}
+
 func TestConfigurationOverridesLearning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		yes, seed, group := true, "42", 1

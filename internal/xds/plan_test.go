@@ -2,6 +2,7 @@ package xds
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -88,6 +89,42 @@ func TestListing(t *testing.T) {
 	}
 	if one := plan(replica("1:1", true, "a", "a")); one.Listing != "" {
 		t.Errorf("with one model Envoy answers for its replicas: %s", one.Listing)
+	}
+}
+
+// TestListingHasVLLMsFields: the time when a model was first seen stays, whichever replicas
+// serve it later, so that Envoys get no new routes for it; an adapter has no length.
+func TestListingHasVLLMsFields(t *testing.T) {
+	model := func(addr string, m fleet.Model) *fleet.Replica {
+		return &fleet.Replica{Addr: addr, Ready: true, Models: []fleet.Model{m}}
+	}
+	a := fleet.Model{ID: "a", Base: "a", Root: "/models/a", MaxLen: 9}
+	lora := fleet.Model{ID: "l", Base: "a", Root: "/models/a", LoRA: prefixhash.LoRA{Set: true, Name: "l"}, LoRAPath: "/loras/l", MaxLen: 9}
+	first := fleet.NewSnapshot(model("1:1", a), model("2:1", lora))
+	known := Memory{}.Remember(first, time.Unix(5, 0))
+	want := `{"object":"list","data":[` +
+		`{"id":"a","object":"model","created":5,"owned_by":"vllm","root":"/models/a","parent":null,"max_model_len":9,"permission":[]},` +
+		`{"id":"l","object":"model","created":5,"owned_by":"vllm","root":"/loras/l","parent":"a","max_model_len":null,"permission":[]}]}`
+	if got := Plan(first, known, true).Listing; got != want {
+		t.Errorf("%s, want\n%s", got, want)
+	}
+	moved := fleet.NewSnapshot(model("1:1", a), model("3:1", a), model("4:1", lora))
+	if got := Plan(moved, known.Remember(moved, time.Unix(50, 0)), true).Listing; got != want {
+		t.Errorf("on other replicas: %s", got)
+	}
+	folder := t.TempDir()
+	kept, err := json.Marshal(kept{envoy.Serving("1:1"), known})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := replace(filepath.Join(folder, fleetFile), kept); err != nil {
+		t.Fatal(err)
+	}
+	if got := (Options{State: folder}).Served(); !reflect.DeepEqual(got, map[string][]fleet.Model{"1:1": {a}, "2:1": {{ID: "l", Base: "a", LoRA: lora.LoRA, LoRAPath: "/loras/l", MaxLen: 9}}}) {
+		t.Errorf("read back: %+v", got)
+	}
+	if got := (Options{State: t.TempDir()}).Served(); got != nil {
+		t.Errorf("without a state: %v", got)
 	}
 }
 
