@@ -99,7 +99,7 @@ func TestListingHasVLLMsFields(t *testing.T) {
 		return &fleet.Replica{Addr: addr, Ready: true, Models: []fleet.Model{m}}
 	}
 	a := fleet.Model{ID: "a", Base: "a", Root: "/models/a", MaxLen: 9}
-	lora := fleet.Model{ID: "l", Base: "a", Root: "/models/a", LoRA: prefixhash.LoRA{Set: true, Name: "l"}, LoRAPath: "/loras/l", MaxLen: 9}
+	lora := fleet.Model{ID: "l", Base: "a", Root: "/models/a", LoRA: prefixhash.LoRA{Set: true, Name: "l", Path: "/loras/l"}, MaxLen: 9}
 	first := fleet.NewSnapshot(model("1:1", a), model("2:1", lora))
 	known := Memory{}.Remember(first, time.Unix(5, 0))
 	want := `{"object":"list","data":[` +
@@ -120,7 +120,7 @@ func TestListingHasVLLMsFields(t *testing.T) {
 	if err := replace(filepath.Join(folder, fleetFile), kept); err != nil {
 		t.Fatal(err)
 	}
-	if got := (Options{State: folder}).Served(); !reflect.DeepEqual(got, map[string][]fleet.Model{"1:1": {a}, "2:1": {{ID: "l", Base: "a", LoRA: lora.LoRA, LoRAPath: "/loras/l", MaxLen: 9}}}) {
+	if got := (Options{State: folder}).Served(); !reflect.DeepEqual(got, map[string][]fleet.Model{"1:1": {a}, "2:1": {{ID: "l", Base: "a", LoRA: lora.LoRA, MaxLen: 9}}}) {
 		t.Errorf("read back: %+v", got)
 	}
 	if got := (Options{State: t.TempDir()}).Served(); got != nil {
