@@ -384,7 +384,7 @@ func (c *CandidateRecord) of(h *holder) *CandidateRecord {
 // alone do not tell what it has.
 func (w *Work) nextKey(mv *View, at int32) prefixhash.Key {
 	h, size := &w.matched[at], mv.scopes[mv.holders[at].scope].BlockSize
-	if w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || h.grouped || h.learned || h.reported/size >= len(w.keys) {
+	if size == 0 || w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || h.grouped || h.learned || h.reported/size >= len(w.keys) {
 		return 0
 	}
 	return w.keys[h.reported/size]
