@@ -59,12 +59,21 @@ Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
 // parse reads the command line. It names every problem at once.
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
-	f := flag.NewFlagSet("kvsub", flag.ContinueOnError)
+	f := o.flags()
 	f.SetOutput(stderr)
 	f.Usage = func() {
 		fmt.Fprint(stderr, usage)
 		f.PrintDefaults()
 	}
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	return o, o.validate(f.Args())
+}
+
+// flags returns the flags, which set o.
+func (o *options) flags() *flag.FlagSet {
+	f := flag.NewFlagSet("kvsub", flag.ContinueOnError)
 	f.BoolVar(&o.print, "print", false, "write decoded events to standard output as JSON lines, report nothing")
 	f.BoolVar(&o.tokens, "tokens", false, "with -print: token ids and extra keys too, not only their number; these are users' prompts")
 	f.StringVar(&o.endpoint, "endpoint", "", "the publisher's event socket, tcp://host:port or ipc://path")
@@ -95,10 +104,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.tier, "cache-tier", "auto", "cache whose usage is reported: kv, gpu, cpu, or auto, the first that exists")
 	f.IntVar(&o.ceiling, "ceiling", 0, "requests running and waiting that count as full pressure; 0 = report no pressure")
 	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz, e.g. 127.0.0.1:9091; empty = none")
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	return o, o.validate(f.Args())
+	return f
 }
 
 func (o options) validate(rest []string) error {
