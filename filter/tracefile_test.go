@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/decision"
 	"warmroute/internal/tokens"
 	"warmroute/internal/tracefile"
 )
@@ -71,10 +72,17 @@ func TestRequestsAreTraced(t *testing.T) {
 	text := query()
 	text.Body = []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("word ", 1000) + `"}]}`)
 	b.route(text)
+	text.Withheld = decision.WithheldShadow
+	b.route(text)
 
 	got, ends := written(t, b.router.o.Requests)
-	if len(got) != 3 {
+	if len(got) != 4 {
 		t.Fatalf("%d lines: %+v", len(got), got)
+	}
+	for i, q := range got {
+		if want := [...]string{3: string(decision.WithheldShadow)}[i]; q.Withheld != want {
+			t.Errorf("line %d: withheld %q, want %q", i, q.Withheld, want)
+		}
 	}
 	for _, q := range got[:2] {
 		if q.Model != "m" || q.Route != chatPath || q.Tokens != 1000 || q.BlockTokens != blockSize || q.Replica != "10.0.0.2:8000" ||

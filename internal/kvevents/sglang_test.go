@@ -131,6 +131,12 @@ func TestSGLangTwins(t *testing.T) {
 	if s := a.(*sglang); len(s.twins.of)+len(s.twins.first) > 0 {
 		t.Errorf("%+v stays", s.twins)
 	}
+	a.rename(stored(10))
+	a.rename(&Event{Kind: index.Cleared})
+	again := stored(20)
+	if a.rename(again); again.Hashes[0] != 20 {
+		t.Errorf("after a clear a block is taken for one with hash %d", again.Hashes[0])
+	}
 }
 
 // TestSGLangArrays: the array form has medium where SGLang writes it, and vLLM's later fields

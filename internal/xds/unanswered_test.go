@@ -20,3 +20,23 @@ func TestAnEnvoyThatNeverAnswers(t *testing.T) {
 		t.Errorf("%d responses are kept", n)
 	}
 }
+
+// TestAnEnvoyTakesWhatItAcknowledges: its endpoints are those of the updates that it has
+// acknowledged, without the clusters that one of them removed.
+func TestAnEnvoyTakesWhatItAcknowledges(t *testing.T) {
+	a := newAcks(newMetrics(prometheus.NewRegistry(), nil), slog.New(slog.DiscardHandler))
+	a.open(t.Context(), 1)
+	took := func(nonce string, s sent) map[string]bool {
+		t.Helper()
+		s.typeURL = resourcev3.EndpointType
+		a.send(1, nonce, s)
+		a.answered(1, nil, nonce, refusal{}, false)
+		return a.acked.Load().addrs
+	}
+	if got := took("1", sent{endpoints: map[string][]string{"x": {"1:1"}, "y": {"2:1"}}}); len(got) != 2 {
+		t.Errorf("two clusters: %v", got)
+	}
+	if got := took("2", sent{endpoints: map[string][]string{"x": {"3:1"}}, removed: []string{"y"}}); len(got) != 1 || !got["3:1"] {
+		t.Errorf("one changed, one removed: %v", got)
+	}
+}
