@@ -142,3 +142,22 @@ func TestTextsAreInTheStoreToo(t *testing.T) {
 		t.Error("the replica that got the text has nothing of it")
 	}
 }
+
+// TestReplicasWithoutASharedStore: replicas with the store "none" share none, whatever their
+// events tell.
+func TestReplicasWithoutASharedStore(t *testing.T) {
+	all := replicas(2)
+	all[0].Store, all[1].Store = fleet.NoStore, fleet.NoStore
+	r := newRig(t, policy.Config{}, all...)
+	r.ask(prompt(50, 0, 1)) // the replicas have accounts from the first request on
+	p := prompt(1, 0, 100)
+	r.below(all[0].Addr, p, index.TierStorage, true)
+	r.fleet.Set(all...)
+	_, rec := r.ask(p)
+	if c := candidate(t, rec, all[0].Addr); c.Below.Storage.Tokens != 100*blockSize {
+		t.Errorf("the replica with the tokens: %+v", c.Below)
+	}
+	if c := candidate(t, rec, all[1].Addr); c.Below != (policy.Below{}) {
+		t.Errorf("the other replica: %+v", c.Below)
+	}
+}

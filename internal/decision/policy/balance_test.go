@@ -153,3 +153,12 @@ func TestDisturbedIsAHotMatchGuardedOut(t *testing.T) {
 		}
 	}
 }
+
+// TestAFailingReplicaSetsNoLimit: one that fails has little in flight, which guards no other out.
+func TestAFailingReplicaSetsNoLimit(t *testing.T) {
+	b, c := DefaultBalance(), fleet(3)
+	c[0].Failing, c[1].InFlight, c[2].InFlight, c[2].Matched = true, 7, 8, 900
+	if got := balance(b, 1, Request{Input: 1000}, c); !slices.Equal(got, []int32{2}) {
+		t.Errorf("%v, want the warm one", got)
+	}
+}
