@@ -90,7 +90,7 @@ func (r *router) notes() []string {
 	notes = append(notes, r.sources().Notes()...)
 	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
 	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
-	notes = append(notes, r.unpairedModels()...)
 	s := r.fleet.Snapshot()
+	notes = append(append(notes, r.unpairedModels()...), s.Dissent()...)
 	return append(append(append(notes, r.reloads.notes()...), unservedModels(s)...), r.unableReplicas(s)...)
 }

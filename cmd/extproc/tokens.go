@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -147,14 +148,8 @@ func (r *router) newDiscovery() *tokens.Discovery {
 	r.download.Store(r.c.Tokens.Download)
 	return tokens.NewDiscovery(tokens.DiscoveryOptions{
 		Served: func() map[string]string {
-			roots := map[string]string{}
-			for _, rep := range r.fleet.Snapshot().Replicas {
-				for _, m := range rep.Models {
-					if rep.Ready && !r.loading.configured(m.Base) && roots[m.Base] == "" {
-						roots[m.Base] = m.Root
-					}
-				}
-			}
+			roots := r.fleet.Snapshot().Roots()
+			maps.DeleteFunc(roots, func(base, _ string) bool { return r.loading.configured(base) })
 			return roots
 		},
 		Hub: r.hub, Download: r.download.Load, Local: r.local, Library: r.library, Files: r.describe, Log: r.log,
@@ -184,7 +179,7 @@ func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.End
 func (r *router) serving(s *fleet.Snapshot, model string) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, rep := range s.Replicas {
-		if m := rep.Model(model); m != nil && rep.Ready {
+		if m := rep.Model(model); m != nil && rep.Ready && m.Base == model && !m.LoRA.Set {
 			out = append(out, r.endpoint(rep, m))
 		}
 	}
@@ -201,8 +196,8 @@ func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
 
 // base returns the base model of a served id.
 func (r *router) base(served tokens.Served) string {
-	if all := r.fleet.Snapshot().Serving(served.Model, served.Tenant); len(all) > 0 {
-		return all[0].Model.Base
+	if m := r.fleet.Snapshot().Agreed(served.Model, served.Tenant); m != nil {
+		return m.Base
 	}
 	return served.Model
 }

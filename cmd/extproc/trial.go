@@ -69,8 +69,8 @@ func (r *router) trialPage() http.Handler {
 // baseOf returns the base model of a served model's name, "" if no replica serves it.
 func (r *router) baseOf(model string) string {
 	s := r.fleet.Snapshot()
-	if serving := s.Serving(model, ""); len(serving) > 0 {
-		return serving[0].Model.Base
+	if m := s.Agreed(model, ""); m != nil {
+		return m.Base
 	}
 	for _, rep := range s.Replicas { // of a tenant, or not ready any more
 		if m := rep.Model(model); m != nil {

@@ -118,8 +118,12 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms {
 	in, c, at := w.Record.Input, &w.cands[i], &mv.holders[w.at[i]]
 	held, _ := c.Loads()
+	sentinel, size := w.sentinel, mv.scopes[at.scope].BlockSize
+	if size != mv.scopes[mv.usual].BlockSize {
+		sentinel = 0
+	}
 	terms := load.Terms{
-		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: w.sentinel,
+		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: sentinel,
 		Model: int64(set.TTFT.Prefill(in.Input, held) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
 	}
 	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Reported))
@@ -127,10 +131,10 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 	if a.Prompts != nil && !at.chooses() { // the learned place of a text is no claim
 		terms.Claimed, terms.Head = w.claimed(mv, i, in.Input), w.Record.head
 	}
-	cached := c.Matched >= w.blocks*mv.scopes[at.scope].BlockSize
+	cached := c.Matched >= w.blocks*size
 	timed := at.timed && !at.account.Silent()
 	terms.Guessed = !at.reports()
-	terms.Cached = w.sentinel != 0 && cached && timed
+	terms.Cached = sentinel != 0 && cached && timed
 	if cached || !timed {
 		terms.Sentinel = 0
 	}
@@ -180,19 +184,14 @@ func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work) Reason {
 
 // sentinel returns the content of the last block of the last prompt, whose event marks
 // the first token, and the number of blocks of all prompts. It runs before the choice,
-// without the lock. The content is 0 if the candidates' block sizes differ.
+// without the lock, and holds for the candidates with the block size of most.
 func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 	if a.Prompts == nil || !mv.events {
 		return 0, 0
 	}
-	for i := range mv.scopes[1:] {
-		if mv.scopes[i+1].BlockSize != mv.scopes[0].BlockSize {
-			return 0, 0
-		}
-	}
 	for i := range a.Prompts.Len() {
 		n := 0
-		content, n = a.Prompts.Sentinel(&mv.scopes[0], i)
+		content, n = a.Prompts.Sentinel(&mv.scopes[mv.usual], i)
 		blocks += n
 	}
 	return content, blocks

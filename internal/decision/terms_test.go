@@ -82,12 +82,12 @@ func TestServedLaterIsDueLater(t *testing.T) {
 	}
 }
 
-// TestBlockSizesOfTheirOwn: each replica is matched by blocks of its size; where
-// sizes differ, no event is waited for.
+// TestBlockSizesOfTheirOwn: each replica is matched by blocks of its size, and the event of a
+// first token is waited for on those that have the size of most, wherever the others are.
 func TestBlockSizesOfTheirOwn(t *testing.T) {
-	small, large := replica(1), replica(2)
+	large, small, third := replica(1), replica(2), replica(3)
 	large.BlockSize = 2 * blockSize
-	r := newRig(t, policy.Config{}, small, large)
+	r := newRig(t, policy.Config{}, large, small, third)
 	p := sized{ids: 10*2*blockSize + 1}
 	for _, rep := range []*fleet.Replica{small, large} {
 		scope := index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: rep.BlockSize}
@@ -101,8 +101,16 @@ func TestBlockSizesOfTheirOwn(t *testing.T) {
 			t.Errorf("blocks of %d: %+v", rep.BlockSize, c)
 		}
 	}
-	if w.Record.Blocks != 20 || d.Reservation.own.Terms().Sentinel != 0 {
-		t.Errorf("%d blocks, %+v", w.Record.Blocks, d.Reservation.own.Terms())
+	if w.Record.Blocks != 20 {
+		t.Errorf("%d blocks", w.Record.Blocks)
+	}
+	d.Reservation.Release()
+	for rep, want := range map[*fleet.Replica]uint64{large: 0, small: 7, third: 7} {
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{rep.Addr}, Must: true}, w)
+		if got := d.Reservation.own.Terms().Sentinel; got != want {
+			t.Errorf("on %s the sentinel is %d, want %d", rep.Addr, got, want)
+		}
+		d.Reservation.Release()
 	}
 }
 

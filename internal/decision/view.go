@@ -47,12 +47,13 @@ type View struct {
 	paired   bool          // some two of them can split a request
 	stores   int           // number of stores that holders share
 	scopes   []index.Scope // distinct scopes of the holders
+	usual    int           // index into scopes, of one with the block size of most replicas
 	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
 	events   bool          // some holder has its blocks reported
 	silent   bool          // of some holder nothing is reported
 	context  int           // tokens of the longest known context, 0 = none is known
 	bounded  bool          // matches with some holder may be upper bounds that counts correct
-	unsalted bool          // no replica reads the cache_salt of /v1/messages
+	unsalted bool          // most replicas do not read the cache_salt of /v1/messages
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -112,7 +113,7 @@ func (v *views) of(model, tenant string) *View {
 		}
 	}
 	key.model, key.tenant = strings.Clone(model), strings.Clone(key.tenant) // the arguments may alias a request body
-	mv, _ := cur.models.LoadOrStore(key, v.build(serving))
+	mv, _ := cur.models.LoadOrStore(key, v.build(serving, cur.snap.Agreed(model, tenant)))
 	return mv.(*View)
 }
 
@@ -121,12 +122,18 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 	return slices.ContainsFunc(serving, func(c fleet.Candidate) bool { return c.Replica.Tenant == tenant })
 }
 
-func (v *views) build(serving []fleet.Candidate) *View {
-	mv := &View{model: *serving[0].Model, unsalted: true}
+// build makes a view of the candidates. Prompts are keyed for the model as most of them list
+// it, so that the others match nothing.
+func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
+	mv := &View{model: *agreed}
+	readers := 0 // replicas that read the salt of /v1/messages
 	scopes := map[index.Scope]int{}
 	of := make([]int, len(serving)) // the scope of each
 	for i, s := range serving {
-		mv.unsalted = mv.unsalted && !v.readsSalt(s.Replica.Version)
+		mv.model.MaxLen = max(mv.model.MaxLen, s.Model.MaxLen)
+		if v.readsSalt(s.Replica.Version) {
+			readers++
+		}
 		scope := index.Scope{
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
 			Scheme: index.SchemeTokens, BlockSize: v.blockSize(s),
@@ -151,6 +158,8 @@ func (v *views) build(serving []fleet.Candidate) *View {
 		}
 		of[i] = at
 	}
+	mv.unsalted = 2*readers < len(serving)
+	mv.usual = fleet.Most(of, func(scope int) int { return mv.scopes[scope].BlockSize }, func(scope int) uint64 { return uint64(scope) })
 	mv.answer = len(mv.holders)
 	for i, s := range serving {
 		if s.Replica.Role == fleet.RolePrefill {
@@ -269,9 +278,8 @@ func (mv *View) TextModel() string {
 	return mv.model.Base
 }
 
-// Salt returns the cache_salt that the replicas mix into the request's blocks. It counts
-// even if only some replicas read it: then a cached prompt may be missed, but no prompt
-// is taken for another.
+// Salt returns the cache_salt that most replicas mix into the request's blocks; it counts
+// if half of them do. On the others a cached prompt may be missed.
 func (mv *View) Salt(req *openai.Request) *string {
 	if mv.unsalted && req.Route == openai.Messages {
 		return nil

@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+	"warmroute/render/openai"
 )
 
 // viewsOf counts the views that are kept.
@@ -54,6 +58,45 @@ func TestTheEventsBlockSizeCounts(t *testing.T) {
 		d, rec := r.ask(prompt(1, 0, 10))
 		if want := 10 * blockSize; rec.Predicted != want || !strings.HasPrefix(d.Destination, one.Addr) {
 			t.Errorf("reported %d: %d tokens predicted at %s, want %d", reported, rec.Predicted, d.Destination, want)
+		}
+	}
+}
+
+// TestMostReplicasDescribeTheModel: one replica, at the lowest address, that says otherwise changes
+// nothing of how prompts are keyed and matched on the others. It stays a candidate, and nothing is
+// found on it.
+func TestMostReplicasDescribeTheModel(t *testing.T) {
+	usual := *replica(2).Model("m")
+	for name, liar := range map[string]fleet.Model{
+		"an adapter":         {ID: "m", Base: "x", LoRA: prefixhash.LoRA{Name: "m", Set: true}},
+		"another first name": {ID: "m", Base: "a"},
+		"another length":     {ID: "m", Base: usual.Base, MaxLen: 1},
+	} {
+		first := replica(1)
+		first.Models, first.Version = []fleet.Model{liar}, "0.32.0"
+		r := newRig(t, policy.Config{}, first, replica(2), replica(3))
+		r.decider.views.readsSalt = func(version string) bool { return version != "" }
+		mv, _ := r.decider.Find("m", "")
+		if m := mv.Model(); m.Base != usual.Base || m.LoRA.Set || m.MaxLen < usual.MaxLen {
+			t.Errorf("%s: the model is %+v", name, *m)
+		}
+		salt := "s"
+		if got := mv.Salt(&openai.Request{Route: openai.Messages, CacheSalt: &salt}); got != nil {
+			t.Errorf("%s: the salt of /v1/messages counts, which one replica reads", name)
+		}
+		p := sized{ids: 10*blockSize + 1}
+		scope := index.Scope{Model: usual.Base, Scheme: index.SchemeTokens, BlockSize: blockSize}
+		r.index.Speculate(scope, r.index.ID(index.Holder{Replica: replica(3).Addr}), p.AppendKeys(nil, &scope, 0), r.now.Add(1e9))
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
+		for _, rep := range []*fleet.Replica{first, replica(2), replica(3)} {
+			want := 0
+			if rep.Addr == replica(3).Addr {
+				want = 10 * blockSize
+			}
+			if c := candidate(t, &w.Record, rep.Addr); c.Matched != want {
+				t.Errorf("%s: %d tokens on %s, want %d", name, c.Matched, rep.Addr, want)
+			}
 		}
 	}
 }

@@ -54,7 +54,7 @@ type Feed struct {
 	mu       sync.Mutex // guards the fields below, never held while anything waits
 	replicas map[string]*supply
 	layouts  map[string]*cachelayout.Layout // by model
-	others   map[string]int                 // by model, the replicas that do not run SGLang
+	engines  map[string]engines             // by model
 	resume   map[index.Holder]index.Cursor  // restored holders that no subscription has taken over yet
 }
 
@@ -86,7 +86,7 @@ func New(x *index.Index, o Options) *Feed {
 	if o.Following == nil {
 		o.Following = func(index.Holder, bool) {}
 	}
-	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}, others: map[string]int{}}
+	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}, engines: map[string]engines{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	return f
 }

@@ -21,21 +21,33 @@ func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	f.regroup(model)
 }
 
-// count adds n to the replicas of r's model that do not run SGLang, if r does not. While there
-// is one, the predictions for those that do are not exact.
+// engines counts a model's replicas by their engine. Prompts are rendered by the rules of the
+// one that more of them run (tokens.Remote), and predictions for the others are not exact.
+type engines struct{ sglang, others int }
+
+// rules reports whether prompts are rendered by SGLang's rules, or by the others'.
+func (e engines) rules(sglang bool) bool { return sglang == (e.sglang > e.others) }
+
+// count adds n to the replicas of r's model.
 func (f *Feed) count(r *fleet.Replica, n int) {
-	if r.SGLang != nil || len(r.Models) == 0 {
+	if len(r.Models) == 0 {
 		return
 	}
 	model := r.Models[0].Base
 	f.mu.Lock()
-	before := f.others[model]
-	f.others[model] += n
-	if before+n == 0 {
-		delete(f.others, model)
+	before := f.engines[model]
+	after := before
+	if r.SGLang != nil {
+		after.sglang += n
+	} else {
+		after.others += n
+	}
+	f.engines[model] = after
+	if after == (engines{}) {
+		delete(f.engines, model)
 	}
 	f.mu.Unlock()
-	if before == 0 || before+n == 0 {
+	if before.rules(true) != after.rules(true) {
 		f.regroup(model)
 	}
 }
@@ -61,22 +73,22 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	f.groupsMu.Lock()
 	defer f.groupsMu.Unlock()
 	var l *cachelayout.Layout
-	mixed := false
+	foreign := false
 	if len(r.Models) > 0 {
 		f.mu.Lock()
-		l, mixed = f.layouts[r.Models[0].Base], f.others[r.Models[0].Base] > 0
+		l, foreign = f.layouts[r.Models[0].Base], !f.engines[r.Models[0].Base].rules(r.SGLang != nil)
 		f.mu.Unlock()
 	}
+	var told *index.GroupSettings
 	if r.SGLang != nil {
-		told := r.SGLang.Settings(groupsOf(r, l))
-		if mixed {
-			told.Limit = "its model is also served by another engine, by whose rules prompts are rendered, so the prediction may be wrong where SGLang's rules differ: serve it under a name of its own"
-		}
-		f.index.SetGroups(r.Addr, told)
-		return
+		told = r.SGLang.Settings(groupsOf(r, l))
+	} else {
+		told = groupSettings(r)
+		l.AddTo(told)
 	}
-	told := groupSettings(r)
-	l.AddTo(told)
+	if foreign {
+		told.Limit = "its model is also served by another engine, by whose rules prompts are rendered, so the prediction may be wrong where its own rules differ: serve it under a name of its own"
+	}
 	f.index.SetGroups(r.Addr, told)
 }
 

@@ -146,6 +146,17 @@ func TestSGLangBesideVLLM(t *testing.T) {
 			t.Errorf("beside %s: %s", r.Addr, got)
 		}
 	}
+	more := []*fleet.Replica{{Addr: "10.0.0.4:30000", Ready: true, Models: models, SGLang: &sglang.Server{}}, {Addr: "10.0.0.5:30000", Ready: true, Models: models, SGLang: &sglang.Server{}}}
+	for i, r := range more {
+		h.feed.Join(r)
+		if got := trust(); (got == "exact") != (i == 1) {
+			t.Errorf("with %d more of SGLang beside 2 others: %s", i+1, got)
+		}
+	}
+	for _, r := range more {
+		h.feed.Leave(r)
+	}
+	h.until("they have left", func() bool { return len(h.feed.Status()) == 3 })
 	for i, r := range others {
 		h.feed.Leave(r)
 		h.until("it has left", func() bool { return len(h.feed.Status()) == 2-i })

@@ -141,7 +141,13 @@ type Snapshot struct {
 	// has answered or failed once.
 	Settled bool
 
-	serving map[serving][]Candidate
+	serving map[serving]served
+}
+
+// served is a model's candidates, by address, and the model as most of them list it.
+type served struct {
+	list   []Candidate
+	agreed *Model
 }
 
 // Base returns the base model of the replica at addr, "" if there is none or it is unknown.
@@ -157,13 +163,13 @@ func (s *Snapshot) Base(addr string) string {
 // its own and the shared ones, sorted by address. It does not allocate; the
 // slice must not be changed.
 func (s *Snapshot) Serving(model, tenant string) []Candidate {
-	if c, ok := s.serving[serving{model, tenant}]; ok {
-		return c
+	if of, ok := s.serving[serving{model, tenant}]; ok {
+		return of.list
 	}
 	if tenant == "" {
 		return nil
 	}
-	return s.serving[serving{model, ""}] // a tenant without replicas of its own for this model
+	return s.serving[serving{model, ""}].list // a tenant without replicas of its own for this model
 }
 
 // Serves reports whether any replica is offered to requests, though it may be held.
@@ -215,7 +221,7 @@ func (s *Snapshot) Replica(addr string) *Replica {
 
 // newSnapshot indexes replicas, which must be sorted by address.
 func newSnapshot(replicas []*Replica, settled bool) *Snapshot {
-	s := &Snapshot{Replicas: replicas, Settled: settled, serving: map[serving][]Candidate{}}
+	s := &Snapshot{Replicas: replicas, Settled: settled, serving: map[serving]served{}}
 	for _, r := range replicas {
 		if r.Ready {
 			s.Ready++
@@ -224,17 +230,16 @@ func newSnapshot(replicas []*Replica, settled bool) *Snapshot {
 		}
 		for i := range r.Models { // first the lists of exactly one tenant
 			key := serving{r.Models[i].ID, r.Tenant}
-			s.serving[key] = append(s.serving[key], Candidate{r, &r.Models[i]})
+			s.serving[key] = served{list: append(s.serving[key].list, Candidate{r, &r.Models[i]})}
 		}
 	}
 	for key, own := range s.serving {
-		shared := s.serving[serving{key.model, ""}]
-		if key.tenant == "" || len(shared) == 0 {
-			continue
+		all, shared := own.list, s.serving[serving{key.model, ""}].list
+		if key.tenant != "" && len(shared) > 0 {
+			all = append(slices.Clone(all), shared...)
+			slices.SortFunc(all, func(a, b Candidate) int { return strings.Compare(a.Replica.Addr, b.Replica.Addr) })
 		}
-		all := append(slices.Clone(own), shared...)
-		slices.SortFunc(all, func(a, b Candidate) int { return strings.Compare(a.Replica.Addr, b.Replica.Addr) })
-		s.serving[key] = all
+		s.serving[key] = served{all, agreed(all)}
 	}
 	return s
 }

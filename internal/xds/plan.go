@@ -78,19 +78,24 @@ func (m Memory) models() map[string][]fleet.Model {
 func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	var f envoy.Fleet
 	holders := map[string][]int{} // model name → positions in f.Replicas
-	about := map[string]Served{}
+	listed := map[string][]Served{}
 	private := map[string]bool{} // names that only tenants' own replicas serve
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
 		// If no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
 		for _, m := range known[r.Addr] {
-			if _, ok := about[m.ID]; !ok {
-				about[m.ID], private[m.ID] = m, true
+			if len(listed[m.ID]) == 0 {
+				private[m.ID] = true
 			}
+			listed[m.ID] = append(listed[m.ID], m)
 			holders[m.ID] = append(holders[m.ID], at)
 			private[m.ID] = private[m.ID] && r.Tenant != ""
 		}
+	}
+	about := map[string]Served{}
+	for id, list := range listed {
+		about[id] = mostSay(list)
 	}
 	f.Groups = groups(f.Replicas, holders, about)
 	if len(f.Groups) < 2 { // one model: nothing to distinguish
@@ -101,6 +106,15 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 		f.Listing = list(about, private)
 	}
 	return f
+}
+
+// mostSay returns a model as most of its replicas list it, with their longest context.
+func mostSay(list []Served) Served {
+	type kind struct {
+		base string
+		lora bool
+	}
+	return fleet.Most(list, func(s Served) kind { return kind{s.Base, s.LoRA} }, func(s Served) uint64 { return ^uint64(max(0, s.MaxLen)) })
 }
 
 // groups joins the names that the same replicas serve.

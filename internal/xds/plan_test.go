@@ -72,11 +72,12 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestListing: the listing is the union of the models that any client may use.
+// TestListing: the listing is the union of the models that any client may use, as most replicas
+// list them.
 func TestListing(t *testing.T) {
 	own := replica("3:1", true, "secret", "secret")
 	own.Tenant = "t"
-	f := plan(replica("1:1", true, "a", "a", "+lora"), replica("2:1", true, "b", "b"), own)
+	f := plan(replica("1:1", true, "a", "a", "+lora", "+b"), replica("2:1", true, "b", "b"), replica("4:1", true, "b", "b"), own)
 	var got struct {
 		Data []struct{ ID, Root, Parent string }
 	}
