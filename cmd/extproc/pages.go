@@ -91,6 +91,6 @@ func (r *router) notes() []string {
 	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
 	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
 	s := r.fleet.Snapshot()
-	notes = append(append(notes, r.unpairedModels()...), s.Dissent()...)
+	notes = append(append(append(notes, r.unpairedModels()...), s.Dissent()...), r.tokenNotes(s)...)
 	return append(append(append(notes, r.reloads.notes()...), unservedModels(s)...), r.unableReplicas(s)...)
 }

@@ -210,6 +210,7 @@ type demotion struct {
 	Position int       `json:"first_difference_at_token"` // of the first difference
 	At       time.Time `json:"at"`                        // of the first difference
 	Differs  int       `json:"differences"`
+	By       []string  `json:"replicas"` // that agreed on the other ids first
 }
 
 // tokenView is shown with decisions: features that are demoted, and where tokenizers were
@@ -236,11 +237,40 @@ func (r *router) demotions() []demotion {
 	for _, s := range r.local.Status() {
 		for _, f := range s.Features {
 			if f.State == tokens.Demoted {
-				out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs})
+				out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs, f.By})
 			}
 		}
 	}
 	return out
+}
+
+// tokenNotes names what is not computed in process any more and the replicas that ended it, the
+// replicas whose ids differ from all others', and those whose /render is not used.
+func (r *router) tokenNotes(s *fleet.Snapshot) (notes []string) {
+	for _, d := range r.demotions() {
+		notes = append(notes, fmt.Sprintf("tokens of model %q: %s is not computed in process, because %s returned other ids (the first at token %d)",
+			d.Model, d.Feature, strings.Join(d.By, " and "), d.Position))
+	}
+	for _, m := range r.local.Status() {
+		for _, d := range m.Dissent {
+			state := "no other replica has confirmed or contradicted it"
+			if d.Shunned {
+				state = "another replica contradicts it, and no request is sent to it for its ids"
+			}
+			notes = append(notes, fmt.Sprintf("tokens of model %q: %s returned other ids than this process for %s (the first at token %d); %s",
+				m.Model, d.Replica, d.Features, d.Position, state))
+		}
+	}
+	for base := range s.Roots() {
+		if unused := tokens.Unused(r.serving(s, base)); len(unused) > 0 {
+			notes = append(notes, fmt.Sprintf("tokens of model %q: no request is sent to the /render of %s, because most of its replicas have none", base, strings.Join(unused, ", ")))
+		}
+	}
+	slices.Sort(notes)
+	if len(notes) > mostStuck {
+		notes = append(notes[:mostStuck], fmt.Sprintf("token ids: %d more notes", len(notes)-mostStuck))
+	}
+	return notes
 }
 
 // tokenMetrics registers the metrics of in-process token ids.

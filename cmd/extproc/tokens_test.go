@@ -51,7 +51,8 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 			t.Errorf("%+v: %s, want %s", served, got, want)
 		}
 	}
-	if got := fmt.Sprint(urls(r.serving(s, "m"))); got != "[http://10.0.0.1:80 http://10.0.0.2:80 http://10.0.0.4:80]" {
+	s.Replicas[1].Models[0].Base = "" // it takes the name for another model's
+	if got := fmt.Sprint(urls(r.serving(s, "m"))); got != "[http://10.0.0.1:80 http://10.0.0.4:80]" {
 		t.Errorf("all that serve it: %s", got)
 	}
 }
@@ -113,8 +114,20 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		if err := json.Unmarshal(ask(h, method, `{"model":"m","messages":[]}`)["demoted"], &demoted); err != nil || len(demoted) != 1 {
 			t.Fatalf("%s: %v %+v", method, err, demoted)
 		}
-		if d := demoted[0]; d.Model != "m" || d.Feature != "tools" || d.Position != 3 || d.Differs == 0 || d.At.IsZero() {
+		if d := demoted[0]; d.Model != "m" || d.Feature != "tools" || d.Position != 3 || d.Differs == 0 || d.At.IsZero() || len(d.By) != 1 {
 			t.Errorf("%s: %+v", method, d)
+		}
+	}
+	few := func(addr string, render bool) *fleet.Replica {
+		return &fleet.Replica{Addr: addr, Ready: true, Render: render, Models: []fleet.Model{{ID: "other", Base: "other"}}}
+	}
+	notes := strings.Join(r.tokenNotes(fleet.NewSnapshot(few("10.0.0.1:80", true), few("10.0.0.2:80", false))), "\n")
+	for _, want := range []string{
+		`tokens of model "m": tools is not computed in process, because ` + replica.Listener.Addr().String() + " returned other ids (the first at token 3)",
+		`tokens of model "other": no request is sent to the /render of 10.0.0.1:80, because most of its replicas have none`,
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes lack %q: %q", want, notes)
 		}
 	}
 	if v := ask(handlers[http.MethodPost], http.MethodPost, `{"model":"other","messages":[]}`); v["demoted"] != nil {

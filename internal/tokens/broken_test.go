@@ -150,7 +150,7 @@ func TestPaceAvoidsBrokenReplicas(t *testing.T) {
 		if e, err := p.choose(both, 0, 0, now, turn); err != nil || e.URL != "b" {
 			t.Errorf("turn %d of a check: %v, %v", turn, e, err)
 		}
-		if e := p.rested(both, now, turn); e.URL != "b" {
+		if e := p.rested(both, now, turn, true); e.URL != "b" {
 			t.Errorf("turn %d of /tokenize: %v", turn, e)
 		}
 	}

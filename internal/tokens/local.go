@@ -111,8 +111,10 @@ type localModel struct {
 	// renderer belongs to version and reads the model's files in the way of its servers,
 	// as far as is known; both are nil and "" until the first check.
 	renderer atomic.Pointer[Renderer]
-	limit    atomic.Int64 // the servers' context in tokens, 0: not known
+	limit    atomic.Int64 // the longest context of the servers in tokens, 0: not known
+	cut      atomic.Int64 // the context to which prompts are cut, 0: not known
 	version  atomic.Pointer[string]
+	alone    atomic.Bool          // features were demoted by the only replica that there was
 	phase    atomic.Pointer[Busy] // of the check that is under way, nil: none is
 	mu       sync.Mutex           // held by a check, one at a time; guards the fields below
 	checked  bool                 // the replicas of version have answered
@@ -304,17 +306,15 @@ func release(b *work.Budget) {
 // cut to one token less than the context; if the context is unknown, such a prompt never
 // fits.
 func (m *localModel) fits(tokens int, truncates bool) bool {
-	limit := m.context()
-	switch {
-	case truncates:
-		return tokens < limit
-	case limit > 0:
-		return tokens <= limit
+	if truncates {
+		return tokens < either(m.info.MaxLen, int(m.cut.Load()))
 	}
-	return true
+	limit := m.context()
+	return limit <= 0 || tokens <= limit
 }
 
-// context returns the model's context in tokens; 0: unknown.
+// context returns the model's longest context in tokens; 0: unknown. Decisions leave out the
+// replicas whose own is shorter than a prompt.
 func (m *localModel) context() int { return either(m.info.MaxLen, int(m.limit.Load())) }
 
 // mostBytes bounds the bytes of a body for each token, over a complete prompt: English

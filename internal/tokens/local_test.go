@@ -295,13 +295,13 @@ func TestLocalVersionChange(t *testing.T) {
 	}
 }
 
-// TestEnginesSideBySide: a model that SGLang and vLLM serve is rendered as vLLM does, and only
-// vLLM is asked.
+// TestEnginesSideBySide: a model that as many replicas of SGLang as of vLLM serve is rendered as
+// vLLM does, and only vLLM is asked.
 func TestEnginesSideBySide(t *testing.T) {
 	f, other := newFakeServer(t), newFakeServer(t)
 	f.answer = honest(t)
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	both := []Endpoint{{URL: other.URL, Version: "sglang 0.5.23"}, {URL: f.URL, Version: "0.32.0"}, {URL: other.URL, Version: "sglang 0.5.23"}}
+	both := []Endpoint{{URL: other.URL, Version: "sglang 0.5.23"}, {URL: f.URL, Version: "0.32.0", Render: true}}
 	l.o.Endpoints = func(string) []Endpoint { return both }
 	l.CheckAll(t.Context())
 	if s := l.Status()[0]; s.Version != "0.32.0" {
@@ -414,14 +414,12 @@ func TestWhatCannotFitIsNotComputed(t *testing.T) {
 }
 
 func TestContextLength(t *testing.T) {
-	if got := shortest([]Endpoint{{}, {MaxLen: 9}, {MaxLen: 7}}); got != 7 {
-		t.Errorf("shortest %d", got)
-	}
 	m := &localModel{}
 	if !m.fits(1<<20, false) || m.fits(1, true) {
 		t.Error("an unknown context: any length, unless it may be cut")
 	}
 	m.limit.Store(10)
+	m.cut.Store(10)
 	if !m.fits(10, false) || m.fits(11, false) || !m.fits(9, true) || m.fits(10, true) {
 		t.Error("the servers' context")
 	}

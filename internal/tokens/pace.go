@@ -39,11 +39,12 @@ type paces struct {
 }
 
 type pace struct {
-	rate   float64 // body bytes per second; 0: not known
-	at     time.Time
-	asking int
-	broken int       // successive broken answers
-	until  time.Time // the end of the pause after them
+	rate    float64 // body bytes per second; 0: not known
+	at      time.Time
+	asking  int
+	broken  int       // successive broken answers
+	until   time.Time // the end of the pause after them
+	shunned bool      // its ids were contradicted, and have not been confirmed since
 }
 
 func (p *paces) get(url string) *pace {
@@ -98,7 +99,8 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 // choose returns the replica to ask about a body of this size. Among the replicas
 // that may answer within the budget it prefers the fewest questions under way, then
 // the least load of its own, then the turn. It does not ask a replica during the
-// pause after broken answers; without a budget it asks such a replica last.
+// pause after broken answers; without a budget it asks such a replica last. A replica whose
+// ids were contradicted is asked without a budget alone.
 func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now time.Time, turn int) (best Endpoint, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +114,7 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 			continue
 		}
 		rests := now.Before(one.until)
-		if rests && budget > 0 {
+		if (rests || one.shunned) && budget > 0 {
 			err = errResting
 			continue
 		}
@@ -127,16 +129,25 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 	return best, err
 }
 
-// rested returns the endpoint of the turn, or the next one that is in no pause.
-func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int) Endpoint {
+// rested returns the endpoint of the turn, or the next one that is in no pause and, for a
+// request, whose ids were not contradicted.
+func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int, request bool) Endpoint {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range endpoints {
-		if e := endpoints[(turn+i)%len(endpoints)]; !now.Before(p.get(e.URL).until) {
+		e := endpoints[(turn+i)%len(endpoints)]
+		if one := p.get(e.URL); !now.Before(one.until) && !(request && one.shunned) {
 			return e
 		}
 	}
 	return endpoints[turn]
+}
+
+// shun makes requests pass over a replica, or no longer.
+func (p *paces) shun(url string, on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.get(url).shunned = on
 }
 
 // errResting reports that the replicas that could answer are in a pause.

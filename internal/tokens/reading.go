@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -9,8 +10,8 @@ import (
 
 // choose finds out which of two ways the servers use to read the model's files: by
 // the tokenizer's file, or by its class. The first start-up conversation that the two
-// encode differently decides, if one of them agrees with a replica. If no replica answers, or neither agrees, the file
-// decides; choose tries again as the start-up check does. m.mu is held.
+// encode differently decides, if one of them agrees with two replicas, or with the only one. If they do not answer, or neither
+// way agrees, the file decides; choose tries again as the start-up check does. m.mu is held.
 func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint) {
 	asLoaded := *m.renderer.Load()
 	byClass, err := m.Renderer(ctx, *m.version.Load(), true)
@@ -57,11 +58,18 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 	m.chosen = answered || !differed
 }
 
-// ask requests the ids of a start-up conversation from a replica.
-func (l *Local) ask(ctx context.Context, m *localModel, req *openai.Request, endpoints []Endpoint) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	return l.o.Reference.Ask(ctx, req, m.name, endpoints)
+// ask requests the ids of a start-up conversation that two replicas return, or the only one.
+func (l *Local) ask(ctx context.Context, m *localModel, req *openai.Request, endpoints []Endpoint) (agreed Result, err error) {
+	var got []Result
+	err = ErrNone
+	failed := l.answers(ctx, m, req, endpoints, func(r Result) (more bool) {
+		if len(endpoints) == 1 || slices.ContainsFunc(got, func(o Result) bool { return equalPrompts(o.Prompts, r.Prompts) }) {
+			agreed, err = r, nil
+		}
+		got = append(got, r)
+		return err != nil
+	})
+	return agreed, cmp.Or(failed, err)
 }
 
 func equalIDs(ids [][]uint32, prompts []Prompt) bool {

@@ -199,7 +199,7 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 	if f := r.flights[k]; f != nil || r.closed {
 		return f, ErrNone
 	}
-	ask, err := r.asker(req, served.Model, r.o.Endpoints(served), time.Duration(r.budget.Load()))
+	ask, err := r.asker(req, served.Model, peers(r.o.Endpoints(served)), time.Duration(r.budget.Load()))
 	if ask == nil {
 		return nil, err
 	}
@@ -245,7 +245,7 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
 		return r.renderAsker(req, endpoints, budget, first)
 	}
-	e := r.paces.rested(endpoints, r.o.Now(), first)
+	e := r.paces.rested(endpoints, r.o.Now(), first, budget > 0)
 	questions := tokenizeQuestions
 	if render.IsSGLang(e.Version) {
 		questions = sglangQuestions
@@ -255,7 +255,7 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 		return nil, ErrNone
 	}
 	return func(ctx context.Context) (Result, error) {
-		result := Result{Source: FromTokenize}
+		result := Result{Source: FromTokenize, by: e.URL}
 		for _, q := range list {
 			err := r.ask(ctx, e, q, func(body []byte) error {
 				p, err := parseTokenize(body)
@@ -263,7 +263,7 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 				return err
 			})
 			if err != nil {
-				return Result{}, err
+				return Result{by: e.URL}, err
 			}
 		}
 		return result, nil
@@ -286,13 +286,13 @@ func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget t
 		q.limit = maxAnswer
 	}
 	return func(ctx context.Context) (Result, error) {
-		result := Result{Source: FromRender}
+		result := Result{Source: FromRender, by: e.URL}
 		err := r.ask(ctx, e, q, func(body []byte) (err error) {
 			result.Prompts, err = parseRender(route, body, multimodal)
 			return err
 		})
 		if err != nil {
-			return Result{}, err
+			return Result{by: e.URL}, err
 		}
 		return result, nil
 	}, nil

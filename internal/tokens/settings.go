@@ -112,11 +112,11 @@ func (s *settings) set(hash uint64, state int32, now time.Time) bool {
 }
 
 // differs records that a setting gives other ids, and reports whether it is the first.
-func (s *settings) differs(hash uint64, now time.Time, position int) bool {
-	s.set(hash, settingDiffers, now)
+func (s *settings) differs(hash uint64, first Evidence) bool {
+	s.set(hash, settingDiffers, first.At)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.evidence.differs(now, position)
+	s.evidence.differs(first)
 	return s.evidence.Differs == 1
 }
 

@@ -31,6 +31,7 @@ type Result struct {
 	Other  []Prompt
 	Source string
 
+	by   string    // the replica that answered, or failed to, by its URL; "": none
 	room *[]uint32 // memory of Prompts' ids that Release returns; nil: not pooled
 }
 

@@ -1,6 +1,8 @@
 package tokens
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +16,9 @@ type trust struct {
 	demoted  atomic.Uint32 // openai.Features that differed, until the server changes
 	settings settings
 
-	mu       sync.Mutex // guards evidence; never held while readers wait
+	mu       sync.Mutex // guards the fields below; never held while readers wait
 	evidence map[openai.Features]*Evidence
+	dissent  map[string]Dissent // by the replica's URL
 }
 
 // Evidence counts the comparisons of one feature.
@@ -25,11 +28,13 @@ type Evidence struct {
 	Differs    int       // comparisons that were not equal
 	Position   int       // first differing token of the first difference
 	At         time.Time // of the first difference
+	By         []string  // the replicas that agreed on other ids then, by their addresses
 }
 
-func (e *Evidence) differs(at time.Time, position int) {
+// differs counts a difference, of which the first is kept.
+func (e *Evidence) differs(first Evidence) {
 	if e.Differs++; e.Differs == 1 {
-		e.At, e.Position = at, position
+		e.At, e.Position, e.By = first.At, first.Position, first.By
 	}
 }
 
@@ -80,7 +85,7 @@ func (t *trust) confirm(f openai.Features) {
 // demote ends the trust in the features to blame for a difference: the features
 // other than the route that no replica has confirmed, or else all other than the
 // route, or else the route. It returns the features demoted now.
-func (t *trust) demote(f openai.Features, route openai.Features, online bool, at time.Time, position int) openai.Features {
+func (t *trust) demote(f openai.Features, route openai.Features, online bool, first Evidence) openai.Features {
 	blamed := f &^ route
 	if !online {
 		if unproven := f &^ openai.Features(t.trusted.Load()); unproven != 0 {
@@ -90,7 +95,7 @@ func (t *trust) demote(f openai.Features, route openai.Features, online bool, at
 	if blamed == 0 {
 		blamed = route
 	}
-	t.note(blamed, func(e *Evidence) { e.differs(at, position) })
+	t.note(blamed, func(e *Evidence) { e.differs(first) })
 	return blamed &^ openai.Features(t.demoted.Or(uint32(blamed)))
 }
 
@@ -119,6 +124,7 @@ type Status struct {
 	Version  string // of its servers; "" when they differ or are not known
 	Coded    string // the code that renders its chats in vLLM, "" if a template does
 	Features []FeatureStatus
+	Dissent  []Dissent // by address
 }
 
 // Status reports every model, in no order.
@@ -140,6 +146,9 @@ func (l *Local) Status() []Status {
 		defer m.trust.settings.mu.Unlock()
 		if e := m.trust.settings.evidence; e.Differs > 0 {
 			s.Features = append(s.Features, FeatureStatus{featureSetting, Demoted, e})
+		}
+		for _, url := range slices.Sorted(maps.Keys(m.trust.dissent)) {
+			s.Dissent = append(s.Dissent, m.trust.dissent[url])
 		}
 		list = append(list, s)
 		return true

@@ -17,9 +17,16 @@ import (
 // due. m.mu is held.
 func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	all := l.o.Endpoints(m.name)
-	m.limit.Store(int64(shortest(all)))
+	longest, cut := lengths(all)
+	m.limit.Store(int64(longest))
+	m.cut.Store(int64(cut))
+	l.forget(m, func(url string) bool { return !slices.ContainsFunc(all, func(e Endpoint) bool { return e.URL == url }) })
 	endpoints := ruling(all)
 	version := commonVersion(endpoints)
+	if len(endpoints) > 1 && m.alone.Swap(false) { // what one replica said when it was the only one
+		l.restart(m)
+		m.checked, m.lost, m.next = false, 0, time.Time{}
+	}
 	if m.renderer.Load() == nil || version != *m.version.Load() {
 		m.busy(phaseCompiling, l.o.Now())
 		r, err := m.Renderer(ctx, version, false)
@@ -27,7 +34,7 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 			l.o.Log.Error("chat template does not compile any more", "model", m.name, "err", err)
 			return
 		}
-		m.trust.reset()
+		l.restart(m)
 		m.renderer.Store(&r)
 		m.version.Store(&version)
 		m.checked, m.chosen, m.lost, m.next = false, !m.info.ByClass, 0, time.Time{}
@@ -46,45 +53,6 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	if m.checked = l.probe(ctx, m, endpoints); !m.checked {
 		m.postpone(l.o.Now(), l.set.Load().CheckEvery)
 	}
-}
-
-// ruling returns the servers by whose rules a model's prompts are rendered: those that do not
-// run SGLang, unless all do.
-func ruling(endpoints []Endpoint) []Endpoint {
-	sglang := func(e Endpoint) bool { return render.IsSGLang(e.Version) }
-	if !slices.ContainsFunc(endpoints, sglang) {
-		return endpoints // requests ask for this, too: nothing is copied
-	}
-	others := slices.DeleteFunc(slices.Clone(endpoints), sglang)
-	if len(others) == 0 {
-		return endpoints
-	}
-	return others
-}
-
-// commonVersion returns the version that all servers run, or "" when they differ or one
-// is unknown: rendering must then be right for any version.
-func commonVersion(endpoints []Endpoint) string {
-	if len(endpoints) == 0 {
-		return ""
-	}
-	for _, e := range endpoints {
-		if e.Version != endpoints[0].Version {
-			return ""
-		}
-	}
-	return endpoints[0].Version
-}
-
-// shortest returns the smallest known context of the servers; 0: none is known.
-func shortest(endpoints []Endpoint) int {
-	limit := 0
-	for _, e := range endpoints {
-		if e.MaxLen > 0 && (limit == 0 || e.MaxLen < limit) {
-			limit = e.MaxLen
-		}
-	}
-	return limit
 }
 
 // probe compares the start-up conversations, simple ones first, so that a difference
@@ -162,7 +130,7 @@ func (l *Local) compare(ctx context.Context, s sample) {
 		return
 	}
 	if req, err := openai.Parse(s.route, s.body); err == nil {
-		endpoints := l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant})
+		endpoints := peers(l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant}))
 		_, _ = l.verify(ctx, s.model, computed{req, s.by, s.ids, s.features, s.setting, true}, endpoints)
 	}
 }
@@ -177,29 +145,52 @@ type computed struct {
 	sampled  bool // from the traffic, not a start-up conversation
 }
 
-// verify sends the same request to a replica and confirms or demotes the features. It
-// returns the error of a question without an answer.
+// verify sends the same request to a replica and confirms the features, or demotes them if two
+// replicas return other ids, or the only one, and none these. It returns the error of a question without an answer.
 func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints []Endpoint) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	result, err := l.o.Reference.Ask(ctx, c.req, m.name, endpoints)
-	outcome := Unanswered
-	if m.renderer.Load() != c.by { // the servers changed meanwhile: the answer says nothing of the new ones
-		return outcome, err
+	outcome, position := Unanswered, 0
+	var others []Result // ids that differ
+	err := l.answers(ctx, m, c.req, endpoints, func(r Result) (more bool) {
+		at, equal := firstDifference(c.ids, r.Prompts)
+		if equal {
+			outcome = Equal
+			l.forget(m, func(url string) bool { return url == r.by })
+			return false
+		}
+		if outcome != Differs {
+			outcome, position = Differs, at
+		}
+		same := slices.IndexFunc(others, func(o Result) bool { return equalPrompts(o.Prompts, r.Prompts) })
+		if same >= 0 {
+			others = others[same : same+1]
+		}
+		others = append(others, r)
+		return same < 0
+	})
+	if m.renderer.Load() != c.by { // the servers changed meanwhile: the answers say nothing of the new ones
+		return Unanswered, err
 	}
-	switch position, equal := firstDifference(c.ids, result.Prompts); {
-	case err != nil:
+	alone := len(others) == 1 && len(ruling(l.o.Endpoints(m.name))) == 1
+	switch {
+	case outcome == Differs && (alone || len(others) > 1):
+		if alone {
+			m.alone.Store(true)
+		}
+		l.demote(m, c, position, others)
+	default:
+		for _, r := range others {
+			l.dissents(m, c, r, outcome == Equal)
+		}
+	}
+	switch outcome {
+	case Equal:
+		m.trust.confirm(c.features)
+		m.trust.settings.set(c.setting, settingEqual, l.o.Now())
+	case Unanswered:
 		m.trust.note(c.features, func(e *Evidence) { e.Unanswered++ })
 		if !errors.Is(err, ErrNone) && ctx.Err() == nil {
 			l.o.Log.Debug("no replica answered a check", "model", m.name, "err", err)
 		}
-	case equal:
-		outcome = Equal
-		m.trust.confirm(c.features)
-		m.trust.settings.set(c.setting, settingEqual, l.o.Now())
-	default:
-		outcome = Differs
-		l.demote(m, c, position, result.Source)
 	}
 	if l.o.Hooks.Checked != nil {
 		l.o.Hooks.Checked(m.name, outcome)
@@ -207,19 +198,23 @@ func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints
 	return outcome, err
 }
 
-func (l *Local) demote(m *localModel, c computed, position int, reference string) {
-	if !m.trust.settings.equal(c.setting, l.o.Now()) && m.trust.all(c.features, 0) {
-		l.demoteSetting(m, c, position, reference)
+func (l *Local) demote(m *localModel, c computed, position int, by []Result) {
+	first := Evidence{At: l.o.Now(), Position: position}
+	for i := range by {
+		first.By = append(first.By, address(by[i].by))
+	}
+	if !m.trust.settings.equal(c.setting, first.At) && m.trust.all(c.features, 0) {
+		l.demoteSetting(m, c, first)
 		return
 	}
-	demoted := m.trust.demote(c.features, c.req.Route.Feature(), c.sampled, l.o.Now(), position)
+	demoted := m.trust.demote(c.features, c.req.Route.Feature(), c.sampled, first)
 	for _, f := range openai.AllFeatures() {
 		if demoted&f == 0 {
 			continue
 		}
 		l.o.Log.Warn("in-process tokens differ from vLLM's; this feature goes to a replica from now on",
 			"model", m.name, "feature", f.String(), "request_features", c.features.String(),
-			"first_difference_at_token", position, "reference", reference, "sampled", c.sampled)
+			"first_difference_at_token", position, "reference", by[0].Source, "replicas", strings.Join(first.By, ", "), "sampled", c.sampled)
 		if l.o.Hooks.Demoted != nil {
 			l.o.Hooks.Demoted(m.name, f.String())
 		}
@@ -227,10 +222,10 @@ func (l *Local) demote(m *localModel, c computed, position int, reference string
 }
 
 // demoteSetting ends the use of a setting alone: its features are right with others.
-func (l *Local) demoteSetting(m *localModel, c computed, position int, reference string) {
-	if m.trust.settings.differs(c.setting, l.o.Now(), position) { // clients choose settings: one line stands for all
+func (l *Local) demoteSetting(m *localModel, c computed, first Evidence) {
+	if m.trust.settings.differs(c.setting, first) { // clients choose settings: one line stands for all
 		l.o.Log.Warn("in-process tokens differ from vLLM's for one value of a setting, as for a reasoning effort or a template's kwarg; requests with that value go to a replica from now on: do tokens.models and the servers' flags agree?",
-			"model", m.name, "request_features", c.features.String(), "first_difference_at_token", position, "reference", reference)
+			"model", m.name, "request_features", c.features.String(), "first_difference_at_token", first.Position, "replicas", strings.Join(first.By, ", "))
 	}
 	if l.o.Hooks.Demoted != nil {
 		l.o.Hooks.Demoted(m.name, featureSetting)
