@@ -92,5 +92,6 @@ func (r *router) notes() []string {
 	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
 	s := r.fleet.Snapshot()
 	notes = append(append(append(notes, r.unpairedModels()...), s.Dissent()...), r.tokenNotes(s)...)
+	notes = append(notes, s.Notes...)
 	return append(append(append(notes, r.reloads.notes()...), unservedModels(s)...), r.unableReplicas(s)...)
 }

@@ -65,10 +65,11 @@ type asking struct {
 	client  *client
 }
 
-// listing is the complete list of one source.
+// listing is the complete list of one source, or its failure.
 type listing struct {
 	from     *watched
 	replicas []ReplicaOptions
+	failure  error
 }
 
 // New checks o and prepares a fleet; no request is sent before Run.
@@ -152,6 +153,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer cancel()
 	r := &roster{fleet: f, ctx: ctx, wg: &wg, entries: map[string]*entry{}}
+	late := time.After(settleAfter)
 	r.follow()
 	tick := time.NewTicker(publishEvery)
 	defer tick.Stop()
@@ -165,10 +167,10 @@ func (f *Fleet) Run(ctx context.Context) error {
 			r.sources[0].list = f.now().Replicas // together with the other changes: a replica that moves between sources stays
 			r.list()
 		case l := <-f.lists:
-			l.from.list, l.from.spoken = l.replicas, true
-			if slices.Contains(r.sources, l.from) {
-				r.list()
-			}
+			r.hear(l)
+		case <-late:
+			r.late = true
+			r.publish()
 		case n := <-f.notices:
 			r.notice(n)
 			r.replace()
@@ -186,7 +188,7 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 	s := w.source
 	set := func(list []ReplicaOptions) {
 		select {
-		case f.lists <- listing{w, slices.Clone(list)}:
+		case f.lists <- listing{from: w, replicas: slices.Clone(list)}:
 		case <-ctx.Done():
 		}
 	}
@@ -198,7 +200,7 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 		if err == nil {
 			err = errors.New("it ended")
 		}
-		f.sourceFailed(s, err)
+		f.sourceFailed(ctx, w, err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(sourceRetry):
@@ -206,10 +208,14 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 	}
 }
 
-func (f *Fleet) sourceFailed(s Source, err error) {
-	name := sourceName(s)
+func (f *Fleet) sourceFailed(ctx context.Context, w *watched, err error) {
+	name := sourceName(w.source)
 	f.metrics.sourceFailures.WithLabelValues(name).Inc()
 	f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
+	select {
+	case f.lists <- listing{from: w, failure: err}:
+	case <-ctx.Done():
+	}
 }
 
 func sourceName(s Source) string {
@@ -229,6 +235,7 @@ type roster struct {
 	joins   uint64
 	going   int  // entries that are no longer listed
 	stale   bool // entries hold values no snapshot has
+	late    bool // settleAfter has passed
 }
 
 // entry is one listed replica.
@@ -267,6 +274,20 @@ func (r *roster) list() {
 	}
 	r.overlap(gone)
 	r.publish()
+}
+
+// hear takes a source's list, or its failure, which leaves its list as it is.
+func (r *roster) hear(l listing) {
+	if l.from.failure = l.failure; l.failure == nil {
+		l.from.list, l.from.spoken = l.replicas, true
+	}
+	switch {
+	case !slices.Contains(r.sources, l.from):
+	case l.failure == nil:
+		r.list()
+	default:
+		r.publish()
+	}
 }
 
 // wanted merges the sources' lists. The first source to name an address counts.
@@ -385,12 +406,18 @@ func notReady(e *entry, why string) *Replica {
 
 // publish makes the entries visible to readers.
 func (r *roster) publish() {
-	settled := !slices.ContainsFunc(r.sources, func(w *watched) bool { return !w.spoken })
+	settled := !slices.ContainsFunc(r.sources, r.waitsFor)
 	replicas := make([]*Replica, 0, len(r.entries))
 	for _, addr := range r.addresses() {
 		replicas = append(replicas, r.entries[addr].current)
 		settled = settled && r.entries[addr].asked
 	}
-	r.fleet.snapshot.Store(newSnapshot(replicas, settled))
+	next := newSnapshot(replicas, settled)
+	for _, w := range r.sources {
+		if note := w.note(); note != "" {
+			next.Notes = append(next.Notes, note)
+		}
+	}
+	r.fleet.snapshot.Store(next)
 	r.stale = false
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"strings"
 	"testing"
@@ -435,6 +436,70 @@ func TestSources(t *testing.T) {
 		w.pass(time.Second)
 		w.expect("left " + b + " 2")
 	})
+}
+
+// TestSettlesWithoutASource: a source that fails, or says nothing, is waited for until then, or
+// for a while. It is named, and its replicas count when they come.
+func TestSettlesWithoutASource(t *testing.T) {
+	noName := &net.DNSError{Err: "no such host", Name: "vllm", IsNotFound: true}
+	for name, c := range map[string]struct {
+		options func(*zone, *flaky) Options
+		fails   func(*zone, *flaky) // once more, if it has not yet
+		after   time.Duration       // it is settled then, and not a second before
+		note    string
+		comes   func(*zone, *flaky)
+	}{
+		"a name that does not resolve": {
+			func(z *zone, _ *flaky) Options {
+				z.err = noName
+				return Options{Resolver: z, DNS: []DNSOptions{{Name: "vllm:8000"}}}
+			},
+			func(*zone, *flaky) {}, 0, `source "dns vllm:8000" of replicas has named none yet: fleet: dns vllm:8000: lookup vllm: no such host`,
+			func(z *zone, _ *flaky) { z.set(nil, "vllm", "fd00::2") },
+		},
+		"a name without addresses": {
+			func(z *zone, _ *flaky) Options { return Options{Resolver: z, DNS: []DNSOptions{{Name: "vllm:8000"}}} },
+			func(*zone, *flaky) {}, 0, `source "dns vllm:8000" of replicas has named none yet: fleet: dns vllm:8000: no addresses`,
+			func(z *zone, _ *flaky) { z.set(nil, "vllm", "fd00::2") },
+		},
+		"a source that fails": {
+			func(_ *zone, f *flaky) Options { return Options{Sources: []Source{f}} },
+			func(_ *zone, f *flaky) { f.fail <- errors.New("forbidden") }, 0, `source "*fleet.flaky" of replicas has named none yet: forbidden`,
+			func(_ *zone, f *flaky) { f.lists <- []ReplicaOptions{{Address: b}} },
+		},
+		"a source that says nothing": {
+			func(_ *zone, f *flaky) Options { return Options{Sources: []Source{f}} },
+			func(*zone, *flaky) {}, settleAfter, `source "*fleet.flaky" of replicas has not answered yet`,
+			func(_ *zone, f *flaky) { f.lists <- []ReplicaOptions{{Address: b}} },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				z, f := &zone{ips: map[string][]string{}}, &flaky{make(chan []ReplicaOptions), make(chan error)}
+				o := c.options(z, f)
+				o.Replicas = []ReplicaOptions{{Address: a}}
+				w := start(t, o, map[string]*fakeReplica{a: fake(1, 0), b: fake(1, 0)})
+				if c.after > 0 {
+					w.pass(c.after - 2*time.Second)
+					if w.fleet.Snapshot().Settled {
+						t.Error("it is settled too early")
+					}
+				}
+				c.fails(z, f)
+				w.pass(3 * time.Second)
+				s := w.fleet.Snapshot()
+				if !s.Settled || s.Ready != 1 || len(s.Notes) != 1 || s.Notes[0] != c.note {
+					t.Errorf("settled: %t, ready: %d, notes: %q", s.Settled, s.Ready, s.Notes)
+				}
+				w.pass(10 * time.Second) // the source is watched again
+				c.comes(z, f)
+				w.pass(15 * time.Second)
+				if s := w.fleet.Snapshot(); len(s.Replicas) != 2 || s.Ready != 2 || len(s.Notes) > 0 {
+					t.Errorf("when it has come: %d replicas, notes %q", len(s.Replicas), s.Notes)
+				}
+			})
+		})
+	}
 }
 
 func TestServingDoesNotAllocate(t *testing.T) {

@@ -137,9 +137,10 @@ type serving struct{ model, tenant string }
 type Snapshot struct {
 	Replicas []*Replica // sorted by Addr, ready or not
 	Ready    int        // the number of ready ones
-	// Settled reports that every source has given a list and every listed replica
-	// has answered or failed once.
+	// Settled reports that every source has given a list, has failed or is late, and every
+	// listed replica has answered or failed once.
 	Settled bool
+	Notes   []string // on sources that failed or are late
 
 	serving map[serving]served
 }

@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Source names replicas. Watch calls set with the complete list whenever it
@@ -23,10 +25,30 @@ type Source interface {
 // watched is a source that is being watched. All but source belongs to the
 // goroutine of Fleet.Run.
 type watched struct {
-	source Source
-	stop   context.CancelFunc
-	spoken bool // it has named its replicas
-	list   []ReplicaOptions
+	source  Source
+	stop    context.CancelFunc
+	spoken  bool  // it has named its replicas
+	failure error // of its last attempt; nil: it has not failed since it has named its replicas
+	list    []ReplicaOptions
+}
+
+// settleAfter is how long the fleet waits for sources that neither name replicas nor fail.
+const settleAfter = 10 * time.Second
+
+// waitsFor reports whether the fleet is not settled before w has spoken.
+func (r *roster) waitsFor(w *watched) bool { return !w.spoken && w.failure == nil && !r.late }
+
+// note says what is missing of a source, "" if nothing is.
+func (w *watched) note() string {
+	switch {
+	case w.failure != nil && w.spoken:
+		return fmt.Sprintf("source %q of replicas failed, its last list stays: %v", sourceName(w.source), w.failure)
+	case w.failure != nil:
+		return fmt.Sprintf("source %q of replicas has named none yet: %v", sourceName(w.source), w.failure)
+	case !w.spoken:
+		return fmt.Sprintf("source %q of replicas has not answered yet", sourceName(w.source))
+	}
+	return ""
 }
 
 // follow watches the sources of the options in force, and no others.
@@ -42,6 +64,9 @@ func (r *roster) follow() {
 		}
 		ctx, stop := context.WithCancel(r.ctx)
 		w := &watched{source: source(), stop: stop, spoken: !first} // nothing waits for a later source
+		if d, ok := w.source.(*dns); ok {
+			d.failed = func(err error) { f.sourceFailed(ctx, w, err) }
+		}
 		r.sources = append(r.sources, w)
 		r.wg.Go(func() { f.watch(ctx, w) })
 	}
@@ -52,12 +77,10 @@ func (r *roster) follow() {
 			d, ok := s.(*dns)
 			return ok && reflect.DeepEqual(d.options, options)
 		}, func() Source {
-			d := &dns{options: options, resolver: o.Resolver, families: families{
+			return &dns{options: options, resolver: o.Resolver, families: families{
 				answers: func(ctx context.Context, addr netip.AddrPort) bool { return f.client().answers(ctx, addr.String()) },
 				chosen:  map[string]*family{},
 			}}
-			d.failed = func(err error) { f.sourceFailed(d, err) }
-			return d
 		})
 	}
 	for _, s := range o.Sources {
