@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -177,6 +178,86 @@ func TestAlertRules(t *testing.T) {
 	}
 	if alerts == 0 {
 		t.Error("no alerts found")
+	}
+}
+
+// TestPanelsOfTwoRouters: what two routers have both read from three replicas counts once, and
+// what each has done itself counts for both.
+func TestPanelsOfTwoRouters(t *testing.T) {
+	type sample struct {
+		Labels string  `yaml:"labels"`
+		Value  float64 `yaml:"value"`
+	}
+	each := func(value float64, name, more string) (out []sample) {
+		for _, replica := range []string{"a", "b", "c"} {
+			out = append(out, sample{fmt.Sprintf(`%s{%sreplica=%q}`, name, more, replica), value})
+		}
+		return out
+	}
+	one := func(value float64) []sample { return []sample{{"{}", value}} }
+	// Two routers see three replicas of two ranks; a counter rises by 1 a second.
+	series, panels := map[string]string{}, map[string][]sample{
+		"Replicas ready A":            one(3),
+		"Suspect replicas A":          one(3),
+		"Prefix-cache hit rate A":     one(1),
+		"Hit rate by replica A":       each(1, "", ""),
+		"Predicted and actual hits A": one(12),
+		"Predicted and actual hits B": one(6),
+		"Prediction shortfall A":      each(1, "", ""),
+		"Waiting requests A":          each(2, "", ""),
+		"In flight A":                 each(4, "", ""),
+		"Pressure A":                  {{`{model="m"}`, 1}},
+		"Blocks stored and removed A": one(6),
+		"Blocks stored and removed B": one(6),
+		"Gaps, losses, restarts A":    each(1800, "", ""),
+		"Gaps, losses, restarts B":    each(1800, "", ""),
+		"Gaps, losses, restarts C":    each(1800, "", ""),
+		"KV cache in use A":           append(each(1, "", `rank="0",`), each(1, "", `rank="1",`)...),
+		"Time to load a token A":      append(each(1, "", `place="cpu",rank="0",`), each(1, "", `place="cpu",rank="1",`)...),
+	}
+	metric := regexp.MustCompile(`warmroute_[a-z_]+`)
+	var tests []map[string]any
+	for panel, want := range panels {
+		expr, ok := expressions(t)["panel "+panel]
+		if !ok {
+			t.Fatalf("there is no panel %q", panel)
+		}
+		tests = append(tests, map[string]any{"expr": expr, "eval_time": "30m", "exp_samples": want})
+		for _, name := range metric.FindAllString(expr, -1) {
+			series[name] = "1x120"
+			if strings.HasSuffix(name, "_total") {
+				series[name] = "0+15x120"
+			}
+		}
+	}
+	var input []map[string]string
+	for name, values := range series {
+		for _, labels := range []string{`replica="a",rank="0"`, `replica="a",rank="1"`, `replica="b",rank="0"`, `replica="b",rank="1"`, `replica="c",rank="0"`, `replica="c",rank="1"`} {
+			if name == "warmroute_pressure_recent" {
+				labels = `model="m"`
+			} else if name == "warmroute_replica_ready" || strings.HasPrefix(name, "warmroute_prediction_") {
+				labels, _, _ = strings.Cut(labels, ",")
+			} else if name == "warmroute_load_token_seconds" {
+				labels += `,place="cpu"`
+			}
+			for _, instance := range []string{"1", "2"} {
+				one := map[string]string{"series": fmt.Sprintf("%s{instance=%q,%s}", name, instance, labels), "values": values}
+				if !slices.ContainsFunc(input, func(o map[string]string) bool { return o["series"] == one["series"] }) {
+					input = append(input, one)
+				}
+			}
+		}
+	}
+	file, err := yaml.Marshal(map[string]any{"tests": []any{map[string]any{"interval": "15s", "input_series": input, "promql_expr_test": tests}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "panels.yaml")
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(monitoringTool(t, "promtool"), "test", "rules", name).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
