@@ -37,6 +37,10 @@ func explain(ring *decision.Ring, why func(*decision.Record), view func(of *deci
 		found := ring.Last(n, func(rec *decision.Record) bool {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
+		if id != "" && len(found) == 0 {
+			http.Error(w, fmt.Sprintf("no kept decision has the id %.128q and what else is asked for; filter.decisions is the number of decisions that are kept", id), http.StatusNotFound)
+			return
+		}
 		for i := range found {
 			why(&found[i])
 		}

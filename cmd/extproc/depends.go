@@ -39,6 +39,11 @@ func (c Config) dependencies() []error {
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
 		errs = append(errs, err)
 	}
+	for i, r := range c.Fleet.Replicas {
+		for _, own := range [][2]string{{"envoy.listen", c.Envoy.Listen}, {"listen", c.Listen}, {"admin.listen", c.Admin.Listen}} {
+			refuse(dials(r.Address, own[1]), fmt.Sprintf("fleet.replicas[%d].address", i), "is %s, %q, and no vLLM: requests would come back", own[0], own[1])
+		}
+	}
 	refuse(c.onlyPrefill(), "fleet.replicas", "all have the role prefill, so that none answers a request")
 	c.eachReplica(func(at string, r fleet.ReplicaOptions) {
 		refuse(r.Tenant != "" && f.TenantHeader == "", at+".tenant", "is %q, but filter.tenant_header is empty, so that no request has a tenant", r.Tenant)
@@ -84,6 +89,17 @@ func (c Config) collisions() (errs []error) {
 		}
 	}
 	return errs
+}
+
+// dials reports whether a replica's address is one at which this machine listens itself.
+func dials(replica, own string) bool {
+	at, err := netip.ParseAddrPort(replica)
+	host, port, err2 := net.SplitHostPort(own)
+	if err != nil || err2 != nil || port != fmt.Sprint(at.Port()) {
+		return false
+	}
+	ip, err := netip.ParseAddr(strings.Replace(host, "localhost", "127.0.0.1", 1))
+	return err == nil && ip == at.Addr() || (host == "" || err == nil && ip.IsUnspecified()) && at.Addr().IsLoopback()
 }
 
 // overlap reports whether only one of two addresses can be listened at.

@@ -108,6 +108,10 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	rec, view, err := o.ask(ctx, at, std.In)
+	var unreached *url.Error
+	if errors.As(err, &unreached) && o.config == "" && o.admin == "" {
+		return fmt.Errorf("%w; that is the default of admin.listen: name the router's file with -config, or its admin address with -admin", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -140,11 +144,8 @@ func (o *explainOptions) ask(ctx context.Context, at adminPage, body io.Reader) 
 	if err := at.fetch(ctx, http.MethodGet, "/debug/explain?"+url.Values{"id": {o.id}, "n": {"1"}}.Encode(), nil, &answer); err != nil {
 		return decision.Record{}, tokenView{}, err
 	}
-	if len(answer.Decisions) == 0 && o.last {
-		return decision.Record{}, tokenView{}, errors.New("the router has made no decision yet")
-	}
 	if len(answer.Decisions) == 0 {
-		return decision.Record{}, tokenView{}, fmt.Errorf("the router has no decision with id %q; filter.decisions is the number of decisions that it keeps", o.id)
+		return decision.Record{}, tokenView{}, errors.New("the router has made no decision yet")
 	}
 	return answer.Decisions[0], answer.tokenView, nil
 }

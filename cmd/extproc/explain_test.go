@@ -101,7 +101,7 @@ func TestExplainCommand(t *testing.T) {
 		case r.URL.Query().Get("id") == "":
 			_, _ = w.Write([]byte(`{"decisions":[{"seq":8,"id":"r-2","reason":"unknown_model"}]}`))
 		default:
-			_, _ = w.Write([]byte(`{"decisions":[]}`))
+			http.Error(w, `no kept decision has the id "gone"`, http.StatusNotFound)
 		}
 	}))
 	defer srv.Close()
@@ -142,7 +142,7 @@ func TestExplainCommand(t *testing.T) {
 			t.Errorf("%v, which has no candidates: %v\n%s", args, err, out)
 		}
 	}
-	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no decision with id "gone"`) {
+	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no kept decision has the id "gone"`) {
 		t.Errorf("unknown id: %v", err)
 	}
 	secret := filepath.Join(t.TempDir(), "token")

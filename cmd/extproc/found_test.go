@@ -69,7 +69,7 @@ func TestATokenizerThatCannotBeFetchedIsANote(t *testing.T) {
 	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
 	until(t, "a note", func() bool {
 		code, page := get(t, "http://"+r.c.Admin.Listen+"/readyz")
-		return code == http.StatusOK && strings.Contains(page, `note: tokens of model "m": replicas compute them, because its tokenizer cannot be fetched or loaded: fetch own/model: `) &&
+		return code == http.StatusOK && strings.Contains(page, `note: tokens of model "m": replicas compute them, because its tokenizer "own/model" cannot be found, fetched or loaded: fetch own/model: `) &&
 			strings.Contains(page, "connection refused")
 	})
 }

@@ -158,11 +158,11 @@ func (r *router) modelNotes(now time.Time) (notes []string) {
 	}
 	failed := 0
 	for _, f := range r.discovery.Found() {
-		if !f.Failed {
+		if !f.Failed && (f.Error == "" || !filepath.IsAbs(f.Root)) {
 			continue
 		}
 		if failed++; failed <= mostStuck {
-			notes = append(notes, fmt.Sprintf("tokens of model %q: replicas compute them, because its tokenizer cannot be fetched or loaded: %s", f.Model, f.Error))
+			notes = append(notes, fmt.Sprintf("tokens of model %q: replicas compute them, because its tokenizer %q cannot be found, fetched or loaded: %s", f.Model, f.Root, f.Error))
 		}
 	}
 	if failed > mostStuck {

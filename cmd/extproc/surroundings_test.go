@@ -56,7 +56,7 @@ func TestCheckFindsWhatServeFinds(t *testing.T) {
 			[]string{"index_service.tls.client_ca_file: open /no/ca: ", "index_service.token_file: open /no/token: "}},
 		{"admin: {token_file: /no/token}", true, []string{"admin.token_file: open /no/token: "}},
 		{"admin: {token_file: " + plain + "}", true, []string{"admin.token_file: " + plain + " does not hold one token"}},
-		{"admin: {token_env: EMPTY}", true, []string{"admin.token_env: the environment variable EMPTY does not hold one token"}},
+		{"admin: {token_env: EMPTY}", true, []string{"admin.token_env: the environment variable EMPTY is not set, or empty"}},
 		{fleet + ", http: {token_env: EMPTY}}", true, []string{"fleet.http.token_env: the environment variable EMPTY is not set"}},
 		{fleet + ", http: {tls: true, ca_file: /no/ca}}", true, []string{"fleet.http.ca_file: open /no/ca: "}},
 		{"peers: {listen: 127.0.0.1, token_file: /no/token, tls: {cert_file: /no/a, key_file: /no/b, ca_file: /no/c}}", true,

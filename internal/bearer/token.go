@@ -35,8 +35,11 @@ func File(path string) (*Token, error) {
 // Env returns the token in an environment variable, which must hold one.
 func Env(name string) (*Token, error) {
 	value := os.Getenv(name)
+	if value == "" {
+		return nil, fmt.Errorf("token_env: the environment variable %s is not set, or empty: set it where the router runs, to the token that requests must carry", name)
+	}
 	if !valid(value) {
-		return nil, fmt.Errorf("token_env: the environment variable %s does not hold one token", name)
+		return nil, fmt.Errorf("token_env: the environment variable %s does not hold one token: it has white space", name)
 	}
 	return &Token{value: value}, nil
 }

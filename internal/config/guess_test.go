@@ -32,6 +32,7 @@ func TestMistakesAreGuessed(t *testing.T) {
 		"addr:":                  `addr: is not a known field; did you mean "address"?`,
 		"adress: x":              `adress: is not a known field; did you mean "address"?`,
 		"token: x":               `token: is not a known field; did you mean "token_env" or "token_file"?`,
+		"rate: 1":                `rate: is not a known field; did you mean "policy.rate"?`,
 		"policy: {policy: ttft}": `policy.policy: is not a known field; did you mean "route_policy"?`,
 		"policy: {name: ttft}":   `policy.name: is not a known field; the fields of policy are rate, route_policy`,
 		"nosuch: 1": `nosuch: is not a known field; the fields are address, body, by_name, policy, sizes, small, store, streams, token_env, ` +

@@ -18,6 +18,7 @@ const (
 	Sidecar    State = "sidecar"    // a sidecar reports them
 	Off        State = "off"        // the configuration says that it publishes none (no_events)
 	Refused    State = "refused"    // it has sources, and none is used
+	Other      State = "other"      // it runs another engine, which publishes none
 	None       State = "none"       // it publishes none
 	Paused     State = "paused"     // a rank is left alone because of its messages
 	Connecting State = "connecting" // a rank is not connected, or its sources are not known yet
@@ -25,7 +26,7 @@ const (
 )
 
 // States returns every State.
-func States() []State { return []State{Sidecar, Off, Refused, None, Paused, Connecting, Following} }
+func States() []State { return []State{Sidecar, Off, Refused, Other, None, Paused, Connecting, Following} }
 
 // StateOf returns the state of a replica, from the fleet's latest snapshot, whose supply is s.
 func StateOf(r *fleet.Replica, s Replica) State {
@@ -36,6 +37,8 @@ func StateOf(r *fleet.Replica, s Replica) State {
 		return Off
 	case s.Refused != nil || len(r.Events) == 0 && r.EventsRefused != "":
 		return Refused
+	case len(r.Events) == 0 && !r.EventsUnknown && r.OtherEngine():
+		return Other
 	case len(r.Events) == 0 && !r.EventsUnknown:
 		return None
 	case slices.ContainsFunc(s.Ranks, func(k Rank) bool { return k.Paused > 0 }):
@@ -76,7 +79,7 @@ func (s Sources) Notes() []string {
 			for _, note := range r.SGLang.Missing(state == None) {
 				missing = append(missing, fmt.Sprintf("replica %s: %s", r.Addr, note))
 			}
-		case state == None && r.OtherEngine():
+		case state == Other:
 			others = append(others, r.Addr)
 		case state == None:
 			without = append(without, r.Addr)
@@ -104,7 +107,7 @@ func few(addrs []string) string {
 }
 
 var sourcesDesc = prometheus.NewDesc("warmroute_kv_sources",
-	"Ready replicas by the state of their KV events: sidecar, off (no_events is configured), refused, none (they publish none), paused, connecting, following.", []string{"state"}, nil)
+	"Ready replicas by the state of their KV events: sidecar, off (no_events is configured), refused, other (another engine, which publishes none), none (they publish none), paused, connecting, following.", []string{"state"}, nil)
 
 // Describe implements prometheus.Collector.
 func (s Sources) Describe(ch chan<- *prometheus.Desc) { ch <- sourcesDesc }

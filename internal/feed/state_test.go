@@ -87,7 +87,7 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	for _, m := range families[0].Metric {
 		values[m.Label[0].GetValue()] = m.GetGauge().GetValue()
 	}
-	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: notedMost + 4, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
+	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: notedMost + 2, Other: 2, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
 		if got := values[string(state)]; got != want {
 			t.Errorf("%v replicas are %s, want %v", got, state, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -358,7 +359,7 @@ func (r *roster) notice(n notice) {
 		r.leave(e, n.reason, n.why)
 	case failed:
 		if first || e.reason != n.reason { // not for every new wording of it
-			r.fleet.log.Info("replica is not ready", "replica", e.current.Addr, named(e.current), "why", n.why)
+			r.fleet.log.Warn("replica is not ready", "replica", e.current.Addr, named(e.current), "why", n.why)
 		}
 		e.reason, e.current, r.stale = n.reason, notReady(e, n.why), true
 	}
@@ -404,6 +405,19 @@ func notReady(e *entry, why string) *Replica {
 	return n
 }
 
+// mostNever bounds the replicas that never names.
+const mostNever = 10
+
+// never lists replicas that have not joined since they are listed, with the reason.
+func (r *roster) never() (out []string) {
+	for _, addr := range r.addresses() {
+		if e := r.entries[addr]; e.asked && e.current.Joined == 0 && len(out) < mostNever {
+			out = append(out, fmt.Sprintf("%s (%s)", addr, e.current.Why))
+		}
+	}
+	return out
+}
+
 // publish makes the entries visible to readers.
 func (r *roster) publish() {
 	settled := !slices.ContainsFunc(r.sources, r.waitsFor)
@@ -413,6 +427,9 @@ func (r *roster) publish() {
 		settled = settled && r.entries[addr].asked
 	}
 	next := newSnapshot(replicas, settled)
+	if never := r.never(); len(never) > 0 {
+		next.Notes = append(next.Notes, fmt.Sprintf("replicas that have never been ready, so that their address or port may be wrong: %s", strings.Join(never, "; ")))
+	}
 	for _, w := range r.sources {
 		if note := w.note(); note != "" {
 			next.Notes = append(next.Notes, note)

@@ -292,6 +292,9 @@ func TestWhyNotReady(t *testing.T) {
 			if got := s.Replica(a); got.Ready || !strings.HasPrefix(got.Why, want) || !s.Settled || s.Ready != 0 || len(got.Why) > 250 {
 				t.Errorf("%q: %+v", want, got)
 			}
+			if len(s.Notes) != 1 || !strings.HasPrefix(s.Notes[0], "replicas that have never been ready, so that their address or port may be wrong: "+a+" ("+want) {
+				t.Errorf("%q: the notes are %q", want, s.Notes)
+			}
 			w.expect()
 		})
 	}

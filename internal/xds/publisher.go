@@ -246,7 +246,7 @@ func (p *Publisher) advance() {
 func (p *Publisher) tell() {
 	up := 0
 	for _, e := range p.target.fleet.Replicas {
-		if !e.Down {
+		if !e.Down && (p.seen == nil || p.seen.Ready > 0) { // none is marked down if none answers
 			up++
 		}
 	}

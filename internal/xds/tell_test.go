@@ -39,4 +39,10 @@ func TestTheLogCountsWhatServes(t *testing.T) {
 	f.set(some...)
 	p.acks.open(t.Context(), 1)
 	publish(`msg="Envoys receive the fleet" envoys=1 replicas=2 down=1 model_clusters=0`)
+	none := many(0, 3, 1)
+	for _, r := range none {
+		r.Ready = false
+	}
+	f.set(none...)
+	publish(`msg="Envoys receive the fleet" envoys=1 replicas=0 down=3 model_clusters=0`)
 }

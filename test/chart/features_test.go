@@ -221,3 +221,40 @@ func TestNotes(t *testing.T) {
 		}
 	}
 }
+
+// TestPortsAndMemoryFollowTheConfiguration: the pod, its probes and the Service have the ports that
+// the router listens on, and the index takes half of the memory limit at most.
+func TestPortsAndMemoryFollowTheConfiguration(t *testing.T) {
+	for values, want := range map[string][3]int64{ // ports, and blocks
+		`{}`: {9002, 9006, 2 << 30 / 192},
+		`{config: {listen: "0.0.0.0:9102", health: {listen: ":9106"}}}`:                 {9102, 9106, 2 << 30 / 192},
+		`{resources: {limits: {memory: 512Mi}}}`:                                        {9002, 9006, 512 << 20 / 192},
+		`{resources: {limits: {memory: 1.5G}}, config: {index: {max_scopes: 7}}}`:       {9002, 9006, 1_500_000_000 / 192},
+		`{resources: {limits: {memory: 64Gi}}}`:                                         {9002, 9006, 67108864},
+		`{resources: {limits: {cpu: 1, memory: null}}}`:                                 {9002, 9006, 0},
+		`{resources: {limits: {memory: 1Gi}}, config: {index: {max_blocks: 20000000}}}`: {9002, 9006, 20000000},
+		`{config: {filter: {mode: shadow, always_pick: false}}}`:                        {9002, 9006, 2 << 30 / 192},
+	} {
+		objects := render(t, strings.Replace(values, "{", "{pool: {name: p}, ", 1))
+		ports := map[string]int64{}
+		for _, p := range find[*appsv1.Deployment](t, objects, "warm-warmroute").Spec.Template.Spec.Containers[0].Ports {
+			ports[p.Name] = int64(p.ContainerPort)
+		}
+		for _, p := range find[*corev1.Service](t, objects, "warm-warmroute").Spec.Ports {
+			if int64(p.Port) != ports[p.Name] {
+				t.Errorf("%s: port %s is %d of the Service and %d of the pod", values, p.Name, p.Port, ports[p.Name])
+			}
+		}
+		var config struct {
+			Index struct {
+				MaxBlocks int64 `json:"max_blocks"`
+			}
+		}
+		if err := yaml.Unmarshal([]byte(configOf(t, objects)), &config); err != nil {
+			t.Fatal(err)
+		}
+		if got := [3]int64{ports["grpc"], ports["health"], config.Index.MaxBlocks}; got != want {
+			t.Errorf("%s: %v, want %v", values, got, want)
+		}
+	}
+}

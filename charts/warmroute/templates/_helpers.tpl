@@ -107,7 +107,47 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (or (dig "kubernetes" "pool" "" $config) (dig "fleet" "replicas" list $config) (dig "fleet" "dns" list $config)) -}}
 {{- fail "there is no source of replicas: name an InferencePool in pool.name, or list config.fleet.replicas or config.fleet.dns" -}}
 {{- end -}}
+{{- $filter := default dict $config.filter -}}
+{{- if and $filter.always_pick (or (eq (toString $filter.mode) "shadow") (and (hasKey $filter "share") (ne (toString $filter.share) "100"))) -}}
+{{- fail "a pool's gateway may need every hint, so config.filter.mode and config.filter.share are refused: set config.filter.always_pick: false if it balances requests without a pick by itself" -}}
+{{- end -}}
+{{- range $field, $at := dict "config.listen" $config.listen "config.health.listen" $config.health.listen -}}
+{{- if not (regexMatch "^(0\\.0\\.0\\.0|\\[::\\])?:[1-9][0-9]*$" (toString $at)) -}}
+{{- fail (printf "%s: %q is not reached from other pods, or its port is not known: write 0.0.0.0:PORT" $field (toString $at)) -}}
+{{- end -}}
+{{- end -}}
+{{- range $field, $port := dict "index_service" (ternary 9003 0 .Values.sidecar.enabled) "peers" (ternary (int .Values.peers.port) 0 (gt (int .Values.routers) 1)) -}}
+{{- $at := toString (dig $field "listen" "" $config) -}}
+{{- if and $port (not (hasSuffix (printf ":%d" $port) $at)) -}}
+{{- fail (printf "config.%s.listen: %q is not at port %d, which the chart opens%s" $field $at $port (ternary ": set peers.port instead" "" (eq $field "peers"))) -}}
+{{- end -}}
+{{- end -}}
+{{- $room := include "warmroute.blocks" . | int64 -}}
+{{- if $room -}}
+{{- $index := default dict $config.index -}}
+{{- if not (hasKey $index "max_blocks") -}}
+{{- $_ := set $config "index" (merge (dict "max_blocks" $room) $index) -}}
+{{- else if and (regexMatch "^[0-9.e+]+$" (toString $index.max_blocks)) (gt (int64 $index.max_blocks) (mul 4 $room)) -}}
+{{- fail (printf "config.index.max_blocks: %d blocks do not fit resources.limits.memory of %s: at most %d do, and %d leave half of it to the rest" (int64 $index.max_blocks) (toString .Values.resources.limits.memory) (mul 4 $room) $room) -}}
+{{- end -}}
+{{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* The port of a listening address. */}}
+{{- define "warmroute.port" -}}
+{{- regexFind "[0-9]+$" . -}}
+{{- end -}}
+
+{{/* The blocks of the index that take half of the memory limit, of 48 bytes for itself and as many for those of several cache groups; the router's default at most, 0 without a limit. */}}
+{{- define "warmroute.blocks" -}}
+{{- $limit := dig "limits" "memory" "" (default dict .Values.resources) | toString -}}
+{{- $number := regexFind "^[0-9.]+" $limit -}}
+{{- $units := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "" 1 -}}
+{{- $unit := trimPrefix $number $limit -}}
+{{- if and $number (hasKey $units $unit) -}}
+{{- min 67108864 (div (mulf (float64 $number) (float64 (get $units $unit)) | int64) 192) -}}
+{{- else -}}0{{- end -}}
 {{- end -}}
 
 {{/* A hash of the settings that a router takes at its start alone: another one is another pod. The router reads all others from the file. */}}
