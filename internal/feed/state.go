@@ -26,7 +26,9 @@ const (
 )
 
 // States returns every State.
-func States() []State { return []State{Sidecar, Off, Refused, Other, None, Paused, Connecting, Following} }
+func States() []State {
+	return []State{Sidecar, Off, Refused, Other, None, Paused, Connecting, Following}
+}
 
 // StateOf returns the state of a replica, from the fleet's latest snapshot, whose supply is s.
 func StateOf(r *fleet.Replica, s Replica) State {
