@@ -85,7 +85,7 @@ func TestThePortAndTheFolderMove(t *testing.T) {
 	secured.TLS = certs.Options{CertFile: own.CertFile, KeyFile: own.KeyFile}
 	b.Set(Settings{At: secured, Envoy: o})
 	b.until("who speaks no TLS is cut off", func() bool {
-		return b.acks.connected() == 0 && strings.Contains(strings.Join(b.Notes(), "\n"), "no Envoy is connected")
+		return b.acks.connected() == 0 && len(b.Notes()) == 1 && strings.HasPrefix(b.Notes()[0], "no Envoy is connected")
 	}) // and the previous address, which required none, is closed
 	if conn, err := net.Dial("tcp", b.at.Listen); err == nil {
 		conn.Close()
