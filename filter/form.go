@@ -8,8 +8,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
-
-	"warmroute/render/openai"
 )
 
 // Where replicas serve different models, Envoy's routes go by the model that a request names.
@@ -45,6 +43,6 @@ func (st *stream) modelOfQuery(method, query string) {
 		return
 	}
 	if values, err := url.ParseQuery(query); err == nil {
-		st.d.Model = openai.ModelName([]byte(values.Get("model")))
+		st.d.Model = modelName([]byte(values.Get("model")))
 	}
 }

@@ -321,7 +321,7 @@ func (st *stream) route(ctx context.Context, body []byte) {
 	switch {
 	case st.form != "":
 		st.skip(decision.ReasonNotOurs)
-		st.d.Model = openai.FormModel(st.form, body)
+		st.d.Model = formModel(st.form, body)
 		return
 	case !st.srv.crowd.complete(&st.place, st.o, st.srv.router.o.Now()):
 		st.skip(decision.ReasonStreams)

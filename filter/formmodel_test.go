@@ -1,4 +1,4 @@
-package openai
+package filter
 
 import (
 	"bytes"
@@ -33,7 +33,7 @@ func TestFormModel(t *testing.T) {
 		"a content type that is none": {"multipart/form-data; boundary=", part(`name="model"`, "w") + "--b--", ""},
 		"too many parts":              {formKind, strings.Repeat(part(`name="x"`, ""), maxFormParts) + part(`name="model"`, "w") + "--b--", ""},
 	} {
-		if got := FormModel(tt.kind, []byte(tt.body)); got != tt.want {
+		if got := formModel(tt.kind, []byte(tt.body)); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -45,7 +45,7 @@ func FuzzFormModel(f *testing.F) {
 	f.Add("whisper", []byte("RIFF"), formKind, []byte(part(`name="model"`, "w")+"--b--"))
 	f.Add("a\r\nb", []byte("\r\n--"), "multipart/form-data; boundary=\"\"", []byte("--"))
 	f.Fuzz(func(t *testing.T, model string, file []byte, kind string, body []byte) {
-		FormModel(kind, body)
+		formModel(kind, body)
 		var b bytes.Buffer
 		w := multipart.NewWriter(&b)
 		for _, one := range []struct {
@@ -59,7 +59,7 @@ func FuzzFormModel(f *testing.F) {
 			_, _ = p.Write(one.value)
 		}
 		_ = w.Close()
-		if got := FormModel(w.FormDataContentType(), b.Bytes()); got != ModelName([]byte(model)) {
+		if got := formModel(w.FormDataContentType(), b.Bytes()); got != modelName([]byte(model)) {
 			t.Errorf("%q, want %q", got, model)
 		}
 	})
@@ -70,6 +70,6 @@ func BenchmarkFormModel(b *testing.B) {
 	body := []byte(part(`name="file"; filename="a"`, strings.Repeat("\x00\x01\r\n", 25<<18)) + part(`name="model"`, "w") + "--b--")
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		FormModel(formKind, body)
+		formModel(formKind, body)
 	}
 }

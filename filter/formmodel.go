@@ -1,4 +1,4 @@
-package openai
+package filter
 
 import (
 	"bytes"
@@ -14,9 +14,9 @@ const (
 	maxModelName = 1024 // bytes
 )
 
-// FormModel returns the model that a multipart form names, "" if it names none that can be
+// formModel returns the model that a multipart form names, "" if it names none that can be
 // read. The last one counts, as it does for vLLM. The work is linear in the body.
-func FormModel(contentType string, body []byte) (model string) {
+func formModel(contentType string, body []byte) (model string) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
 		return ""
@@ -36,13 +36,13 @@ func FormModel(contentType string, body []byte) (model string) {
 		if err != nil {
 			return ""
 		}
-		model = ModelName(value)
+		model = modelName(value)
 	}
 	return ""
 }
 
-// ModelName returns a model's name from outside a JSON body, "" if it is none.
-func ModelName(name []byte) string {
+// modelName returns a model's name from outside a JSON body, "" if it is none.
+func modelName(name []byte) string {
 	if len(name) > maxModelName || !utf8.Valid(name) {
 		return ""
 	}
