@@ -88,7 +88,7 @@ func TestHonestReload(t *testing.T) {
 		}
 	}
 	reload(strings.Replace(base, admin, "127.0.0.1:2", 1)+"index: {max_blocks: 5}\n"+replicas, `warmroute_config_reloads_total{result="needs_restart"} 1`)
-	if ready := page("/readyz"); !strings.Contains(ready, "note: needs a restart: admin.listen, index.max_blocks") || strings.Contains(ready, "refused") {
+	if ready := page("/readyz"); !strings.Contains(ready, "note: needs a restart: admin.listen, index.max_blocks") || strings.Contains(ready, "file is refused") {
 		t.Errorf("what needs a restart is not told: %s", ready)
 	}
 	if !strings.Contains(page("/metrics"), "warmroute_config_restart_fields 2") {
