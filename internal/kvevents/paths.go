@@ -12,10 +12,10 @@ const (
 // paths finds where the adapters of events were loaded from, which no event says. The replica is
 // asked whenever its events show that an adapter was loaded.
 type paths struct {
-	of     func(name string, ask bool) string // nil: paths are not known
-	loads  map[string]uint64                  // the newest lora_id by adapter
-	second int64
-	asked  int
+	of    func(name string, ask bool) string // nil: paths are not known
+	loads map[string]uint64                  // the newest lora_id by adapter
+	began time.Time                          // of the second in which questions are counted
+	asked int
 }
 
 // resolve adds the paths to a batch's adapters. history says that the batch may be older than the
@@ -45,8 +45,8 @@ func (p *paths) resolve(b *Batch, now time.Time, history bool) {
 }
 
 func (p *paths) mayAsk(now time.Time) bool {
-	if s := now.Unix(); s != p.second {
-		p.second, p.asked = s, 0
+	if now.Sub(p.began) >= time.Second {
+		p.began, p.asked = now, 0
 	}
 	p.asked++
 	return p.asked <= asksEachSecond

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/modelfiles"
 )
 
@@ -112,7 +113,7 @@ func NewDiscovery(o DiscoveryOptions) *Discovery {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	if o.Library == nil {
 		o.Library = NewLibrary(LibraryLimits{})

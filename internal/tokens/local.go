@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/index"
 	"warmroute/render"
 	"warmroute/render/openai"
 	"warmroute/render/work"
@@ -148,7 +149,7 @@ func NewLocal(o LocalOptions) *Local {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	if o.Endpoints == nil {
 		o.Endpoints = func(string) []Endpoint { return nil }

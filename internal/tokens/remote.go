@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/intake"
 	"warmroute/render"
 	"warmroute/render/openai"
@@ -132,7 +133,7 @@ func NewRemote(o RemoteOptions) *Remote {
 	o.CacheBytes = either(o.CacheBytes, DefaultCacheBytes)
 	o.CacheTTL = either(o.CacheTTL, DefaultCacheTTL)
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = index.Now
 	}
 	if o.Answers == nil {
 		o.Answers = new(intake.Budget)

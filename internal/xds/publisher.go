@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/envoy"
+	"warmroute/index"
 	"warmroute/internal/fleet"
 )
 
@@ -93,7 +94,7 @@ func (s state) sameClusters(t state) bool {
 // New returns a publisher that has published nothing. Run publishes the state
 // kept in s.At.State at once.
 func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
-	p := &Publisher{settings: s, fleet: f, log: log, known: Memory{}, now: time.Now, moved: make(chan struct{}, 1)}
+	p := &Publisher{settings: s, fleet: f, log: log, known: Memory{}, now: index.Now, moved: make(chan struct{}, 1)}
 	p.acks = newAcks(nil, log)
 	p.metrics = newMetrics(reg, p)
 	p.acks.metrics = p.metrics
