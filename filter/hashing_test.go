@@ -3,7 +3,9 @@ package filter
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"warmroute/index"
 	"warmroute/internal/decision"
@@ -79,5 +81,42 @@ func TestHashingHasABudget(t *testing.T) {
 	d := b.router.Route(t.Context(), &Query{Route: openai.Chat, Body: []byte(chat)})
 	if d.Reason != decision.ReasonBudget || d.Reservation != nil {
 		t.Errorf("reason %q, reservation %v", d.Reason, d.Reservation)
+	}
+}
+
+// TestLongRequestsTakeTurns: a request that is long to parse, or to hash, waits for its turn
+// while other long work has it; a short one does not.
+func TestLongRequestsTakeTurns(t *testing.T) {
+	for name, tt := range map[string]struct {
+		words, tokens int
+		waits         bool
+	}{
+		"short":         {1, 100, false},
+		"long to parse": {1_000_000, 100, true},
+		"long to hash":  {1, 40 * pieceTokens, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, fakeTokens{n: tt.tokens}, replica(1))
+			b.router.o.Turns = work.NewTurns(1)
+			other := work.New(t.Context(), work.Limits{}, 0)
+			other.InTurns(b.router.o.Turns)
+			for range 100 {
+				other.Pause() // until it has the turn
+			}
+			body := []byte(strings.Replace(chat, "hi", strings.Repeat("word\\n", tt.words), 1))
+			var d *decision.Decision
+			go func() {
+				got := b.router.Route(t.Context(), &Query{Route: openai.Chat, Body: body})
+				d = &got
+			}()
+			synctest.Wait()
+			if waits := d == nil; waits != tt.waits {
+				t.Errorf("%s: waits for its turn: %v", name, waits)
+			}
+			other.End()
+			if synctest.Wait(); d == nil || d.Destination == "" {
+				t.Errorf("%s: once the turn is free: %+v", name, d)
+			}
+		})
 	}
 }

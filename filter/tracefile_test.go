@@ -7,12 +7,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/tokens"
 	"warmroute/internal/tracefile"
+	"warmroute/prefixhash"
 )
 
 func traceWriter(t *testing.T) *tracefile.Writer {
@@ -57,9 +60,14 @@ func TestRequestsAreTraced(t *testing.T) {
 	first := b.route(query())
 	st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
 	served := statusHeaders("200", true)
-	for _, m := range []*request{headers(buffered, "POST", chatPath, false), body(chat, true), served} {
+	for _, m := range []*request{headers(buffered, "POST", chatPath, false), body(chat, true)} {
 		st.step(t.Context(), m, nil)
 	}
+	at := index.Holder{Replica: "10.0.0.2:8000"}
+	b.ledger.Applied(&index.Batch{Holder: at, Events: []index.Event{{ // the prompt's last block: its first token has come
+		Kind: index.Stored, Tier: index.TierGPU, Hashes: make([]uint64, 1), Content: lastContent(1000)}}})
+	firstAt := st.d.Reservation.FirstTokenAt()
+	st.step(t.Context(), served, nil)
 	st.close()
 	unknown := query()
 	unknown.Body = []byte(strings.Replace(chat, `"m"`, `"another"`, 1))
@@ -96,7 +104,16 @@ func TestRequestsAreTraced(t *testing.T) {
 	if q := got[2]; q.Reason != "learned_cold" || q.Blocks() < 5 || q.Spans[0].First != 999/blockSize || q.Tokens < 1000 || q.Tokens > 1500 {
 		t.Errorf("by text: %+v", q)
 	}
-	if len(ends) != 1 || ends[0].Number != got[1].Number || ends[0].Status != 200 {
-		t.Errorf("ends %+v", ends)
+	if len(ends) != 1 || ends[0].Number != got[1].Number || ends[0].Status != 200 || firstAt.IsZero() || ends[0].First.Sub(firstAt).Abs() > time.Millisecond {
+		t.Errorf("ends %+v, the first token came at %v", ends, firstAt)
 	}
+}
+
+// lastContent is the content of the last whole block of fakeTokens' prompt of n tokens.
+func lastContent(n int) []prefixhash.Content {
+	var ids []uint32
+	for i := (n/blockSize - 1) * blockSize; len(ids) < blockSize; i++ {
+		ids = append(ids, uint32(i))
+	}
+	return prefixhash.AppendContents(nil, ids, blockSize, nil)
 }

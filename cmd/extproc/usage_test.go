@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/index"
@@ -63,6 +65,99 @@ func TestUsageIsDrawn(t *testing.T) {
 	}
 }
 
+// TestNoUsageIsAskedForWithoutAShare: not even of a replica that is new and whose answer tells
+// something, of which it is with any share.
+func TestNoUsageIsAskedForWithoutAShare(t *testing.T) {
+	r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
+	for percent, want := range map[int]int{0: 0, 1: 100} {
+		r.usage.Set(percent)
+		asked := 0
+		for seq := range uint64(100) {
+			if r.wantsUsage(seq, "10.0.0.1:8000", true) {
+				asked++
+			}
+		}
+		if asked != want {
+			t.Errorf("usage_share %d: %d of 100 answers are asked for their usage, want %d", percent, asked, want)
+		}
+	}
+}
+
+// TestWhoseAnswersTeach: the predicted replica's are compared with the prediction. Others' are
+// not; neither is what the predicted one took from its cache of a prompt that another one has
+// computed for it, and the record has no such number.
+func TestWhoseAnswersTeach(t *testing.T) {
+	const one, two = "127.0.0.1:1", "127.0.0.1:2" // where nothing answers
+	c, reg := defaultConfig(), prometheus.NewRegistry()
+	c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: one}, {Address: two}}
+	r := silentRouter(t, c, reg)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- r.fleet.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	until(t, "the replicas have joined", func() bool { return len(r.fleet.Snapshot().Replicas) == 2 })
+	for _, tt := range []struct {
+		what              string
+		a                 outcome.Answer
+		cached            bool // in the record
+		compared, lengths int  // answers
+	}{
+		{"another replica's", outcome.Answer{Hint: one, Replica: two}, true, 0, 0},
+		{"the second choice's", outcome.Answer{Hint: one + "," + two, Replica: two}, true, 0, 0},
+		{"without a hint", outcome.Answer{Replica: one}, true, 0, 0},
+		{"of a split", outcome.Answer{Hint: one, Replica: one, Prefill: two}, false, 0, 1},
+		{"the predicted one's", outcome.Answer{Hint: one, Replica: one}, true, 1, 2},
+	} {
+		a := tt.a
+		a.Decision, a.RequestID = r.ring.Put(&decision.Record{ID: tt.what}), tt.what
+		a.Status, a.Prompt, a.Reported = 200, 100, 64
+		a.Usage = outcome.Usage{State: outcome.UsageComplete, Prompt: 101, Cached: 64}
+		r.learn(&a)
+		kept := r.ring.Last(1, nil)[0].Answered
+		if kept == nil || kept.Served != a.Replica || kept.ActualPrompt != 101 || (kept.ActualCached != nil) != tt.cached || tt.cached && *kept.ActualCached != 64 {
+			t.Errorf("%s: the record has %+v", tt.what, kept)
+		}
+		compared := gathered(t, reg, "warmroute_prediction_difference_tokens", func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) })
+		lengths := gathered(t, reg, "warmroute_prompt_length_differs_total", func(m *dto.Metric) float64 { return m.GetCounter().GetValue() })
+		if compared != tt.compared || lengths != tt.lengths {
+			t.Errorf("%s: until now %d answers are compared, %d lengths differ; want %d and %d", tt.what, compared, lengths, tt.compared, tt.lengths)
+		}
+	}
+}
+
+// gathered returns the sum of a metric's series.
+func gathered(t *testing.T, reg *prometheus.Registry, name string, of func(*dto.Metric) float64) int {
+	t.Helper()
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for _, family := range all {
+		if family.GetName() == name {
+			for _, m := range family.GetMetric() {
+				sum += of(m)
+			}
+		}
+	}
+	return int(sum)
+}
+
+// silentRouter is a router that logs nothing.
+func silentRouter(t *testing.T, c Config, reg *prometheus.Registry) *router {
+	t.Helper()
+	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // TestUnableReplicasAreNoted: those that are passed over, and those that choose ranks themselves,
 // one of them because the access log tells of its refusal.
 func TestUnableReplicasAreNoted(t *testing.T) {
@@ -72,10 +167,7 @@ func TestUnableReplicasAreNoted(t *testing.T) {
 		&fleet.Replica{Addr: "10.0.0.3:1", Ready: true, Ranks: []int{2, 3}, FirstRank: -1},
 		&fleet.Replica{Addr: "10.0.0.4:1", Held: true, Why: "asleep: it is", Ranks: []int{0}},
 		&fleet.Replica{Addr: "10.0.0.5:1", Why: "unreachable: it is"})
-	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
 	r.decider = decision.New(snapshotOf{s}, r.index, r.ledger, r.book, decision.Options{})
 	for _, a := range []outcome.Answer{
 		{Replica: "10.0.0.2:1", Rank: "1", Status: 400, Told: true}, {Replica: "10.0.0.2:1", Status: 400}, {Replica: "10.0.0.2:1", Rank: "1", Status: 200},

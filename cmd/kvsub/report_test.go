@@ -164,6 +164,41 @@ func TestReceivedEventsAreReportedAtTheEnd(t *testing.T) {
 	}
 }
 
+// runs is a runner.
+type runs func(context.Context) error
+
+func (f runs) Run(ctx context.Context) error { return f(ctx) }
+
+// TestTheReporterOutlivesTheSubscriber: it is told to end when the subscriber has applied its
+// last batch, and the sidecar ends when the last report is through.
+func TestTheReporterOutlivesTheSubscriber(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, applied, reported := make(chan struct{}), false, false
+	reporting := make(chan context.Context, 1)
+	subscriber := runs(func(ctx context.Context) error {
+		<-ctx.Done()
+		<-ended
+		if err := (<-reporting).Err(); err != nil {
+			t.Errorf("while batches are applied, the reporter is told: %v", err)
+		}
+		applied = true
+		return nil
+	})
+	reporter := runs(func(ctx context.Context) error {
+		reporting <- ctx
+		<-ctx.Done()
+		reported = applied
+		return nil
+	})
+	go func() {
+		cancel()
+		close(ended)
+	}()
+	if err := outlived(ctx, subscriber, reporter, slog.New(slog.DiscardHandler)); err != nil || !reported {
+		t.Errorf("error %v, a report after the last batch: %v", err, reported)
+	}
+}
+
 // TestScrapesAreBounded: a page without end and a replica that does not answer
 // each cost a scrape its bound, and an error.
 func TestScrapesAreBounded(t *testing.T) {

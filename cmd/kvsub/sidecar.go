@@ -52,16 +52,8 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	log.Info("reporting", "replica", o.replica, "model", o.model, "hash_scheme", o.scheme, "endpoint", o.endpoint, "index", o.index)
 
-	// The reporter outlives the subscriber, so that its last report is complete.
-	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := reporter.Run(reporting); err != nil {
-			log.Warn("the index did not accept the last report", "error", err)
-		}
-	})
 	defer wg.Wait()
-	defer stop()
 	if o.metrics != "" {
 		wg.Go(func() { (&stats{o, client, log, reporter.Resync, counted}).run(ctx) })
 	}
@@ -72,7 +64,25 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 			}
 		})
 	}
-	return s.Run(ctx)
+	return outlived(ctx, s, reporter, log)
+}
+
+// runner is the subscriber or the reporter.
+type runner interface{ Run(context.Context) error }
+
+// outlived runs the subscriber until ctx ends, and the reporter until the subscriber has
+// ended, so that its last report is complete.
+func outlived(ctx context.Context, subscriber, reporter runner, log *slog.Logger) error {
+	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := reporter.Run(reporting); err != nil {
+			log.Warn("the index did not accept the last report", "error", err)
+		}
+	})
+	defer wg.Wait()
+	defer stop()
+	return subscriber.Run(ctx)
 }
 
 // subscription returns the options of the subscription whose events are reported.

@@ -240,6 +240,9 @@ func TestOnlyThePrefillLegLoads(t *testing.T) {
 	if d.Split == nil {
 		t.Fatalf("not split: %+v", rec.Split)
 	}
+	if leg, own := d.Split.leg.Terms(), d.Reservation.own.Terms(); leg.Credited != 10*blockSize || own.Credited != 0 {
+		t.Errorf("%d tokens are expected to be found below the GPU where the prompt is computed, %d where it is answered", leg.Credited, own.Credited)
+	}
 	r.ledger.Lock()
 	defer r.ledger.Unlock()
 	now := r.now.UnixNano()

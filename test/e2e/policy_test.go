@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"warmroute/envoy"
 	"warmroute/lab/vllmsim"
 )
 
@@ -182,18 +183,26 @@ func TestCrossTurnPastTheTextChainsDepth(t *testing.T) {
 	}
 }
 
-// TestDisabledIsANoOp: no header, nothing charged, no body read, and all of it
-// again once it is switched back on.
+// TestDisabledIsANoOp: replicas get what clients send, byte for byte and without a header, nothing
+// is charged, no body is read, and all of it again once it is switched back on.
 func TestDisabledIsANoOp(t *testing.T) {
 	t.Parallel()
-	st := start(t, setup{replicas: 2, sim: fast(), config: "policy: {route_policy: disabled}\n"})
+	tor := startTorture(t, string(envoy.Buffered), 0, setup{config: "policy: {route_policy: disabled}\n"})
+	st := tor.stack
+	for _, body := range append([][]byte{chatOf(100)}, corpus(2, len(oddBodies))...) {
+		tor.send(t, sent{body: body})
+		tor.send(t, sent{body: body, chunked: true, header: http.Header{"Content-Type": {"text/odd"}}})
+	}
+	if tor.hinted > 0 {
+		t.Errorf("%d of %d requests arrived with a destination", tor.hinted, tor.sent)
+	}
 	for i := range 10 {
 		if a := st.chat(firstTurn(i), 1); a.status != 200 {
 			t.Fatalf("%+v", a)
 		}
 	}
 	st.post("/v1/chat/completions", []byte(`{`)) // were it read, it would be unreadable_json
-	if r := st.wantReasons(11, 0); r["disabled"] != 11 {
+	if r := st.wantReasons(tor.sent+11, 0); r["disabled"]+r["no_body"] != tor.sent+11 || r["disabled"] < tor.sent {
 		t.Errorf("reasons %v", r)
 	}
 	for name, v := range st.metrics() {

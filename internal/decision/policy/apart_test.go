@@ -170,3 +170,39 @@ func TestLoadsDelayNothingThatIsMoved(t *testing.T) {
 		t.Errorf("%+v, want a split without a wait", a)
 	}
 }
+
+// TestASplitWaitsForTheDecoder: its answer is slowed by the answers on both replicas, and what is
+// moved waits for the end of the step that the decoder computes, at most a whole one, and not for
+// what the move takes longer than.
+func TestASplitWaitsForTheDecoder(t *testing.T) {
+	s := DefaultSettings()
+	step := chunk * s.TTFT.PrefillToken
+	for name, tt := range map[string]struct {
+		d      Candidate
+		queue  float64
+		beside bool // the decoder has answers in flight
+	}{
+		"at rest":                {d: Candidate{Hash: 1}},
+		"answers":                {d: Candidate{Hash: 1, InFlight: 20, Live: 1e6}, beside: true},
+		"a long queue":           {d: Candidate{Hash: 1, Pending: 9 * step}, queue: step},
+		"a slow decoder's queue": {d: Candidate{Hash: 1, Pending: 9 * step, Speed: 2}, queue: 2 * step},
+		"a part of a step":       {d: Candidate{Hash: 1, Pending: step / 2}, queue: step / 2},
+	} {
+		p := Candidate{Hash: 2, InFlight: 10, Live: 5e5, Matched: 99, Reported: 99}
+		r, partners := Request{Input: 100}, partnersOf(2)
+		for i := range partners {
+			partners[i].Handover, partners[i].Token = 0, 0
+		}
+		a := s.apart(r, &Crowd{[]Candidate{tt.d, p}, partners, 1}, 0, 1, 0)
+		own, its := s.TTFT.decoding(&tt.d), s.TTFT.decoding(&p)
+		if (own > 0) != tt.beside || its == 0 || math.Abs(a.Remote.Decoding-own-its) > 1e-12 {
+			t.Errorf("%s: decode steps of %g s, want %g s and %g s", name, a.Remote.Decoding, own, its)
+		}
+		if want := max(0, tt.queue-a.Remote.Prefill); math.Abs(a.Remote.Queue-want) > 1e-12 {
+			t.Errorf("%s: waits for %g s, want %g s", name, a.Remote.Queue, want)
+		}
+		if sum := a.Remote.Queue + a.Remote.Prefill + a.Remote.Decoding + a.Remote.Later + a.Remote.Harm; math.Abs(a.Remote.Total-sum) > 1e-12 {
+			t.Errorf("%s: a total of %g s of terms of %g s", name, a.Remote.Total, sum)
+		}
+	}
+}
