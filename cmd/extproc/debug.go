@@ -15,7 +15,8 @@ import (
 const lastDecisions = 20
 
 // explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
-// recorded decisions that match, newest first, as {"decisions": [...]}, with the
+// recorded decisions that match, newest first, as {"decisions": [...]}, or 404 for an
+// id of none, without n, which asks for a list; with the
 // places where tokenizers were found and the features whose ids are not computed
 // in process any more, if any: those of the one decision's model, or of all.
 func explain(ring *decision.Ring, why func(*decision.Record), view func(of *decision.Record) tokenView) http.Handler {
@@ -37,8 +38,8 @@ func explain(ring *decision.Ring, why func(*decision.Record), view func(of *deci
 		found := ring.Last(n, func(rec *decision.Record) bool {
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
-		if id != "" && len(found) == 0 {
-			http.Error(w, fmt.Sprintf("no kept decision has the id %.128q and what else is asked for; filter.decisions is the number of decisions that are kept", id), http.StatusNotFound)
+		if id != "" && len(found) == 0 && !q.Has("n") {
+			http.Error(w, fmt.Sprintf("no kept decision has the id %.128q; filter.decisions is the number of decisions that are kept", id), http.StatusNotFound)
 			return
 		}
 		for i := range found {
