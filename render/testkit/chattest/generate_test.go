@@ -29,7 +29,7 @@ func TestGenerate(t *testing.T) {
 		}
 	}
 	for _, r := range openai.Routes {
-		if routes[r] < 40 {
+		if routes[r] < 40 && r != openai.Generate { // it has token ids in place of a chat or text
 			t.Errorf("%s: %d of 400", r, routes[r])
 		}
 	}
@@ -62,7 +62,7 @@ func TestGenerateCoded(t *testing.T) {
 		}
 	}
 	for _, r := range openai.Routes {
-		if routes[r] < 40 {
+		if routes[r] < 40 && r != openai.Generate { // it has token ids in place of a chat or text
 			t.Errorf("%s: %d of 400", r, routes[r])
 		}
 	}
