@@ -125,10 +125,12 @@ func (t *truths) curious() bool {
 	return t.compared < doubtful && t.answers < unread || t.missed > 0 || t.raised
 }
 
-// take compares one answer. It reports whether the flag changed.
+// take compares one answer. It reports whether the flag changed. While the flag is raised, an
+// answer to a prompt without reported tokens counts if some were found: what was reported of it may
+// have been disproved.
 func (t *truths) take(a *Answer, share float64) (changed bool) {
 	t.answers++
-	if !a.Known || a.Reported <= 0 {
+	if !a.Known || a.Reported <= 0 && !(t.raised && a.Cached > 0) {
 		return false
 	}
 	t.compared++

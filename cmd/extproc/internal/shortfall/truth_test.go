@@ -46,6 +46,22 @@ func TestAnswersRaiseAndEndTheFlag(t *testing.T) {
 	}
 }
 
+// TestWhatWasDisprovedEndsTheFlag: the flag has taken what was reported of a prompt out of the
+// index, so that nothing is reported of it. Ten answers that find it nevertheless end the flag; those
+// that find nothing do not.
+func TestWhatWasDisprovedEndsTheFlag(t *testing.T) {
+	c := looked()
+	c.tell(doubtful, answer(0))
+	nothing, found := answer(0), answer(1000)
+	nothing.Reported, found.Reported = 0, 0
+	if at, got := c.tell(50, nothing); at != 0 {
+		t.Errorf("after %d answers that find nothing %+v", at, got)
+	}
+	if at, got := c.tell(50, found); at != doubtful || got.Flagged {
+		t.Errorf("after %d answers that find what is not reported %+v", at, got)
+	}
+}
+
 // TestOneFirstBlockIsOneVote: prompts with one first block that are not found, which a client can
 // construct, make no replica suspect that finds those of others; where the prompts of most first
 // blocks are not found, and where all have one, the flag is raised. Ten in a row disprove the
