@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -25,7 +26,7 @@ func formModel(contentType string, body []byte) (model string) {
 	for range maxFormParts {
 		part, err := form.NextRawPart()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return model
 		case err != nil:
 			return ""
