@@ -153,7 +153,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* A hash of the settings that a router takes at its start alone: another one is another pod. The router reads all others from the file. */}}
 {{- define "warmroute.restart" -}}
 {{- $config := include "warmroute.config" . | fromYaml -}}
-{{- $sections := pick $config "listen" "tls" "health" "admin" "kubernetes" "index" "index_service" "warm_up" "peers" "tracing" -}}
+{{- $sections := pick $config "listen" "lame_duck" "tls" "health" "admin" "kubernetes" "index" "index_service" "warm_up" "peers" "tracing" -}}
 {{- $filter := pick (default dict $config.filter) "trace_file" "trace_file_bytes" "trace_files" -}}
 {{- $tokens := pick (default dict $config.tokens) "keep_texts" -}}
 {{- list $sections $filter $tokens | toYaml | sha256sum -}}
