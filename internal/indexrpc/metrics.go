@@ -71,7 +71,7 @@ func (m *metrics) held() map[string]int {
 
 func (m *metrics) looked(model string, out *indexpb.LookupRouteResponse, took time.Duration) {
 	switch out.GetReason() {
-	case indexpb.Reason_MATCHED, indexpb.Reason_NO_MATCH, indexpb.Reason_SCHEME_MISMATCH, indexpb.Reason_STALE:
+	case indexpb.Reason_MATCHED, indexpb.Reason_NO_CANDIDATE, indexpb.Reason_NO_MATCH, indexpb.Reason_SCHEME_MISMATCH, indexpb.Reason_STALE:
 	default:
 		model = otherModel
 	}
