@@ -190,6 +190,9 @@ func TestDisabledIsANoOp(t *testing.T) {
 	tor := startTorture(t, string(envoy.Buffered), 0, setup{config: "policy: {route_policy: disabled}\n"})
 	st := tor.stack
 	for _, body := range append([][]byte{chatOf(100)}, corpus(2, len(oddBodies))...) {
+		if len(body) == 0 {
+			continue // it ends with its headers, so that it is no prompt
+		}
 		tor.send(t, sent{body: body})
 		tor.send(t, sent{body: body, chunked: true, header: http.Header{"Content-Type": {"text/odd"}}})
 	}
@@ -202,7 +205,7 @@ func TestDisabledIsANoOp(t *testing.T) {
 		}
 	}
 	st.post("/v1/chat/completions", []byte(`{`)) // were it read, it would be unreadable_json
-	if r := st.wantReasons(tor.sent+11, 0); r["disabled"]+r["no_body"] != tor.sent+11 || r["disabled"] < tor.sent {
+	if r := st.wantReasons(tor.sent+11, 0); r["disabled"] != tor.sent+11 {
 		t.Errorf("reasons %v", r)
 	}
 	for name, v := range st.metrics() {
