@@ -133,7 +133,7 @@ type FilterConfig struct {
 	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least twice `max_body` and 8 MiB
 	Renderings     int      `yaml:"renderings" unit:"prompts"`   // most bodies above 256 KiB whose token ids are computed in process at a time, and 32 times as many smaller ones; other requests pass without a hint; 0 = one for each core
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint. Requests that carry no prompt, or wait for their body longer than `body_wait`, do not count
-	// ReadyNeedsReplica makes readiness fail while no replica is ready, in
+	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,16 +39,48 @@ The output of ` + "`envoy-config -static`" + ` is static: print it again after a
 // reference is the reference of every field of the configuration.
 func reference(t *testing.T) []config.Field {
 	t.Helper()
+	fields, _ := referenceAndNames(t)
+	return fields
+}
+
+// referenceAndNames also returns the fields' names in Go, of those with words inside.
+func referenceAndNames(t *testing.T) (fields []config.Field, names map[string]bool) {
+	t.Helper()
+	names = map[string]bool{}
 	defaults := defaultConfig()
 	defaults.Policy.Overrides = policy.DefaultOverrides()
 	comment := configtest.Comments("../..", "warmroute", "warmroute/cmd/extproc")
-	return config.Reference(defaults, func(owner reflect.Type, field string) string {
+	fields = config.Reference(defaults, func(owner reflect.Type, field string) string {
+		if words.MatchString(field) && field != "LoRA" { // a word for people, too
+			names[field] = true
+		}
 		text, err := comment(owner, field)
 		if err != nil {
 			t.Error(err)
 		}
 		return text
 	})
+	return fields, names
+}
+
+var (
+	words      = regexp.MustCompile(`[a-z][A-Z]`)                 // inside a name of several words in Go
+	selector   = regexp.MustCompile(`\b[A-Z][A-Za-z]*\.[A-Za-z]`) // Type.Field, or an attribute that has become a sentence's beginning
+	identifier = regexp.MustCompile(`\w+`)
+)
+
+// goName returns the first name in a text that a file does not know: a field's as Go writes
+// it, of names or with a selector.
+func goName(text string, names map[string]bool) string {
+	if found := selector.FindString(text); found != "" {
+		return found
+	}
+	for _, word := range identifier.FindAllString(text, -1) {
+		if names[word] {
+			return word
+		}
+	}
+	return ""
 }
 
 // zeroMeans are the defaults that stand in tags, because a zero value means them.
@@ -60,8 +93,16 @@ var zeroMeans = map[string]string{
 // TestConfigurationIsDocumented: every field has a sentence, every number a
 // unit, and docs/configuration.md and the text of `check -explain` are up to date.
 func TestConfigurationIsDocumented(t *testing.T) {
-	fields := reference(t)
+	fields, names := referenceAndNames(t)
+	for _, text := range []string{"Service.name of the spans.", "ReadyNeedsReplica makes it fail.", "Overrides `policy.RoutePolicy`, or Policy.RoutePolicy."} {
+		if goName(text, names) == "" {
+			t.Errorf("no name of Go is found in %q", text)
+		}
+	}
 	for _, f := range fields {
+		if name := goName(f.Meaning, names); name != "" {
+			t.Errorf("%s: %q is no name of the file: %s", f.Path, name, f.Meaning)
+		}
 		if f.Applies == "" && f.Type != "section" {
 			t.Errorf("%s has no tag that says when a change takes effect, nor has a section around it", f.Path)
 		}

@@ -109,6 +109,10 @@ func runExample(t *testing.T, example string, change func(script string) string)
 	if !isThere {
 		t.Fatalf("the block does not begin with make build:\n%s", blocks[0])
 	}
+	before, _, _ := strings.Cut(script, "127.0.0.1:8080/")
+	if !strings.Contains(before, "| grep -q health_flags::healthy; do") {
+		t.Fatalf("the block asks before Envoy sees the router, so that a request can go past it:\n%s", before)
+	}
 	script = change(strings.ReplaceAll(onFreePorts(unrolled(script)), "scripts/", root+"/scripts/"))
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -14,7 +14,7 @@ import (
 type Options struct {
 	Endpoint    string              `yaml:"endpoint"`           // OTLP/gRPC address of an OpenTelemetry collector, host:port; "" = no traces
 	TLS         certs.ClientOptions `yaml:"tls,omitempty"`      // TLS to the collector; without it spans are not encrypted
-	ServiceName string              `yaml:"service_name"`       // service.name of the spans
+	ServiceName string              `yaml:"service_name"`       // the service's name in the spans, their attribute service.name
 	Timeout     time.Duration       `yaml:"timeout"`            // longest wait for the collector to take a batch; then the batch is lost
 	Queue       int                 `yaml:"queue" unit:"spans"` // most spans that wait to be sent; further ones are lost
 }
