@@ -30,6 +30,7 @@ func program() cli.Program {
 		{Name: "check", About: "validate a configuration: every problem at once, then the effective values", Run: checkCommand},
 		{Name: "schema", About: "print the JSON Schema of the configuration, for editors", Run: schemaCommand},
 		{Name: "envoy-config", About: "print an Envoy bootstrap for a configuration", Run: envoyConfigCommand},
+		{Name: "ready", About: "print whether the running router is ready; not ready is exit code 1, for the health checks of containers", Run: readyCommand},
 		{Name: "explain", About: "print where the running router would send a request, and why", Run: explainCommand},
 		{Name: "predict", About: "predict a vLLM's cache hits from captured KV events as JSON lines", Run: predictCommand},
 	}}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -79,4 +82,40 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	rewrite(t, file, strings.Replace(text, ", ready_needs_replica: true", "", 1))
 	hangup <- syscall.SIGHUP
 	state("it is asked for no longer", http.StatusOK, "note: no replica is ready, of 2")
+}
+
+// TestReadyCommand: it prints the page of the port that the file names, and fails unless
+// the router is ready.
+func TestReadyCommand(t *testing.T) {
+	status := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprintln(w, r.URL.Path, "of the router")
+	}))
+	defer s.Close()
+	here := strings.TrimPrefix(s.URL, "http://")
+	_, port, _ := net.SplitHostPort(here)
+	gone := testenv.Addresses(t, 1)[0]
+	for _, c := range []struct {
+		text   string
+		status int
+		fails  bool
+	}{
+		{"admin: {listen: %q}", http.StatusOK, false},
+		{"admin: {listen: %q}", http.StatusServiceUnavailable, true},
+		{"health: {listen: %q}\nadmin: {listen: \"" + gone + "\"}", http.StatusOK, false},
+		{"health: {listen: \"0.0.0.0:" + port + "\"} # %q", http.StatusOK, false}, // as containers have it
+		{"health: {listen: \"" + gone + "\"}\nadmin: {listen: %q}", http.StatusOK, true},
+	} {
+		file := filepath.Join(t.TempDir(), "c.yaml")
+		if err := os.WriteFile(file, fmt.Appendf(nil, c.text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n", here), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status = c.status
+		var out, errs bytes.Buffer
+		err := program().Run(t.Context(), []string{"ready", "-config", file}, stdio{Out: &out, Err: &errs})
+		if (err != nil) != c.fails || strings.HasPrefix(c.text, "admin") && out.String() != "/readyz of the router\n" {
+			t.Errorf("%s, %d: %v, printed %q", c.text, c.status, err, out.String())
+		}
+	}
 }

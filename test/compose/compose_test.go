@@ -4,7 +4,12 @@ package compose
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,9 +52,17 @@ func TestComposeFiles(t *testing.T) {
 	for file, gpus := range map[string]bool{"compose.yaml": true, "compose.cpu.yaml": false} {
 		t.Run(file, func(t *testing.T) {
 			p := load(t, file)
-			devices := map[string]string{}
+			devices, cores := map[string]string{}, map[int]string{}
 			var replicas []string
 			for name, s := range p.Services {
+				if s.HealthCheck == nil || s.HealthCheck.Disable || len(s.HealthCheck.Test) == 0 {
+					t.Errorf("%s has no health check for up --wait", name)
+				}
+				for _, port := range s.Ports {
+					if port.HostIP != "127.0.0.1" {
+						t.Errorf("%s publishes port %s on %q, beyond the loopback", name, port.Published, port.HostIP)
+					}
+				}
 				for _, v := range s.Volumes {
 					if v.Type != types.VolumeTypeBind {
 						continue
@@ -67,6 +80,7 @@ func TestComposeFiles(t *testing.T) {
 					replicas = append(replicas, name)
 					publishes(t, name, s)
 					exclusive(t, name, s, gpus, devices)
+					apart(t, name, s, gpus, cores)
 				}
 			}
 			if len(replicas) != 2 {
@@ -134,5 +148,90 @@ func exclusive(t *testing.T, name string, s types.ServiceConfig, gpus bool, devi
 			t.Errorf("%s and %s both have GPU %s", name, other, id)
 		}
 		devices[id] = name
+	}
+}
+
+// apart checks that no two replicas without GPUs share a core.
+func apart(t *testing.T, name string, s types.ServiceConfig, gpus bool, cores map[int]string) {
+	t.Helper()
+	if gpus {
+		return
+	}
+	from, to := 0, -1
+	if n, err := fmt.Sscanf(s.CPUSet, "%d-%d", &from, &to); err != nil || n != 2 || to < from {
+		t.Errorf("%s: cores %q, want a range", name, s.CPUSet)
+	}
+	for core := from; core <= to; core++ {
+		if other := cores[core]; other != "" {
+			t.Errorf("%s and %s both have core %d", name, other, core)
+		}
+		cores[core] = name
+	}
+}
+
+// check returns the command of a service's health check.
+func check(s types.ServiceConfig) []string {
+	if s.HealthCheck == nil {
+		return nil
+	}
+	return s.HealthCheck.Test
+}
+
+// TestHealthChecks: the router's is its own program with its own file, a replica's asks the
+// port that the router asks, and Envoy's passes if and only if its admin port says ready.
+func TestHealthChecks(t *testing.T) {
+	for _, file := range []string{"compose.yaml", "compose.cpu.yaml"} {
+		p := load(t, file)
+		router := p.Services["warmroute"]
+		if want := append([]string{"CMD", "/usr/local/bin/extproc", "ready"}, router.Command[1:]...); !slices.Equal(check(router), want) {
+			t.Errorf("%s: the router's check is %q, want %q", file, check(router), want)
+		}
+		if want := []string{"CMD", "curl", "-sf", "http://127.0.0.1:8000/health"}; !slices.Equal(check(p.Services["vllm-0"]), want) {
+			t.Errorf("%s: the replica's check is %q, want %q", file, check(p.Services["vllm-0"]), want)
+		}
+	}
+	bootstrap, err := os.ReadFile(filepath.Join(dir, "envoy.yaml"))
+	if err != nil || !strings.Contains(string(bootstrap), `admin:
+  address: {socket_address: {address: "127.0.0.1", port_value: 9901}}`) {
+		t.Fatalf("Envoy has no admin port on its loopback: %v", err)
+	}
+	command := check(load(t, "compose.yaml").Services["envoy"])
+	if len(command) != 4 || command[0] != "CMD" {
+		t.Fatalf("Envoy's check is %q", command)
+	}
+	status := http.StatusOK
+	admin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/ready" {
+			t.Errorf("Envoy is asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(status)
+	}))
+	passes := func() bool {
+		_, port, _ := net.SplitHostPort(admin.Listener.Addr().String())
+		return exec.Command(command[1], command[2], strings.ReplaceAll(command[3], "9901", port)).Run() == nil //nolint:gosec // the example's own
+	}
+	if !passes() {
+		t.Errorf("%q fails on an Envoy that is ready", command)
+	}
+	if status = http.StatusServiceUnavailable; passes() {
+		t.Errorf("%q passes on an Envoy that is not ready", command)
+	}
+	if admin.Close(); passes() {
+		t.Errorf("%q passes without an Envoy", command)
+	}
+}
+
+// TestReadme: each file is started until its health checks pass, by a command that returns,
+// so that the next ones have the token of the first.
+func TestReadme(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, found := strings.Cut(string(text), "export WARMROUTE_ADMIN_TOKEN=")
+	for _, up := range []string{"\ndocker compose up -d --build --wait ", "docker compose -f compose.cpu.yaml up -d --build --wait\n"} {
+		if !found || !strings.Contains(after, up) {
+			t.Errorf("after the token there is no %q", up)
+		}
 	}
 }
