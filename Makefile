@@ -136,8 +136,8 @@ proto: ## regenerate the contracts of the index and between routers
 image: ## the container image, as the examples for clusters name it (IMAGE=registry/name:tag, GO_IMAGE=golang:1.26@sha256:...)
 	docker build $(if $(GO_IMAGE),--build-arg GO_IMAGE=$(GO_IMAGE)) -t $(IMAGE) .
 
-release: ## what is published, into dist/: binaries for linux amd64 and arm64, the image, a bill of materials, checksums
-	cd release && go run . -out ../dist
+release: ## what is published, into dist/: binaries for linux amd64 and arm64, the image, a bill of materials, checksums (SNAPSHOT=1: also of changes that no version has)
+	cd release && go run . -out ../dist $(if $(SNAPSHOT),-snapshot)
 
 test-release: test-chart ## the last commit's release: built twice with equal bytes, the image run by runc (5 minutes), and the chart
 	@command -v runc >/dev/null || { apt-get update -qq && apt-get install -y -qq runc >/dev/null; } || { echo "runc is missing; install it and run again" >&2; exit 1; }

@@ -7,5 +7,6 @@
 // The version is the newest one of CHANGELOG.md; times are those of the last
 // commit. The same commit gives the same bytes on every machine with the same
 // Go release: nothing of the machine, the path, the clock or the user is in
-// them. A checkout with changes is refused.
+// them. A checkout with changes is refused, and without -snapshot a commit whose
+// changelog has changes that no version has.
 package main

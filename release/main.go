@@ -24,6 +24,7 @@ func run(ctx context.Context, args []string) error {
 	root := flags.String("root", "..", "the checkout to build")
 	out := flags.String("out", "../dist", "the folder to write to")
 	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "what to build for, separated by commas")
+	snapshot := flags.Bool("snapshot", false, "also build a commit with changes since the newest version; its version ends in -snapshot")
 	changed := flags.Bool("changed", false, "also build a checkout with changes; its version ends in -changed")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -31,7 +32,7 @@ func run(ctx context.Context, args []string) error {
 	if flags.NArg() > 0 {
 		return fmt.Errorf("%q is no flag; there are no other arguments", flags.Arg(0))
 	}
-	s, err := readSource(ctx, *root, *changed)
+	s, err := readSource(ctx, *root, *snapshot, *changed)
 	if err != nil {
 		return err
 	}

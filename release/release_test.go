@@ -39,7 +39,7 @@ func sh(t *testing.T, env []string, name string, args ...string) string {
 func published(t *testing.T, checkout string, platforms string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "dist")
-	if err := run(t.Context(), []string{"-root", checkout, "-out", out, "-platforms", platforms}); err != nil {
+	if err := run(t.Context(), []string{"-root", checkout, "-out", out, "-platforms", platforms, "-snapshot"}); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -51,7 +51,7 @@ func published(t *testing.T, checkout string, platforms string) string {
 func TestRelease(t *testing.T) {
 	checkout := clone(t, filepath.Join(t.TempDir(), "checkout"))
 	out := published(t, checkout, "linux/amd64")
-	s, err := readSource(t.Context(), checkout, false)
+	s, err := readSource(t.Context(), checkout, true, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("once", func(t *testing.T) {
-		if err := run(t.Context(), []string{"-root", checkout, "-out", out}); err == nil || !strings.Contains(err.Error(), "has files") {
+		if err := run(t.Context(), []string{"-root", checkout, "-out", out, "-snapshot"}); err == nil || !strings.Contains(err.Error(), "has files") {
 			t.Errorf("a folder with files: %v", err)
 		}
 	})
@@ -79,13 +79,46 @@ func TestRelease(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(checkout, "LICENSE"), []byte("other"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readSource(t.Context(), checkout, false); err == nil || !strings.Contains(err.Error(), "has changes") {
+		if _, err := readSource(t.Context(), checkout, true, false); err == nil || !strings.Contains(err.Error(), "has changes") {
 			t.Errorf("a checkout with changes: %v", err)
 		}
-		if s, err := readSource(t.Context(), checkout, true); err != nil || !strings.HasSuffix(s.version, "-changed") {
+		if s, err := readSource(t.Context(), checkout, true, true); err != nil || !strings.HasSuffix(s.version, "-changed") {
 			t.Errorf("version %q, %v", s.version, err)
 		}
 	})
+}
+
+// TestUnreleased: changes that no version has are refused unless a snapshot is wanted, which
+// says so in its version.
+func TestUnreleased(t *testing.T) {
+	const released = "## 0.2.0 (2026-12-01)\n\n- it\n\n## 0.1.0 (2026-11-22)\n\n- that\n"
+	for text, has := range map[string]bool{
+		"# Changelog\n\nThe format.\n\n" + released:                                         false,
+		"# Changelog\n\n## Unreleased\n\n" + released:                                       false,
+		"# Changelog\n\n## [Unreleased]\n\n### Added\n\n### Fixed\n\n" + released:           false,
+		"# Changelog\n\nThe format.\n\n## Unreleased\n\n### Added\n\n- more\n\n" + released: true,
+		"# Changelog\n\n## Unreleased\n\nText alone.\n\n" + released:                        true,
+		"# Changelog\n\n## unreleased\n* more\n" + released:                                 true,
+	} {
+		root := t.TempDir()
+		if err := os.WriteFile(filepath.Join(root, "CHANGELOG.md"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		sh(t, nil, "git", "-C", root, "init", "-q")
+		sh(t, nil, "git", "-C", root, "add", ".")
+		sh(t, nil, "git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all")
+		_, err := readSource(t.Context(), root, false, false)
+		if refused := err != nil && strings.Contains(err.Error(), "not 0.2.0: give them a version, or use -snapshot"); refused != has || !has && err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+		want := "0.2.0"
+		if has {
+			want += "-snapshot"
+		}
+		if s, err := readSource(t.Context(), root, true, false); err != nil || s.version != want {
+			t.Errorf("%q: version %q, %v; want %s", text, s.version, err, want)
+		}
+	}
 }
 
 func names(t *testing.T, dir string) (all []string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,10 @@ type source struct {
 	time    time.Time // of the commit; of every file that is written
 }
 
-// readSource reads version, commit and time of the checkout at root. One with
-// changes is an error unless changed is given.
-func readSource(ctx context.Context, root string, changed bool) (source, error) {
+// readSource reads version, commit and time of the checkout at root. One with changes is
+// an error unless changed is given, and so is one with a change since the newest version
+// unless snapshot is given.
+func readSource(ctx context.Context, root string, snapshot, changed bool) (source, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return source{}, err
@@ -35,6 +37,12 @@ func readSource(ctx context.Context, root string, changed bool) (source, error) 
 	}
 	if s.version, err = newestVersion(log); err != nil {
 		return s, err
+	}
+	if unreleased(log) {
+		if !snapshot {
+			return s, fmt.Errorf("CHANGELOG.md has changes under Unreleased, so this is not %s: give them a version, or use -snapshot", s.version)
+		}
+		s.version += "-snapshot"
 	}
 	head, err := s.git(ctx, "log", "-1", "--format=%H %ct")
 	if err != nil {
@@ -68,6 +76,19 @@ func newestVersion(changelog []byte) (string, error) {
 		return "", errors.New("CHANGELOG.md has no heading with a version, such as: ## 0.1.0 (2026-11-22)")
 	}
 	return string(m[1]), nil
+}
+
+// unreleased reports whether a changelog has text before its first version, under the
+// heading of what is not released.
+func unreleased(changelog []byte) bool {
+	before := changelog[:heading.FindIndex(changelog)[0]]
+	_, after, _ := bytes.Cut(before, []byte("\n## "))
+	for line := range bytes.Lines(after) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && !bytes.EqualFold(bytes.Trim(line, "[]"), []byte("Unreleased")) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s source) git(ctx context.Context, args ...string) (string, error) {

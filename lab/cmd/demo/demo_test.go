@@ -150,6 +150,38 @@ func TestSplitTable(t *testing.T) {
 	}
 }
 
+// TestVerdict: the demo ends with one sentence that follows from the row of the limits.
+func TestVerdict(t *testing.T) {
+	of := func(good, splits int) *pass {
+		p := &pass{report: &report{exchanges: make([]exchange, 100)}, splits: map[string]int{"split": splits}}
+		for i := range p.report.exchanges[good:] {
+			p.report.exchanges[good+i].err = io.EOF
+		}
+		return p
+	}
+	for _, c := range []struct {
+		never, split, splits int
+		says                 string
+	}{
+		{90, 99, 50, "Splits paid: 99.0 % of the requests were within both limits with splits, 90.0 % without"},
+		{90, 91, 50, "Splits gained nothing that counts: 91.0 %"},
+		{100, 100, 50, "Splits gained nothing that counts: 100.0 %"},
+		{90, 89, 50, "Splits gained nothing that counts: 89.0 %"},
+		{90, 80, 50, "Splits cost more than they gained: 80.0 %"},
+		{80, 99, 0, "No prompt was computed elsewhere"},
+	} {
+		var b bytes.Buffer
+		never, split := of(c.never, 0), of(c.split, c.splits)
+		if err := splitTable(&b, []*pass{never, split}, 10); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")
+		if last := lines[len(lines)-1]; !strings.HasPrefix(last, c.says) {
+			t.Errorf("%d and %d within, %d splits: %q, want %q", c.never, c.split, c.splits, last, c.says)
+		}
+	}
+}
+
 // TestSplitPasses plays a little of the demo of prefill and decode on two replicas: nothing is
 // split in the first pass, the second moves what it splits, and no request fails.
 func TestSplitPasses(t *testing.T) {

@@ -117,5 +117,25 @@ func splitTable(w io.Writer, passes []*pass, answer int) error {
 			fmt.Fprintf(w, "%s, by reason: %s\n", p.name, ranked(p.splits))
 		}
 	}
+	fmt.Fprintln(w, verdict(passes[0], passes[1], answer))
 	return nil
+}
+
+// chance is how much the share of requests within the limits may differ between two passes
+// of the same kind.
+const chance = 0.02
+
+// verdict says in a sentence whether splits were worth it.
+func verdict(never, split *pass, answer int) string {
+	before, after := never.within(answer), split.within(answer)
+	shares := fmt.Sprintf("%s of the requests were within both limits with splits, %s without", percent(after), percent(before))
+	switch {
+	case split.splits["split"] == 0:
+		return "No prompt was computed elsewhere, so this run says nothing of splits."
+	case after > before+chance:
+		return "Splits paid: " + shares + "."
+	case after < before-chance:
+		return "Splits cost more than they gained: " + shares + ". A fleet at rest, or one whose limits hold without, needs none."
+	}
+	return "Splits gained nothing that counts: " + shares + ", which may be chance. A fleet at rest, or one whose limits hold without, needs none."
 }
