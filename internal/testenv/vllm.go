@@ -73,7 +73,7 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 		o.Env = append(o.Env, "VLLM_ENABLE_V1_MULTIPROCESSING=0")
 	}
 	env := append([]string{"VLLM_SERVER_DEV_MODE=1", "VLLM_HOST_IP=127.0.0.1", "HF_HUB_OFFLINE=1", "VLLM_CPU_KVCACHE_SPACE=1",
-		"VLLM_NO_USAGE_STATS=1",
+		"VLLM_NO_USAGE_STATS=1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
 		"PYTHONDONTWRITEBYTECODE=", // otherwise each boot compiles vLLM, torch and transformers again: half its time
 		// Two replicas share two cores; left to itself each would bind its threads to the same one.
 		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)

@@ -68,12 +68,16 @@ func (f *fixture) everythingAlone(t *testing.T) {
 	t.Run("every route is exact", f.everyRoute)
 	t.Run("official clients", f.clients)
 	t.Run("adapters", f.adapterRequests)
+	t.Run("an adapter from another path", f.reloadedAdapter)
 	t.Run("usage", f.usage)
 	f.mostlyInProcess(t, before)
 	f.launchAlone() // boots while the next part waits for events
 	t.Run("generated requests", f.generated)
 	t.Run("sidecar", f.sidecar)
 	t.Run("reset", f.reset)
+	if f.sources { // older releases do not tell that they are asleep
+		t.Run("asleep", f.asleep)
+	}
 	t.Run("router killed under load", f.killRouter)
 	t.Run("replica restart", f.restart)
 }
