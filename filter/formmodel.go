@@ -2,7 +2,6 @@ package filter
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -16,7 +15,8 @@ const (
 )
 
 // formModel returns the model that a multipart form names, "" if it names none that can be
-// read. The last one counts, as it does for vLLM. The work is linear in the body.
+// read. The last one counts, and a form that is cut has the parts that are whole, as for
+// vLLM. The work is linear in the body.
 func formModel(contentType string, body []byte) (model string) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
@@ -25,12 +25,10 @@ func formModel(contentType string, body []byte) (model string) {
 	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
 	for range maxFormParts {
 		part, err := form.NextRawPart()
-		switch {
-		case errors.Is(err, io.EOF):
-			return model
-		case err != nil:
-			return ""
-		case part.FormName() != "model":
+		if err != nil {
+			return model // the form has ended, or is cut: what it has told so far counts
+		}
+		if part.FormName() != "model" {
 			continue
 		}
 		value, err := io.ReadAll(io.LimitReader(part, maxModelName+1))
