@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// drawn is a replica of the example that docs/hybrid-lookup.md and the comment of package
+// drawn is a replica of the example that docs/caches.md and the comment of package
 // hybrid draw.
 type drawn struct {
 	Holder

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the pinned grpcurl into .cache/bin: a test runs the worked example of docs/sidecar.md with it.
+# Builds the pinned grpcurl into .cache/bin: a test runs the worked example of docs/protocol.md with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=v1.9.3

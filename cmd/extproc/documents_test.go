@@ -199,7 +199,7 @@ func TestExampleEnvoysAreValid(t *testing.T) {
 func TestShellBlocksRun(t *testing.T) {
 	s := newSandbox(t)
 	answers := map[string]string{ // by document: the final answer of its servers
-		"docs/sidecar.md": "http://127.0.0.1:9091/healthz",
+		"docs/protocol.md": "http://127.0.0.1:9091/healthz",
 	}
 	ran := 0
 	for _, b := range blocks(t) {

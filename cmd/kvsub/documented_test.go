@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestFlagsAreDocumented: docs/sidecar.md has a row for every flag, with its default.
+// TestFlagsAreDocumented: docs/protocol.md has a row for every flag, with its default.
 func TestFlagsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/sidecar.md")
+	text, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,11 +28,11 @@ func TestFlagsAreDocumented(t *testing.T) {
 			want = append(want, "required", "none", "off", "all", "shared")
 		}
 		if got := defaults[f.Name]; !slices.Contains(want, got) {
-			t.Errorf("-%s: docs/sidecar.md says %q, the default is %q", f.Name, got, f.DefValue)
+			t.Errorf("-%s: docs/protocol.md says %q, the default is %q", f.Name, got, f.DefValue)
 		}
 		delete(defaults, f.Name)
 	})
 	for name := range defaults {
-		t.Errorf("docs/sidecar.md has a flag -%s, which does not exist", name)
+		t.Errorf("docs/protocol.md has a flag -%s, which does not exist", name)
 	}
 }

@@ -94,13 +94,13 @@ func TestMetricsAreNamedAndDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(gauges{subscriber, reporter, new(tally), nil})
 	metricstest.Lint(t, reg)
-	manual, err := os.ReadFile("../../docs/sidecar.md")
+	manual, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range series {
 		if !strings.Contains(string(manual), fmt.Sprintf("| `%s` | %s |", m.name, m.help)) {
-			t.Errorf("docs/sidecar.md lacks | `%s` | %s |", m.name, m.help)
+			t.Errorf("docs/protocol.md lacks | `%s` | %s |", m.name, m.help)
 		}
 	}
 }

@@ -441,7 +441,7 @@ type Prefix struct {
 	Group       int32    `protobuf:"varint,7,opt,name=group,proto3" json:"group,omitempty"` // KV cache group
 	// vLLM's kv_cache_spec_kind of the group, "" where its events do not name kinds.
 	// Groups other than full attention are looked up by vLLM's rule over groups
-	// (docs/hybrid.md): their blocks are named by the key of full attention's block
+	// (docs/caches.md): their blocks are named by the key of full attention's block
 	// that ends where they do, in any order. Without blocks, only the group is reported.
 	SpecKind      string `protobuf:"bytes,8,opt,name=spec_kind,json=specKind,proto3" json:"spec_kind,omitempty"`
 	Window        uint32 `protobuf:"varint,9,opt,name=window,proto3" json:"window,omitempty"`        // of a sliding window, tokens

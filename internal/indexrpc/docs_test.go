@@ -16,7 +16,7 @@ import (
 	"warmroute/index"
 )
 
-// TestWorkedExample runs the shell block of docs/sidecar.md with the real
+// TestWorkedExample runs the shell block of docs/protocol.md with the real
 // grpcurl: after each command, every line behind "# =>" is part of its output.
 func TestWorkedExample(t *testing.T) {
 	bin, err := filepath.Abs("../../.cache/bin")
@@ -68,7 +68,7 @@ func TestWorkedExample(t *testing.T) {
 // document's text, and the number of checks.
 func worked(t *testing.T) (script string, expected int) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/sidecar.md")
+	text, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func worked(t *testing.T) (script string, expected int) {
 	_, after, _ = strings.Cut(after, "```sh\n")
 	block, _, found := strings.Cut(after, "```\n")
 	if !found {
-		t.Fatal("docs/sidecar.md has no worked example")
+		t.Fatal("docs/protocol.md has no worked example")
 	}
 	var b strings.Builder
 	for line := range strings.Lines(block) {

@@ -162,7 +162,7 @@ func creditSGLang(t *testing.T, name string) (s credits) {
 
 // TestSGLangCredits: what is credited of upper bounds is nearer to what SGLang took from its
 // cache than the bounds, by the mean square, which a price by expected tokens needs; and exact
-// predictions are not touched. docs/sglang.md has the table.
+// predictions are not touched. docs/caches.md has the table.
 func TestSGLangCredits(t *testing.T) {
 	files, err := filepath.Glob(*sglangFrom)
 	if err != nil || len(files) == 0 {
