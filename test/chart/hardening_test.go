@@ -63,7 +63,7 @@ func (r *rendered) listens(section string) string {
 	return s
 }
 
-// checks are the rows of docs/hardening.md, each an error for a rendered chart.
+// checks are the rows of docs/security.md, each an error for a rendered chart.
 var checks = map[string]func(r *rendered) error{
 	"non-root": func(r *rendered) error {
 		return unless(*r.pod.SecurityContext.RunAsNonRoot, "runAsNonRoot is not set")
@@ -239,10 +239,10 @@ func (r *rendered) token(section string) error {
 	return unless(len(made.Data[from.Items[0].Key]) >= 32, "Secret %s has a token of %d bytes", from.SecretName, len(made.Data[from.Items[0].Key]))
 }
 
-// TestHardening walks the checklist of docs/hardening.md over the objects that every use
+// TestHardening walks the checklist of docs/security.md over the objects that every use
 // of the chart renders: each row has a check, and each check a row.
 func TestHardening(t *testing.T) {
-	text, err := os.ReadFile("../../docs/hardening.md")
+	text, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
