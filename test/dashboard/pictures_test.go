@@ -23,9 +23,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-var pictures = flag.Bool("pictures", false, "write the pictures of docs/dashboard.md into docs/images (5 minutes)")
+var pictures = flag.Bool("pictures", false, "write the pictures of docs/explain.md into docs/images (5 minutes)")
 
-// TestPictures writes the page in the states that docs/dashboard.md shows: idle, loaded, with
+// TestPictures writes the page in the states that docs/explain.md shows: idle, loaded, with
 // a dead replica and with a dead router, on a desktop and on a phone.
 func TestPictures(t *testing.T) {
 	if !*pictures {
