@@ -93,3 +93,44 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 		}
 	}
 }
+
+// TestMentionedPagesExist: every page of docs that code, settings or a message names.
+func TestMentionedPagesExist(t *testing.T) {
+	root := filepath.Join("..", "..")
+	page, found := regexp.MustCompile(`\bdocs/[a-z/-]+\.md\b`), 0
+	if err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name != ".." && strings.HasPrefix(name, ".") || name == "node_modules" || name == "dist" || name == "bin" {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		switch filepath.Ext(path) {
+		case ".go", ".proto", ".yaml", ".json", ".html", ".js", ".sh", ".py", ".tmpl", ".md", "":
+		default:
+			return nil
+		}
+		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() > 1<<20 || strings.Contains(path, "testdata") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, name := range page.FindAllString(string(text), -1) {
+			found++
+			if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+				t.Errorf("%s names %s, which is not there", path, name)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if found < 50 {
+		t.Errorf("only %d found", found)
+	}
+}
