@@ -54,14 +54,14 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		own["model"] = s.body.Fields[envoy.KeyModel]
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
-		if d.Unfound > 0 {
-			own[envoy.KeyUnfound] = s.number(d.Unfound)
+		if n := d.Match.Unfound(); n > 0 {
+			own[envoy.KeyUnfound] = s.number(n)
 		}
-		if d.Match != decision.MatchNone {
-			own[envoy.KeyMatch] = s.text(string(d.Match))
+		if source := d.Match.Source(); source != policy.NoSource {
+			own[envoy.KeyMatch] = s.text(source.String())
 		}
-		if d.Below != (policy.Below{}) {
-			s.loaded(&d.Below)
+		if d.Match.Below() > 0 {
+			s.loaded(&d.Match)
 			own[envoy.KeyLoads] = &s.inLoads
 		}
 	}
@@ -99,17 +99,19 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	return &s.root
 }
 
+// loadKeys are the keys of a place below the GPU.
+var loadKeys = [...]struct{ tokens, millis string }{
+	policy.CPU: {envoy.KeyCPU, envoy.KeyCPUMillis}, policy.Storage: {envoy.KeyStorage, envoy.KeyStorageMillis}, policy.Shared: {envoy.KeyShared, envoy.KeySharedMillis},
+}
+
 // loaded fills in what the first named replica loads from below its GPU.
-func (s *answerMetadata) loaded(b *policy.Below) {
+func (s *answerMetadata) loaded(m *policy.Match) {
 	loads := fields(&s.loads, 6)
-	add := func(tokens, millis string, of policy.Stretch) {
-		if of.Tokens > 0 {
-			loads[tokens], loads[millis] = s.number(int(of.Tokens)), s.number(int(math.Round(1000*of.Seconds())))
+	for p, keys := range loadKeys {
+		if n := m[p].Found(); keys.tokens != "" && n > 0 {
+			loads[keys.tokens], loads[keys.millis] = s.number(n), s.number(int(math.Round(1000*m[p].Seconds())))
 		}
 	}
-	add(envoy.KeyCPU, envoy.KeyCPUMillis, b.CPU)
-	add(envoy.KeyStorage, envoy.KeyStorageMillis, b.Storage)
-	add(envoy.KeyShared, envoy.KeySharedMillis, b.Shared)
 	s.loadsKind.StructValue, s.inLoads.Kind = &s.loads, &s.loadsKind
 }
 

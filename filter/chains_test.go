@@ -11,6 +11,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
@@ -151,7 +152,7 @@ func TestWhatADecisionCounts(t *testing.T) {
 	m := NewMetrics(reg)
 	var took [phases]time.Duration
 	took[0] = 2 * time.Second
-	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Saved: 0.25, Loaded: 32, Loading: 0.5, Chosen: "a:1,b:2"}, "base", &took)
+	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Saved: 0.25, Match: policy.Match{policy.CPU: {Tokens: 32, Credit: 1, Token: 0.5 / 32}}, Chosen: "a:1,b:2"}, "base", &took)
 	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, "", new([phases]time.Duration))
 	families, err := reg.Gather()
 	if err != nil {

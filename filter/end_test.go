@@ -88,7 +88,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		if at < 0 {
 			t.Fatalf("%s: %q is no candidate", tt.name, sent)
 		}
-		if got := rec.Candidates[at].State.Matched > 0; got != tt.stays {
+		if got := rec.Candidates[at].State.Match.Matched() > 0; got != tt.stays {
 			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
 		}
 		x.Close()

@@ -112,7 +112,7 @@ func TestExplainLeavesNoTrace(t *testing.T) {
 		if rec.Reason != decision.ReasonWarm || rec.Chosen != "10.0.0.2:8000,10.0.0.1:8000" || rec.Predicted != 640 || rec.Source != "body" || len(rec.Candidates) != 2 {
 			t.Fatalf("explained %+v", rec)
 		}
-		if c := rec.Candidates[1].State; c.InFlight != 0 || c.Pending != 0 || c.Matched != c.Reported {
+		if c := rec.Candidates[1].State; c.InFlight != 0 || c.Pending != 0 || c.Match.Matched() != c.Match.Cached() {
 			t.Fatalf("an explanation was charged: %+v", c)
 		}
 	}

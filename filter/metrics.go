@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/telemetry"
 )
 
@@ -20,7 +21,7 @@ type Metrics struct {
 	stream    prometheus.Histogram
 	sources   *prometheus.CounterVec
 	predicted *prometheus.CounterVec
-	matches   map[decision.MatchSource]prometheus.Counter
+	matches   map[policy.Source]prometheus.Counter
 	totals    sync.Map // replica → *total
 	tallies   *tallies
 	streams   prometheus.Gauge
@@ -87,7 +88,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named, or that computes the prompt for it."}, []string{"replica"}),
-		matches: map[decision.MatchSource]prometheus.Counter{},
+		matches: map[policy.Source]prometheus.Counter{},
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
@@ -122,8 +123,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			}
 		}
 	}
-	for _, s := range decision.MatchSources() {
-		m.matches[s] = matches.WithLabelValues(string(s))
+	for _, s := range policy.Sources() {
+		m.matches[s] = matches.WithLabelValues(s.String())
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Load()) })
@@ -147,8 +148,8 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 	if rec.Source != "" {
 		m.sources.WithLabelValues(rec.Source).Inc()
 	}
-	if rec.Match != decision.MatchNone {
-		m.matches[rec.Match].Inc()
+	if source := rec.Match.Source(); source != policy.NoSource {
+		m.matches[source].Inc()
 	}
 	if rec.Withheld != "" {
 		m.withheld.WithLabelValues(string(rec.Withheld), string(rec.Reason)).Inc()
@@ -165,9 +166,10 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 		of.tokens.Add(float64(saved))
 		of.seconds.Add(max(0, rec.Saved))
 	}
-	if rec.Loaded > 0 {
-		of.loaded.Add(float64(rec.Loaded))
-		of.loading.Add(rec.Loading)
+	if n := rec.Match.Below(); n > 0 {
+		_, seconds := rec.Match.Loads()
+		of.loaded.Add(float64(n))
+		of.loading.Add(seconds)
 	}
 }
 

@@ -136,7 +136,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	if d.Destination == "" {
 		r.decider.Uncharged()
 	}
-	d.Model, d.Tokens, d.Predicted, d.Unfound, d.Match = rec.Model, rec.Tokens, rec.Predicted, rec.Unfound, rec.Match
+	d.Model, d.Tokens, d.Predicted, d.Match = rec.Model, rec.Tokens, rec.Predicted, rec.Match
 	if d.Split == nil {
 		d.SplitReason = rec.Split.Reason
 	}

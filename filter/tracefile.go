@@ -20,7 +20,7 @@ func (r *Router) write(s *scratch, seq uint64) uint64 {
 	}
 	line.Replica, _, _ = strings.Cut(rec.Chosen, ",")
 	for i := range rec.Candidates {
-		line.Held = max(line.Held, min(rec.Candidates[i].State.Matched, rec.Tokens))
+		line.Held = max(line.Held, min(rec.Candidates[i].State.Match.Matched(), rec.Tokens))
 	}
 	line.Keys, line.BlockTokens = s.blocks()
 	if line.BlockTokens > 0 { // a text's keys may cover more than the tokens that count

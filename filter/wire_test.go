@@ -17,25 +17,25 @@ import (
 
 // everything is a decision with every value that access logs may print.
 func everything() decision.Decision {
-	some := policy.Stretch{Tokens: 1000, Token: 5e-6}
+	some := policy.Stretch{Tokens: 1000, Credit: 1, Token: 5e-6}
 	return decision.Decision{
 		Reason: decision.ReasonWarm, Destination: "10.0.0.1:8000", Withheld: decision.WithheldShare, SplitReason: decision.SplitLocalIdle,
-		Model: "m", Tokens: 5000, Predicted: 1000, Below: policy.Below{CPU: some, Storage: some, Shared: some}, Reported: 1000, Seq: 7, Usage: "detected",
+		Model: "m", Tokens: 5000, Predicted: 1000, Match: policy.Match{policy.CPU: some, policy.Storage: some, policy.Shared: some}, Reported: 1000, Seq: 7, Usage: "detected",
 	}
 }
 
 // TestLoadsByPlace: access logs get the tokens below the GPU where they lie, and their
 // price; nothing for a replica without any.
 func TestLoadsByPlace(t *testing.T) {
-	own := func(b policy.Below) *structpb.Value {
-		d := decision.Decision{Model: "m", Below: b}
+	own := func(m policy.Match) *structpb.Value {
+		d := decision.Decision{Model: "m", Match: m}
 		return new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields()[envoy.KeyLoads]
 	}
-	got := own(policy.Below{CPU: policy.Stretch{Tokens: 2000, Token: 5e-6}, Shared: policy.Stretch{Tokens: 500, Token: 1e-5}}).GetStructValue().AsMap()
+	got := own(policy.Match{policy.CPU: {Tokens: 2000, Credit: 1, Token: 5e-6}, policy.Shared: {Tokens: 500, Credit: 1, Token: 1e-5}}).GetStructValue().AsMap()
 	if want := map[string]any{"cpu": 2000.0, "cpu_ms": 10.0, "shared": 500.0, "shared_ms": 5.0}; !maps.Equal(got, want) {
 		t.Errorf("loads %v, want %v", got, want)
 	}
-	if got := own(policy.Below{}); got != nil {
+	if got := own(policy.Match{}); got != nil {
 		t.Errorf("loads %v of a replica that loads nothing", got)
 	}
 }

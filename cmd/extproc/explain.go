@@ -203,12 +203,13 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		line("asked for", "%q", rec.Asked)
 	}
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
-	line("cached", "%d tokens predicted%s", rec.Predicted, knownFrom[rec.Match])
-	if rec.Unfound > 0 {
-		line("credited", "%d of them: this is an upper bound, of which earlier answers had less", rec.Predicted-rec.Unfound)
+	line("cached", "%d tokens predicted%s", rec.Predicted, knownFrom[rec.Match.Source()])
+	if rec.Match.Unfound() > 0 {
+		line("credited", "%d of them: this is an upper bound, of which earlier answers had less", rec.Match.Credited())
 	}
-	if rec.Loaded > 0 {
-		line("loaded", "%d tokens more, in %.3f s", rec.Loaded, rec.Loading)
+	if n := rec.Match.Below(); n > 0 {
+		_, seconds := rec.Match.Loads()
+		line("loaded", "%d tokens more, in %.3f s", n, seconds)
 	}
 	if a := rec.Answered; a != nil && rec.Split.Reason == decision.SplitDone {
 		line("actual", "%d tokens of the prompt, as %s counted; %s computed them", a.ActualPrompt, a.Served, rec.Split.Prefill)
@@ -246,7 +247,7 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		if c.Events {
 			events = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Matched, s.Reported, s.Unfound, belowText(&s.Below),
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Match.Matched(), s.Match.Cached(), s.Match.Unfound(), belowText(&s.Match),
 			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
 	}
 	if err := t.Flush(); err != nil {
@@ -260,20 +261,17 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 }
 
 // knownFrom says how predicted tokens are known.
-var knownFrom = map[decision.MatchSource]string{
-	decision.MatchReported: ", as reported", decision.MatchHistory: ", from the history of token ids", decision.MatchText: ", from the history of texts",
+var knownFrom = map[policy.Source]string{
+	policy.Reported: ", as reported", policy.History: ", from the history of token ids", policy.Text: ", from the history of texts",
 }
 
 // belowText says where tokens below the GPU lie, and how long all those in a place take to be
 // loaded.
-func belowText(b *policy.Below) string {
+func belowText(m *policy.Match) string {
 	var places []string
-	for _, p := range []struct {
-		name string
-		of   policy.Stretch
-	}{{"CPU", b.CPU}, {"storage", b.Storage}, {"shared", b.Shared}} {
-		if p.of.Tokens > 0 {
-			places = append(places, fmt.Sprintf("%s %d (%.3f s)", p.name, p.of.Tokens, p.of.Seconds()))
+	for p := policy.CPU; p <= policy.Shared; p++ {
+		if n := m[p].Found(); n > 0 {
+			places = append(places, fmt.Sprintf("%s %d (%.3f s)", p, n, m[p].Seconds()))
 		}
 	}
 	return cmp.Or(strings.Join(places, ", "), "0")

@@ -52,8 +52,8 @@ func TestExplainHandler(t *testing.T) {
 const recorded = `{"seq":7,"id":"r-1","took_ns":21000,"route":"/v1/chat/completions","model":"m","reason":"warm","policy":"ttft",
 "token_source":"in_process","prompts":1,"prompt_tokens":1000,"blocks":62,"predicted_cached_tokens":960,"chosen":"10.0.0.2:8000,10.0.0.3:8000","served_by":"10.0.0.2:8000","actual_prompt_tokens":1001,"actual_cached_tokens":944,
 "request":{"input_tokens":1000,"ordinal":7},"why":{"text":"no candidate has more","do":"Nothing."},"candidates":[
-{"replica":"10.0.0.1:8000","rank":0,"state":{"hash":"1","matched_tokens":96,"reported_tokens":96,"failing":true},"score":{"cost":0.09,"verdict":"failing"}},
-{"replica":"10.0.0.2:8000","rank":0,"events":true,"state":{"hash":"2","matched_tokens":960,"reported_tokens":960,"below":{"cpu":{"tokens":500,"seconds_each_token":0.00001}},"in_flight":1,"live_tokens":2000},"score":{"cost":0.0063,"verdict":"ranked"},"why":{"cause":"evicted","text":"has 960 tokens; the next block was evicted"}},
+{"replica":"10.0.0.1:8000","rank":0,"state":{"hash":"1","match":[{"place":"gpu","tokens":96,"source":"reported","credit":1}],"failing":true},"score":{"cost":0.09,"verdict":"failing"}},
+{"replica":"10.0.0.2:8000","rank":0,"events":true,"state":{"hash":"2","match":[{"place":"gpu","tokens":960,"source":"reported","credit":1},{"place":"cpu","tokens":500,"source":"reported","credit":1,"seconds_each_token":0.00001}],"in_flight":1,"live_tokens":2000},"score":{"cost":0.0063,"verdict":"ranked"},"why":{"cause":"evicted","text":"has 960 tokens; the next block was evicted"}},
 {"replica":"10.0.0.3:8000","rank":0,"state":{"hash":"3"},"score":{"cost":0.1065,"verdict":"ranked"}}]}`
 
 // TestExplainedBodiesAreFew: bodies that do not end hold as many places as there are,

@@ -53,13 +53,13 @@ func (d *Decider) rankApart(a *Ask, mv *View, set *policy.Settings, w *Work) Rea
 		return ReasonSaturated
 	}
 	w.Record.Split = SplitRecord{
-		Reason: splitReason(c), Decode: mv.holders[w.at[at]].replica.Addr, Held: w.cands[at].Matched, Local: c.Local, Remote: c.Remote,
+		Reason: splitReason(c), Decode: mv.holders[w.at[at]].replica.Addr, Held: w.cands[at].Match.Matched(), Local: c.Local, Remote: c.Remote,
 	}
 	if c.P >= 0 {
 		p := &mv.holders[w.at[c.P]]
 		rec := &w.Record.Split
-		rec.Prefill, rec.Rank, rec.Predicted = p.replica.Addr, p.rank, w.cands[c.P].Matched
-		rec.Moves = in.Input - max(0, min(w.cands[at].Matched, in.Input-1))
+		rec.Prefill, rec.Rank, rec.Predicted = p.replica.Addr, p.rank, w.cands[c.P].Match.Matched()
+		rec.Moves = in.Input - max(0, min(w.cands[at].Match.Matched(), in.Input-1))
 	}
 	return ""
 }

@@ -73,12 +73,12 @@ func TestSplitDecision(t *testing.T) {
 	if leg.InFlight() != 1 || leg.Pending() < 0.2 || leg.Sentinels() != 1 || own.Sentinels() == 0 {
 		t.Errorf("the prefill is not charged: %d, %g", leg.InFlight(), leg.Pending())
 	}
-	if _, rec := r.ask(p); candidate(t, rec, here).Matched != 500*blockSize {
+	if _, rec := r.ask(p); candidate(t, rec, here).Match.Matched() != 500*blockSize {
 		t.Errorf("the replica that answers is not expected to hold the prompt")
 	}
 	again, rec := r.maySplit(p)
 	again.Reservation.Release()
-	if c := candidate(t, rec, d.Split.Prefill); c.Matched != 500*blockSize || c.Reported != 0 {
+	if c := candidate(t, rec, d.Split.Prefill); c.Match.Matched() != 500*blockSize || c.Match.Cached() != 0 {
 		t.Errorf("the replica that prefills is not expected to hold the prompt: %+v", c)
 	}
 	scores, winner := rec.Rescore(r.decider.Settings(must(r.decider.Find("m", ""))))
@@ -210,7 +210,7 @@ func TestOtherRoutersKnowBothLegs(t *testing.T) {
 	coming := func() (at []int) {
 		w := new(Work)
 		other.decider.Decide(&Ask{Model: "m", Prompts: p, MaySplit: true, Dry: true}, w)
-		return []int{candidate(t, &w.Record, prefillLeg).Matched, candidate(t, &w.Record, decodeLeg).Matched}
+		return []int{candidate(t, &w.Record, prefillLeg).Match.Matched(), candidate(t, &w.Record, decodeLeg).Match.Matched()}
 	}
 	if got := coming(); !slices.Equal(got, []int{500 * blockSize, 500 * blockSize}) {
 		t.Errorf("coming: %v", got)

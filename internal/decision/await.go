@@ -9,6 +9,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
@@ -99,8 +100,7 @@ func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
 		from = end
 	}
 	best := &w.cands[w.ranked[0]]
-	below := best.Matched+best.Below.Tokens() > best.Reported && !w.guess.Below()
-	if len(w.ends) > 1 || best.Matched != best.Reported || below {
+	if len(w.ends) > 1 || best.Match[policy.Coming].Tokens > 0 || best.Match.Below() > 0 && !w.guess.Below() {
 		w.guess.Reset()
 	}
 }

@@ -105,12 +105,12 @@ func TestADisprovedBlockIsNotCreditedAgain(t *testing.T) {
 		s.Reservation.Answered(400) // no speculation stays
 		s.Reservation.Release()
 		r.decider.Answered(s.Seq, s.id, Counted{Cached: tt.cached}, tt.exact, tt.disproved)
-		if _, rec := r.dry(longer); rec.Candidates[0].State.Reported != tt.want {
-			t.Errorf("%s: %d tokens are reported, want %d", name, rec.Candidates[0].State.Reported, tt.want)
+		if _, rec := r.dry(longer); rec.Candidates[0].State.Match.Cached() != tt.want {
+			t.Errorf("%s: %d tokens are reported, want %d", name, rec.Candidates[0].State.Match.Cached(), tt.want)
 		}
 		r.stored(one, r.p)
-		if _, rec := r.dry(longer); !tt.hybrid && rec.Candidates[0].State.Reported != 10*blockSize {
-			t.Errorf("%s: %d tokens when it has stored them again", name, rec.Candidates[0].State.Reported)
+		if _, rec := r.dry(longer); !tt.hybrid && rec.Candidates[0].State.Match.Cached() != 10*blockSize {
+			t.Errorf("%s: %d tokens when it has stored them again", name, rec.Candidates[0].State.Match.Cached())
 		}
 	}
 }
@@ -302,7 +302,7 @@ func TestAnswersSettleWhatIsInCPUMemory(t *testing.T) {
 			t.Fatalf("kept %v: the answer is not telling: %+v", kept, r.w.cands)
 		}
 		r.end(s, want)
-		if s := r.send(Ask{}); s.Telling || r.w.cands[0].Matched+r.w.cands[0].Below.Tokens() != want {
+		if s := r.send(Ask{}); s.Telling || r.w.cands[0].Match.Matched()+r.w.cands[0].Match.Below() != want {
 			t.Errorf("kept %v: %+v, telling %v", kept, r.w.cands, s.Telling)
 		}
 	}

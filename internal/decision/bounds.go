@@ -1,5 +1,11 @@
 package decision
 
+import (
+	"slices"
+
+	"warmroute/internal/decision/policy"
+)
+
 // bounded is the match of a request that is an upper bound.
 type bounded struct {
 	end    uint64 // the key of the block that ends it
@@ -11,17 +17,18 @@ type bounded struct {
 // way, or below the GPU, are not comparable with what was counted before.
 func (d *Decider) bounded(mv *View, w *Work, i int32) bounded {
 	c, h := &mv.holders[w.at[i]], &w.matched[w.at[i]]
-	if c.replica.SGLang == nil || h.gpu == 0 || h.gpu != h.reported || h.learned || h.cpu+h.storage+h.shared > 0 {
+	has := int(h.match[policy.GPU].Tokens)
+	if c.replica.SGLang == nil || has == 0 || h.match.Learned() || h.shared > 0 || slices.ContainsFunc(h.match[policy.Coming:policy.Cut], func(s policy.Stretch) bool { return s.Tokens > 0 }) {
 		return bounded{}
 	}
 	s := &mv.scopes[c.scope]
-	if w.keysOf < 0 || len(w.ends) != 1 || mv.scopes[w.keysOf].BlockSize != s.BlockSize || h.gpu%s.BlockSize != 0 || h.gpu/s.BlockSize > len(w.keys) {
+	if w.keysOf < 0 || len(w.ends) != 1 || mv.scopes[w.keysOf].BlockSize != s.BlockSize || has%s.BlockSize != 0 || has/s.BlockSize > len(w.keys) {
 		return bounded{}
 	}
 	if t, ok := d.index.Trust(c.id, s.Tenant, s.Model); !ok || !t.Above {
 		return bounded{}
 	}
-	return bounded{uint64(w.keys[h.gpu/s.BlockSize-1]), h.gpu}
+	return bounded{uint64(w.keys[has/s.BlockSize-1]), has}
 }
 
 // discount estimates what the candidates whose match is an upper bound will not find of it.
@@ -34,8 +41,8 @@ func (d *Decider) discount(a *Ask, mv *View, w *Work) {
 		if b := d.bounded(mv, w, int32(i)); b.tokens > 0 {
 			is := mv.holders[at].account.Bound(b.end, b.tokens)
 			w.matched[at].unclaimed = int32(is.Unclaimed)
-			if !w.cands[i].Doubted {
-				w.cands[i].Unfound = int32(is.Unfound)
+			if s := &w.cands[i].Match[policy.GPU]; s.Credit > 0 {
+				s.Credit = 1 - float32(is.Unfound)/float32(b.tokens)
 			}
 		}
 	}

@@ -48,19 +48,19 @@ func TestBoundsAreLearned(t *testing.T) {
 	}
 	s := r.send(Ask{})
 	rec, c := &r.w.Record, r.w.cands[0]
-	if rec.Predicted != bound || c.Matched != bound || c.Reported != bound {
+	if rec.Predicted != bound || c.Match.Matched() != bound || c.Match.Cached() != bound {
 		t.Errorf("the bound is gone: %+v", c)
 	}
-	if rec.Unfound < bound*9/10 || c.Credited() != bound-rec.Unfound || s.Reported != 0 {
-		t.Errorf("%d of %d tokens are not expected, %d claimed", rec.Unfound, bound, s.Reported)
+	if rec.Match.Unfound() < bound*9/10 || c.Match.Credited() != bound-rec.Match.Unfound() || s.Reported != 0 {
+		t.Errorf("%d of %d tokens are not expected, %d claimed", rec.Match.Unfound(), bound, s.Reported)
 	}
 	whole := policy.DefaultTTFT()
 	if cost := whole.Cost(rec.Input, &c); cost < 0.8*whole.Prefill(rec.Input.Input, 0) {
 		t.Errorf("the prefill costs %g s, of %g s without a match", cost, whole.Prefill(rec.Input.Input, 0))
 	}
 	r.end(s, bound)
-	if s = r.send(Ask{}); r.w.Record.Unfound != 0 || s.Telling || s.Reported != bound {
-		t.Errorf("the last answer had all: %d tokens are not expected, telling %v", r.w.Record.Unfound, s.Telling)
+	if s = r.send(Ask{}); r.w.Record.Match.Unfound() != 0 || s.Telling || s.Reported != bound {
+		t.Errorf("the last answer had all: %d tokens are not expected, telling %v", r.w.Record.Match.Unfound(), s.Telling)
 	}
 }
 
@@ -89,8 +89,8 @@ func TestBoundsThatTeachNothing(t *testing.T) {
 			}
 			r.decider.Answered(s.Seq, s.id, n, !tt.wrong, false)
 		}
-		if r.send(Ask{}); r.w.Record.Unfound != 0 {
-			t.Errorf("%s: %d tokens are not expected", name, r.w.Record.Unfound)
+		if r.send(Ask{}); r.w.Record.Match.Unfound() != 0 {
+			t.Errorf("%s: %d tokens are not expected", name, r.w.Record.Match.Unfound())
 		}
 	}
 }
@@ -104,8 +104,8 @@ func TestBoundsBecomeExact(t *testing.T) {
 		r.end(r.send(Ask{}), 0)
 	}
 	r.index.SetGroups(one, &index.GroupSettings{Rule: index.GroupRuleSGLang, EagleKnown: true, Block: blockSize})
-	if r.send(Ask{}); r.w.Record.Unfound != 0 {
-		t.Errorf("%d tokens are not expected of an exact match", r.w.Record.Unfound)
+	if r.send(Ask{}); r.w.Record.Match.Unfound() != 0 {
+		t.Errorf("%d tokens are not expected of an exact match", r.w.Record.Match.Unfound())
 	}
 }
 
@@ -138,7 +138,7 @@ func TestBoundsOfBlocksOnTheirWay(t *testing.T) {
 	}
 	before := r.send(Ask{Prompts: long})
 	r.send(Ask{Prompts: long})
-	if c := r.w.cands[0]; c.Matched != 300*blockSize || c.Reported != 10*blockSize || c.Unfound != 0 {
+	if c := r.w.cands[0]; c.Match.Matched() != 300*blockSize || c.Match.Cached() != 10*blockSize || c.Match.Unfound() != 0 {
 		t.Errorf("%+v", c)
 	}
 	before.Reservation.Release()

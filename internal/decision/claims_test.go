@@ -16,7 +16,7 @@ func TestADoubtedReplicaCountsAsHoldingNothing(t *testing.T) {
 	p := prompt(1, 0, 100)
 	r.stored(liar, p)
 	d, rec := r.ask(p)
-	if first(d) != liar || d.Reason != ReasonWarm || candidate(t, rec, liar).Matched != 100*blockSize {
+	if first(d) != liar || d.Reason != ReasonWarm || candidate(t, rec, liar).Match.Matched() != 100*blockSize {
 		t.Fatalf("%+v", rec)
 	}
 	r.wait(time.Minute)
@@ -25,7 +25,7 @@ func TestADoubtedReplicaCountsAsHoldingNothing(t *testing.T) {
 	q := prompt(1, 0, 99)
 	d, rec = r.ask(q)
 	c := candidate(t, rec, liar)
-	if d.Reason != ReasonCold || !c.Doubted || c.Matched+c.Reported+c.Below.Tokens()+c.Full != 0 || rec.Predicted != 0 {
+	if d.Reason != ReasonCold || !c.Match.Doubted() || c.Match.Matched()+c.Match.Cached()+c.Match.Below()+int(c.Match[policy.Cut].Tokens) != 0 || rec.Predicted != 0 {
 		t.Errorf("%s, %+v", d.Reason, c)
 	}
 	d.Reservation.Release()

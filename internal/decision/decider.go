@@ -147,15 +147,15 @@ type Work struct {
 
 // held counts the tokens of the prompts that one holder has.
 type held struct {
-	gpu, reported int
-	cpu, storage  int   // behind gpu, in CPU memory, and behind that, in its own storage
-	shared        int   // in the store that it shares, from the prompt's beginning
-	full          int   // tokens that full attention holds, if other groups cut the match
-	grouped       bool  // cache groups decide the match
-	learned       bool  // the history has them
-	unclaimed     int32 // of reported, an upper bound's tokens that the last count there did not have
-	weight        float64
+	match     policy.Match // without credit until it is complete
+	shared    int          // tokens in the store that it shares, from the prompt's beginning
+	grouped   bool         // cache groups decide the match
+	unclaimed int32        // of the reported tokens, an upper bound's that the last count there did not have
+	weight    float64
 }
+
+// gpu returns the tokens that are on the GPU or on their way to it.
+func (h *held) gpu() int { return int(h.match[policy.GPU].Tokens + h.match[policy.Coming].Tokens) }
 
 // Decide places a request. It never fails, takes no lock that ingest, discovery
 // or scraping hold, and makes no remote call.
@@ -246,7 +246,7 @@ func (d *Decider) matchOther(a *Ask, mv *View, w *Work) {
 // longestPrompt returns the most tokens of the prompts that one holder has.
 func (w *Work) longestPrompt() (tokens int) {
 	for i := range w.matched {
-		tokens = max(tokens, w.matched[i].gpu)
+		tokens = max(tokens, w.matched[i].gpu())
 	}
 	return tokens
 }
@@ -354,17 +354,16 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 			continue
 		}
 		h := &w.matched[at]
+		reported, coming := int(m.Reported)*s.BlockSize, int(m.Blocks-m.Reported)*s.BlockSize
 		if m.Grouped { // Hit counts tokens: it may end inside one of these blocks
-			coming := max(m.Hit, m.Coming)
-			h.gpu, h.reported = h.gpu+int(coming), h.reported+int(m.Hit)
-			h.full, h.grouped = h.full+int(m.Full), true
-			h.below(&mv.holders[at], &m, int(coming), s.BlockSize)
-		} else {
-			h.gpu += int(m.Blocks) * s.BlockSize
-			h.reported += int(m.Reported) * s.BlockSize
-			if m.Storage > m.Blocks {
-				h.below(&mv.holders[at], &m, int(m.Blocks)*s.BlockSize, s.BlockSize)
-			}
+			reported, coming = int(m.Hit), int(max(0, m.Coming-m.Hit))
+			h.match[policy.Cut].Tokens += max(0, m.Full-max(m.Hit, m.Coming))
+			h.grouped = true
+		}
+		h.match[policy.GPU].Tokens += int32(reported)
+		h.match[policy.Coming].Tokens += int32(coming)
+		if m.Grouped || m.Storage > m.Blocks {
+			h.below(&mv.holders[at], &m, reported+coming, s.BlockSize)
 		}
 		if c := &mv.holders[at]; c.store > 0 {
 			w.stores[c.store] = max(w.stores[c.store], stored(&m, s.BlockSize))

@@ -69,7 +69,7 @@ func TestRankingAllocatesNothing(t *testing.T) {
 	r, p := crowded(t)
 	a, w := &Ask{Model: "m", Prompts: p}, new(Work)
 	rankOnly(r.decider, a, w)
-	if w.matched[5].gpu != 768*blockSize || w.matched[1].gpu != 192*blockSize || w.matched[0].gpu != 64*blockSize {
+	if w.matched[5].gpu() != 768*blockSize || w.matched[1].gpu() != 192*blockSize || w.matched[0].gpu() != 64*blockSize {
 		t.Fatalf("matches %+v", w.matched[:6])
 	}
 	if n := testing.AllocsPerRun(100, func() { rankOnly(r.decider, a, w) }); n != 0 {

@@ -194,15 +194,15 @@ func first(d Decision) string {
 func (r *rig) account(addr string) *load.Account { return r.ledger.Of(index.Holder{Replica: addr}) }
 
 // candidate is the state of one candidate in a record.
-func candidate(t *testing.T, rec *Record, addr string) policy.Candidate {
+func candidate(t *testing.T, rec *Record, addr string) *policy.Candidate {
 	t.Helper()
-	for _, c := range rec.Candidates {
-		if c.Replica == addr {
-			return c.State
+	for i := range rec.Candidates {
+		if c := &rec.Candidates[i]; c.Replica == addr {
+			return &c.State
 		}
 	}
 	t.Fatalf("%s is no candidate", addr)
-	return policy.Candidate{}
+	return nil
 }
 
 func replicas(n int) (out []*fleet.Replica) {
@@ -387,7 +387,7 @@ func TestDepartureInvalidatesOnce(t *testing.T) {
 	w := new(Work)
 	d = r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, w)
 	for _, c := range w.Record.Candidates {
-		if c.Replica == home && c.State.Matched == 0 {
+		if c.Replica == home && c.State.Match.Matched() == 0 {
 			t.Errorf("%+v: a departure of nothing has forgotten what was learned of %s since", d, home)
 		}
 	}

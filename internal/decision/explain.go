@@ -24,8 +24,9 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	}
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
+	w.foresee(set, best)
 	return Decision{
-		Below: w.foresee(a, set, best), Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, here), Rank: w.rankHeader(here), Reservation: d.await(a, mv, w),
+		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, here), Rank: w.rankHeader(here), Reservation: d.await(a, mv, w),
 	}
 }
 
@@ -47,8 +48,8 @@ func (d *Decider) explainGroups(a *Ask, mv *View, w *Work) {
 	for i, at := range w.at {
 		c, state := &mv.holders[at], &w.cands[i]
 		w.prompt = onePrompt{of: a.Prompts, flight: index.Flight{Others: state.InFlight > 0 || state.Foreign > 0}}
-		if state.Matched > state.Reported {
-			w.prompt.flight.Shared = state.Matched
+		if state.Match[policy.Coming].Tokens > 0 {
+			w.prompt.flight.Shared = state.Match.Matched()
 		}
 		if g, ok := d.index.ExplainGroups(c.id, mv.scopes[c.scope], &w.prompt); ok {
 			w.Record.Candidates[i].Cache = &g

@@ -23,7 +23,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 	deepest := 0
 	for i := range w.cands[:w.answer] {
-		deepest = max(deepest, w.cands[i].Matched)
+		deepest = max(deepest, w.cands[i].Match.Matched())
 	}
 	if deepest == 0 && !set.HintCold && !a.Must {
 		if a.Dry {
@@ -69,29 +69,29 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
 	}
-	below, rank := w.foresee(a, set, best), w.rankHeader(res.here)
+	w.foresee(set, best)
+	rank := w.rankHeader(res.here)
 	res.asked = rank != ""
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: rank, Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: telling || w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
-		Below: below,
 	}
 }
 
-// foresee records what is expected of a request on candidate best, and returns what it loads
-// from below its GPU. Where another candidate computes the prompt, that one's match saves the
-// prefill, and best loads nothing: the whole rest of the prompt is moved to it.
-func (w *Work) foresee(a *Ask, set *policy.Settings, best int32) policy.Below {
+// foresee records what is expected of a request on candidate best. Where another candidate
+// computes the prompt, that one's match saves the prefill, and best loads nothing: the whole rest
+// of the prompt is moved to it.
+func (w *Work) foresee(set *policy.Settings, best int32) {
 	rec, c := &w.Record, &w.cands[best]
-	rec.Predicted, rec.Unfound, rec.Match = c.Matched, int(c.Unfound), a.source(c)
+	rec.Predicted, rec.Match = c.Match.Matched(), c.Match
 	if w.compared.Split {
-		rec.Saved = set.TTFT.Saved(rec.Input, &w.cands[w.compared.P])
-		return policy.Below{}
+		c = &w.cands[w.compared.P]
+		for p := policy.CPU; p <= policy.Shared; p++ {
+			rec.Match[p] = policy.Stretch{}
+		}
 	}
-	held, seconds := c.Loads()
-	rec.Loaded, rec.Loading, rec.Saved = held-c.Credited(), seconds, set.TTFT.Saved(rec.Input, c)
-	return c.Below
+	rec.Saved = set.TTFT.Saved(rec.Input, c)
 }
 
 // choose reads the loads, ranks the candidates and charges res on the best, which will
@@ -117,7 +117,7 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 // terms returns the charge of the whole request on candidate i.
 func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms {
 	in, c, at := w.Record.Input, &w.cands[i], &mv.holders[w.at[i]]
-	held, _ := c.Loads()
+	held, _ := c.Match.Loads()
 	sentinel, size := w.sentinel, mv.scopes[at.scope].BlockSize
 	if size != mv.scopes[mv.usual].BlockSize {
 		sentinel = 0
@@ -126,12 +126,12 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 		Sent: w.LookedUp.UnixNano(), Tokens: int64(in.Input), Sentinel: sentinel,
 		Model: int64(set.TTFT.Prefill(in.Input, held) * 1e9), Expected: int64(set.TTFT.Cost(in, c) * 1e9),
 	}
-	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Reported))
+	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Match.Cached()))
 	terms.Prompts, terms.Answers = int64(w.Record.Prompts), int64(a.Answers)
 	if a.Prompts != nil && !at.chooses() { // the learned place of a text is no claim
 		terms.Claimed, terms.Head = w.claimed(mv, i, in.Input), w.Record.head
 	}
-	cached := c.Matched >= w.blocks*size
+	cached := c.Match.Matched() >= w.blocks*size
 	timed := at.timed && !at.account.Silent()
 	terms.Guessed = !at.reports()
 	terms.Cached = sentinel != 0 && cached && timed
@@ -146,7 +146,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 // noted records what a charge on candidate i costs, and will store there.
 func (w *Work) noted(c *load.Charge, i int32) {
 	terms, n := c.Terms(), w.Record.Blocks
-	c.Noted(float64(terms.Expected)/1e9, float64(terms.Wait)/1e9, n-n*w.cands[i].Matched/max(1, w.Record.Input.Input))
+	c.Noted(float64(terms.Expected)/1e9, float64(terms.Wait)/1e9, n-n*w.cands[i].Match.Matched()/max(1, w.Record.Input.Input))
 }
 
 // claimed returns the tokens of the prompts that candidate i's events report and the
@@ -158,7 +158,7 @@ func (w *Work) claimed(mv *View, i int32, input int) int64 {
 		return 0
 	}
 	size := max(1, mv.scopes[mv.holders[at].scope].BlockSize)
-	return int64(max(0, min(w.matched[at].reported, (input-1)/size*size)-int(w.matched[at].unclaimed)))
+	return int64(max(0, min(int(w.matched[at].match[policy.GPU].Tokens), (input-1)/size*size)-int(w.matched[at].unclaimed)))
 }
 
 // rank reads the loads and ranks the candidates. It returns the reason if there is no
@@ -228,7 +228,7 @@ func (w *Work) missing(a *Ask, mv *View, i int32) *[]prefixhash.Key {
 	keys := w.keys
 	// Reported blocks need no speculation, but cache groups keep places of the whole prompt.
 	if len(w.ends) == 1 && !w.matched[w.at[i]].grouped {
-		reported := w.cands[i].Reported / max(1, mv.scopes[at.scope].BlockSize)
+		reported := w.cands[i].Match.Cached() / max(1, mv.scopes[at.scope].BlockSize)
 		keys = keys[min(reported, len(keys)):]
 	}
 	if len(keys) == 0 {
@@ -271,10 +271,12 @@ func (w *Work) candidate(mv *View, at int32, to *policy.Candidate) {
 	c, m := &mv.holders[at], &w.matched[at]
 	*to = policy.Candidate{}
 	to.Hash, to.Adapter, to.CacheWeight = c.hash, c.adapter, m.weight
-	if to.Doubted = c.account.Doubted(); to.Doubted {
-		return // it counts as holding nothing
+	m.match[policy.Shared].Tokens = max(0, int32(m.shared-m.gpu())-m.match[policy.CPU].Tokens-m.match[policy.Storage].Tokens)
+	m.credit(c.account.Found())
+	to.Match = m.match
+	if c.account.Doubted() {
+		to.Match.Doubt()
 	}
-	to.Matched, to.Reported, to.Below, to.Full, to.Learned = m.gpu, m.reported, m.belowGPU(c.account.Found()), m.full, m.learned
 }
 
 // weigh reads the loads of the candidates. The ledger is locked.
@@ -283,14 +285,10 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	w.speeds = w.speeds[:0]
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.holders[at].account
-		s := account.State(now)
-		c.InFlight, c.Awaiting, c.Pending, c.Foreign, c.Live, c.Failing, c.Speed = s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Live, s.Failing, s.Speed
-		if c.Below != (policy.Below{}) {
-			c.Loading = s.Loading
-			mv.holders[at].priceLoads(&c.Below, &set.Tiers)
-		}
-		if c.Apart = s.Apart; i >= w.answer {
-			c.Apart = s.InFlight // other routers do not tell which of their requests are prefill legs
+		c.Load = account.State(now)
+		mv.holders[at].priceLoads(&c.Match, &set.Tiers)
+		if i >= w.answer {
+			c.Apart = c.InFlight // other routers do not tell which of their requests are prefill legs
 		}
 		if balance && c.CacheWeight == 0 {
 			c.CacheWeight = account.Placed(now)
@@ -318,13 +316,13 @@ func (w *Work) reason(a *Ask, mv *View, deepest int) Reason {
 		return ReasonLearnedCold
 	case deepest == 0:
 		return ReasonCold
-	case best.Matched == deepest && best.Learned:
+	case best.Match.Matched() == deepest && best.Match.Learned():
 		return ReasonLearned
-	case best.Matched == deepest:
+	case best.Match.Matched() == deepest:
 		return ReasonWarm
 	}
 	for i := range w.cands[:w.answer] {
-		if w.cands[i].Matched == deepest && w.scores[i].Verdict == policy.Ranked {
+		if w.cands[i].Match.Matched() == deepest && w.scores[i].Verdict == policy.Ranked {
 			return ReasonMoved
 		}
 	}
@@ -383,8 +381,8 @@ func (c *CandidateRecord) of(h *holder) *CandidateRecord {
 // alone do not tell what it has.
 func (w *Work) nextKey(mv *View, at int32) prefixhash.Key {
 	h, size := &w.matched[at], mv.scopes[mv.holders[at].scope].BlockSize
-	if size == 0 || w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || h.grouped || h.learned || h.reported/size >= len(w.keys) {
+	if size == 0 || w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || h.grouped || h.match.Learned() || int(h.match[policy.GPU].Tokens)/size >= len(w.keys) {
 		return 0
 	}
-	return w.keys[h.reported/size]
+	return w.keys[int(h.match[policy.GPU].Tokens)/size]
 }

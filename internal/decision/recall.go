@@ -6,6 +6,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
 	"warmroute/prefixhash"
 )
 
@@ -80,8 +81,9 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 		has := 0
 		w.marked.each(func(p history.Prompt, tokens int) { has += min(c.history.Match(p, now, ttl), tokens) })
 		h := &w.matched[i]
-		if h.weight = c.history.Weight(now); has > h.gpu {
-			*h = held{gpu: has, reported: has, learned: true, shared: h.shared, weight: h.weight}
+		if h.weight = c.history.Weight(now); has > h.gpu() {
+			*h = held{shared: h.shared, weight: h.weight}
+			h.match[policy.GPU] = policy.Stretch{Tokens: int32(has), Source: a.learnedFrom()}
 		}
 		if c.store > 0 {
 			w.stores[c.store] = max(w.stores[c.store], has)

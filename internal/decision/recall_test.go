@@ -34,7 +34,7 @@ func (r *rig) on(addr string, p Prompts) {
 
 // matches returns what two replicas are known to have of a prompt, and the reason and source of
 // the decision.
-func (r *rig) matches(t *testing.T, p chained) (one, two policy.Candidate, rec *Record) {
+func (r *rig) matches(t *testing.T, p chained) (one, two *policy.Candidate, rec *Record) {
 	t.Helper()
 	d, rec := r.dry(p)
 	rec.Reason = d.Reason
@@ -46,8 +46,8 @@ func (r *rig) matches(t *testing.T, p chained) (one, two policy.Candidate, rec *
 func TestTokenIdsWithoutEvents(t *testing.T) {
 	one, other, told := routers(t, false)
 	p := prompt(1, 0, 100)
-	if _, _, rec := one.matches(t, p); rec.Reason != ReasonLearnedCold || rec.Match != MatchNone {
-		t.Errorf("a new prompt: %s, match %q", rec.Reason, rec.Match)
+	if _, _, rec := one.matches(t, p); rec.Reason != ReasonLearnedCold || rec.Match.Source() != policy.NoSource {
+		t.Errorf("a new prompt: %s, match %q", rec.Reason, rec.Match.Source())
 	}
 	d, _ := one.ask(p)
 	told.pass(t, other, Observed)
@@ -57,11 +57,11 @@ func TestTokenIdsWithoutEvents(t *testing.T) {
 	for name, r := range map[string]*rig{"this router": one, "another": other} {
 		again, rec := r.dry(longer)
 		c := candidate(t, rec, first(d))
-		if first(again) != first(d) || again.Reason != ReasonLearned || rec.Match != MatchHistory || !c.Learned || c.Reported != c.Matched {
-			t.Errorf("%s: %s to %s, match %q of %+v", name, again.Reason, first(again), rec.Match, c)
+		if first(again) != first(d) || again.Reason != ReasonLearned || rec.Match.Source() != policy.History || !c.Match.Learned() || c.Match.Cached() != c.Match.Matched() {
+			t.Errorf("%s: %s to %s, match %q of %+v", name, again.Reason, first(again), rec.Match.Source(), c)
 		}
-		if want := 100 * blockSize; c.Matched > want || c.Matched < want*8/10 {
-			t.Errorf("%s: %d tokens, %d were sent", name, c.Matched, want)
+		if want := 100 * blockSize; c.Match.Matched() > want || c.Match.Matched() < want*8/10 {
+			t.Errorf("%s: %d tokens, %d were sent", name, c.Match.Matched(), want)
 		}
 	}
 	one.decider.Forget(first(d))
@@ -78,13 +78,13 @@ func TestMixedFleet(t *testing.T) {
 	p := prompt(1, 0, long)
 	r.on(secondAddr, p)
 	one, two, rec := r.matches(t, p)
-	if one.Matched != 0 || two.Matched != long*blockSize || rec.Reason != ReasonLearned || rec.Match != MatchHistory {
-		t.Fatalf("sent to the silent one: %d and %d tokens, %s, match %q", one.Matched, two.Matched, rec.Reason, rec.Match)
+	if one.Match.Matched() != 0 || two.Match.Matched() != long*blockSize || rec.Reason != ReasonLearned || rec.Match.Source() != policy.History {
+		t.Fatalf("sent to the silent one: %d and %d tokens, %s, match %q", one.Match.Matched(), two.Match.Matched(), rec.Reason, rec.Match.Source())
 	}
 	r.stored(firstAddr, p)
 	for range 8 {
 		one, two, rec = r.matches(t, p)
-		if one.Matched != two.Matched || one.Learned || !two.Learned {
+		if one.Match.Matched() != two.Match.Matched() || one.Match.Learned() || !two.Match.Learned() {
 			t.Fatalf("both have it: %+v and %+v", one, two)
 		}
 		if d, _ := r.ask(p); first(d) != firstAddr || d.Reason != ReasonWarm {
@@ -93,12 +93,12 @@ func TestMixedFleet(t *testing.T) {
 			end(d)
 		}
 	}
-	if rec.Match != MatchReported {
-		t.Errorf("match %q", rec.Match)
+	if rec.Match.Source() != policy.Reported {
+		t.Errorf("match %q", rec.Match.Source())
 	}
 	events := prompt(2, 0, long)
 	r.on(firstAddr, events)
-	if one, two, _ := r.matches(t, events); one.Learned || two.Matched != 0 {
+	if one, two, _ := r.matches(t, events); one.Match.Learned() || two.Match.Matched() != 0 {
 		t.Errorf("sent to the one with events: %+v and %+v", one, two)
 	}
 }
@@ -112,20 +112,20 @@ func TestEventsThatDoNotArrive(t *testing.T) {
 	r.stored(secondAddr, reported)
 	r.decider.Following(h, false)
 	r.on(secondAddr, sent)
-	if _, two, _ := r.matches(t, reported); two.Matched != long*blockSize || two.Learned {
+	if _, two, _ := r.matches(t, reported); two.Match.Matched() != long*blockSize || two.Match.Learned() {
 		t.Errorf("of what was reported: %+v", two)
 	}
-	if _, two, rec := r.matches(t, sent); two.Matched != long*blockSize || !two.Learned || rec.Match != MatchHistory {
-		t.Errorf("of what was sent: %+v, match %q", two, rec.Match)
+	if _, two, rec := r.matches(t, sent); two.Match.Matched() != long*blockSize || !two.Match.Learned() || rec.Match.Source() != policy.History {
+		t.Errorf("of what was sent: %+v, match %q", two, rec.Match.Source())
 	}
 	r.decider.Following(h, true)
-	if _, two, _ := r.matches(t, sent); two.Matched != 0 {
-		t.Errorf("%d tokens, of which the events say nothing", two.Matched)
+	if _, two, _ := r.matches(t, sent); two.Match.Matched() != 0 {
+		t.Errorf("%d tokens, of which the events say nothing", two.Match.Matched())
 	}
 	r.wait(2 * staleAfter)
 	r.decider.Following(h, false)
-	if _, two, _ := r.matches(t, sent); two.Matched != 0 {
-		t.Errorf("%d tokens of a history that was not kept up", two.Matched)
+	if _, two, _ := r.matches(t, sent); two.Match.Matched() != 0 {
+		t.Errorf("%d tokens of a history that was not kept up", two.Match.Matched())
 	}
 	r.decider.Following(h, true)
 	if n := r.ledger.Silent(); n != 0 {
@@ -164,14 +164,14 @@ func TestSeveralPrompts(t *testing.T) {
 	}{{a, long}, {b, short}, {c, 0}, {several{b, c, a}, long + short}} {
 		w := new(Work)
 		r.decider.Decide(&Ask{Model: "m", Prompts: tt.p, Dry: true}, w)
-		if got := candidate(t, &w.Record, secondAddr).Matched; got != tt.want*blockSize {
+		if got := candidate(t, &w.Record, secondAddr).Match.Matched(); got != tt.want*blockSize {
 			t.Errorf("%d tokens, want %d", got, tt.want*blockSize)
 		}
 	}
 	d := r.decider.Decide(&Ask{Model: "m", Prompts: several{c, b}}, new(Work))
 	d.Reservation.Answered(503)
 	d.Reservation.Release()
-	if one, two, _ := r.matches(t, c); one.Matched+two.Matched != 0 {
+	if one, two, _ := r.matches(t, c); one.Match.Matched()+two.Match.Matched() != 0 {
 		t.Error("a refused prompt is in the history")
 	}
 }
@@ -190,8 +190,8 @@ func TestHistoryFollowsTheRequest(t *testing.T) {
 		r.decider.Served(&d, secondAddr)
 		end(d)
 		r.wait(time.Minute) // speculation is over
-		if one, two, _ := r.matches(t, p); one.Matched != 0 || two.Matched != long*blockSize {
-			t.Errorf("%s: %d and %d tokens", tt.name, one.Matched, two.Matched)
+		if one, two, _ := r.matches(t, p); one.Match.Matched() != 0 || two.Match.Matched() != long*blockSize {
+			t.Errorf("%s: %d and %d tokens", tt.name, one.Match.Matched(), two.Match.Matched())
 		}
 	}
 }
@@ -205,16 +205,16 @@ func TestABlockSizeThatNobodyTells(t *testing.T) {
 	r := newRig(t, policy.Config{}, all...)
 	p := prompt(1, 0, long)
 	r.on(secondAddr, p)
-	if _, two, _ := r.matches(t, p); two.Matched != long*assumedBlock {
-		t.Errorf("%d tokens", two.Matched)
+	if _, two, _ := r.matches(t, p); two.Match.Matched() != long*assumedBlock {
+		t.Errorf("%d tokens", two.Match.Matched())
 	}
 	keys := p.keys()
 	keys = []prefixhash.Key{keys[prefixhash.TextUnit/assumedBlock-1]}
 	for _, unit := range []int{0, prefixhash.TextUnit, assumedBlock, 48} { // another router's marks
 		r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: firstAddr}, Keys: slices.Clone(keys), Unit: unit})
 		one, _, _ := r.matches(t, p)
-		if known := unit != 48; (one.Matched > 0) != known {
-			t.Errorf("marks of %d tokens: %d tokens", unit, one.Matched)
+		if known := unit != 48; (one.Match.Matched() > 0) != known {
+			t.Errorf("marks of %d tokens: %d tokens", unit, one.Match.Matched())
 		}
 		r.decider.history.Of(index.Holder{Replica: firstAddr}).Clear()
 	}

@@ -21,11 +21,9 @@ type Decision struct {
 	SplitReason SplitReason  // why there is no Split, "" = there is one, or requests are never split
 
 	Model             string       // the served model's id, "" = none; never a string of the request (Record.Asked is)
-	Tokens, Predicted int          // tokens of the prompts; of these, tokens expected in the first one's cache
-	Below             policy.Below // further tokens, which it loads from below its GPU
+	Tokens, Predicted int          // tokens of the prompts; of these, tokens that the first one has on its GPU
+	Match             policy.Match // what the first one has of them
 	Traced            uint64       // its number in the trace file, 0 = it has no line there
-	Unfound           int          // of Predicted, tokens that the first one is not expected to find
-	Match             MatchSource  // how Predicted is known
 	Reported          int          // tokens that the first one's events report as cached, also if it is doubted; of an upper bound, what the last count there had
 	Seq               uint64       // of the record
 	Telling           bool         // the answer shows which of the first one's assumed settings are wrong
@@ -50,11 +48,8 @@ type Record struct {
 	Blocks    int            `json:"blocks,omitempty"`
 	Block     int            `json:"block_size,omitempty"`
 	Predicted int            `json:"predicted_cached_tokens"`
-	Match     MatchSource    `json:"match_source,omitempty"`             // how they are known
-	Unfound   int            `json:"predicted_unfound_tokens,omitempty"` // of Predicted, tokens of an upper bound that the replica is not expected to find, by earlier answers
-	Loaded    int            `json:"predicted_loaded_tokens,omitempty"`  // further ones that the chosen replica loads from below its GPU
-	Loading   float64        `json:"predicted_load_seconds,omitempty"`   // s that loading them takes
-	Saved     float64        `json:"saved_prefill_seconds,omitempty"`    // the expected prefill of the tokens that the replica which computes the prompt has cached
+	Match     policy.Match   `json:"match,omitzero"`                  // what the chosen replica has of the prompts
+	Saved     float64        `json:"saved_prefill_seconds,omitempty"` // the expected prefill of the tokens that the replica which computes the prompt has cached
 	Chosen    string         `json:"chosen,omitempty"`
 	Withheld  Withheld       `json:"withheld,omitempty"`        // Envoy did not get Chosen
 	Exceeds   bool           `json:"exceeds_context,omitempty"` // the prompt is longer than the context of every ready candidate
@@ -83,31 +78,12 @@ type Answered struct {
 	FirstByte float64 `json:"first_byte_seconds,omitempty"`
 }
 
-// MatchSource says how it is known what a replica has of a prompt. The set is closed: metrics
-// have one series for each.
-type MatchSource string
-
-const (
-	MatchNone     MatchSource = ""         // it has nothing, or prompts were not compared
-	MatchReported MatchSource = "reported" // its KV events or a sidecar have told, or will tell in a moment
-	MatchHistory  MatchSource = "history"  // the prompt's token ids were sent there before
-	MatchText     MatchSource = "text"     // its text was sent there before
-)
-
-// MatchSources returns every MatchSource but MatchNone.
-func MatchSources() []MatchSource { return []MatchSource{MatchReported, MatchHistory, MatchText} }
-
-// source returns how it is known what a candidate has.
-func (a *Ask) source(c *policy.Candidate) MatchSource {
-	switch {
-	case c.Matched == 0:
-		return MatchNone
-	case !c.Learned:
-		return MatchReported
-	case a.Text != nil:
-		return MatchText
+// learnedFrom returns how the history knows what was sent.
+func (a *Ask) learnedFrom() policy.Source {
+	if a.Text != nil {
+		return policy.Text
 	}
-	return MatchHistory
+	return policy.History
 }
 
 // CandidateRecord is one candidate of a Record.

@@ -45,11 +45,11 @@ func (rec *Record) endOf(s *policy.Candidate) *why.End {
 		end.Cause = why.Several
 	case rec.Blocks == 0:
 		end.Cause = why.TooShort
-	case s.Doubted:
+	case s.Match.Doubted():
 		end.Cause = why.Doubted
-	case s.Learned:
+	case s.Match.Learned():
 		end.Cause = why.NoEvents
-	case s.Reported >= rec.Blocks*rec.Block:
+	case s.Match.Cached() >= rec.Blocks*rec.Block:
 		end.Cause = why.Whole
 	case end.Coming > 0:
 		end.Cause = why.InFlight
@@ -81,11 +81,11 @@ func (rec *Record) compared() string {
 	}
 	chosen, best := rec.winner(), 0
 	for i := range rec.Candidates {
-		if more := rec.Candidates[i].State.Matched - rec.Candidates[best].State.Matched; more > 0 || more == 0 && i == chosen {
+		if more := rec.Candidates[i].State.Match.Matched() - rec.Candidates[best].State.Match.Matched(); more > 0 || more == 0 && i == chosen {
 			best = i
 		}
 	}
-	has := rec.Candidates[best].State.Matched
+	has := rec.Candidates[best].State.Match.Matched()
 	switch {
 	case has == 0:
 		return "no candidate has any of the prompt" + rec.census()
@@ -95,7 +95,7 @@ func (rec *Record) compared() string {
 		return "no candidate has more than the chosen one"
 	}
 	b := &rec.Candidates[best]
-	return fmt.Sprintf("%s has %d tokens more than the chosen one, but %s", b.name(), has-rec.Candidates[chosen].State.Matched, b.passed(&rec.Candidates[chosen]))
+	return fmt.Sprintf("%s has %d tokens more than the chosen one, but %s", b.name(), has-rec.Candidates[chosen].State.Match.Matched(), b.passed(&rec.Candidates[chosen]))
 }
 
 // winner returns the index of the chosen candidate, -1 if there is none.

@@ -17,19 +17,19 @@ func TestSpeculationLastsUntilEventsTell(t *testing.T) {
 	d, _ := r.ask(p)
 	home := first(d)
 	_, rec := r.ask(p)
-	if c := candidate(t, rec, home); c.Matched != 100*blockSize || c.Reported != 0 {
+	if c := candidate(t, rec, home); c.Match.Matched() != 100*blockSize || c.Match.Cached() != 0 {
 		t.Errorf("just routed: %+v", c)
 	}
 	r.stored(home, p)
 	_, rec = r.ask(p)
-	if c := candidate(t, rec, home); c.Matched != 100*blockSize || c.Reported != 100*blockSize {
+	if c := candidate(t, rec, home); c.Match.Matched() != 100*blockSize || c.Match.Cached() != 100*blockSize {
 		t.Errorf("reported: %+v", c)
 	}
 	lost := prompt(2, 0, 100)
 	d, _ = r.ask(lost)
 	r.wait(time.Minute)
 	r.index.Begin(index.Holder{Replica: "10.0.0.9:8000"}) // somebody else's batch does not matter
-	if _, rec = r.ask(lost); candidate(t, rec, first(d)).Matched != 0 {
+	if _, rec = r.ask(lost); candidate(t, rec, first(d)).Match.Matched() != 0 {
 		t.Errorf("a minute later nothing was stored, but it still counts")
 	}
 }
@@ -67,7 +67,7 @@ func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
 		tt.ended(d.Reservation)
 		d.Reservation.Release()
 		_, rec := r.ask(p)
-		if got := candidate(t, rec, first(d)).Matched > 0; got != tt.stays {
+		if got := candidate(t, rec, first(d)).Match.Matched() > 0; got != tt.stays {
 			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
 		}
 	}
@@ -84,7 +84,7 @@ func TestServedElsewhereMovesTheCharge(t *testing.T) {
 		t.Errorf("in flight %d on the first, %d where it was served", from.InFlight(), to.InFlight())
 	}
 	_, rec := r.ask(p)
-	if candidate(t, rec, list[0]).Matched != 0 || candidate(t, rec, list[1]).Matched == 0 {
+	if candidate(t, rec, list[0]).Match.Matched() != 0 || candidate(t, rec, list[1]).Match.Matched() == 0 {
 		t.Error("the prefix is expected where it was first sent")
 	}
 	d.Reservation.Release()
@@ -158,7 +158,7 @@ func TestNoSpeculationInNamespaces(t *testing.T) {
 	p := prompt(1, 0, 100)
 	d := r.decider.Decide(&Ask{Model: "m", Prompts: inNamespace{p}}, new(Work))
 	_, rec := r.ask(p)
-	if c := candidate(t, rec, first(d)); c.Matched != 0 {
+	if c := candidate(t, rec, first(d)); c.Match.Matched() != 0 {
 		t.Errorf("%+v", c)
 	}
 }

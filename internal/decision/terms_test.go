@@ -97,7 +97,7 @@ func TestBlockSizesOfTheirOwn(t *testing.T) {
 	w := new(Work)
 	d := r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
 	for _, rep := range []*fleet.Replica{small, large} {
-		if c := candidate(t, &w.Record, rep.Addr); c.Matched != 5*2*blockSize || c.Below.Tokens() != 0 || c.Reported != 0 {
+		if c := candidate(t, &w.Record, rep.Addr); c.Match.Matched() != 5*2*blockSize || c.Match.Below() != 0 || c.Match.Cached() != 0 {
 			t.Errorf("blocks of %d: %+v", rep.BlockSize, c)
 		}
 	}

@@ -56,8 +56,8 @@ func (h *held) below(c *holder, m *index.Match, gpu, block int) {
 			cpu = 0
 		}
 	}
-	h.cpu += cpu
-	h.storage += storage
+	h.match[policy.CPU].Tokens += int32(cpu)
+	h.match[policy.Storage].Tokens += int32(storage)
 }
 
 // stored returns the tokens of a prompt that a holder has told of, in any place. What it has
@@ -88,46 +88,43 @@ func (w *Work) share(mv *View, scope int) {
 	}
 }
 
-// belowGPU returns what a candidate can load, without prices. found is the share of it that is
-// there, where no event tells when blocks are gone.
-func (h *held) belowGPU(found float64) (b policy.Below) {
-	own := found
-	if h.grouped { // its events tell
-		own = 1
+// credit gives the stretches of a complete match their credit. found is the share of what is
+// below the GPU that is there, where no event tells when blocks are gone.
+func (h *held) credit(found float64) {
+	for p := range policy.Cut {
+		s := &h.match[p]
+		s.Source, s.Credit = max(s.Source, policy.Reported), 1
+		if p == policy.Shared || p >= policy.CPU && !h.grouped { // else its events tell
+			s.Credit = float32(found)
+		}
 	}
-	b.CPU.Tokens, b.Storage.Tokens = int32(own*float64(h.cpu)), int32(own*float64(h.storage))
-	b.Shared.Tokens = int32(found * float64(h.inStore()))
-	return b
 }
 
-// inStore returns the tokens that the holder's store has behind its own.
-func (h *held) inStore() int { return max(0, h.shared-h.gpu-h.cpu-h.storage) }
-
-// credited returns the tokens of belowGPU of which no event tells when they are gone.
+// credited returns the tokens below the GPU of which no event tells when they are gone.
 func (h *held) credited() int64 {
-	n := h.inStore()
+	n := h.match[policy.Shared].Tokens
 	if !h.grouped {
-		n += h.cpu + h.storage
+		n += h.match[policy.CPU].Tokens + h.match[policy.Storage].Tokens
 	}
 	return int64(n)
 }
 
 // priceLoads sets what a candidate pays for tokens below its GPU.
-func (c *holder) priceLoads(b *policy.Below, set *policy.Tiers) {
-	price := func(s *policy.Stretch, set float64, t load.Tier) {
-		if s.Tokens > 0 {
-			s.Token = float32(cmp.Or(set, c.account.LoadTime(t)))
+func (c *holder) priceLoads(m *policy.Match, set *policy.Tiers) {
+	for p := policy.CPU; p <= policy.Shared; p++ {
+		if m[p].Tokens > 0 {
+			m[p].Token = float32(cmp.Or(set.Of(p), c.account.LoadTime(tier(p))))
 		}
 	}
-	price(&b.CPU, set.CPU, load.TierCPU)
-	price(&b.Storage, set.Storage, load.TierStorage)
-	price(&b.Shared, set.Shared, load.TierShared)
 }
+
+// tier returns the tier of a place below the GPU.
+func tier(p policy.Place) load.Tier { return load.Tier(p - policy.CPU) }
 
 // loads adds to the terms of a request on candidate i what it loads.
 func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
 	c := &w.cands[i]
-	_, seconds := c.Loads()
+	_, seconds := c.Match.Loads()
 	if seconds == 0 {
 		return
 	}
@@ -135,12 +132,9 @@ func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
 	terms.LoadsAhead = int64(c.Loading * 1e9)
 	terms.LoadBound = c.Loading+seconds > 2*(c.Pending+c.Foreign)
 	terms.Unhindered = c.Awaiting == 0 && c.Foreign == 0 && c.Loading == 0
-	switch n, b := int32(c.Below.Tokens()), &c.Below; n {
-	case b.CPU.Tokens:
-		terms.Loaded, terms.LoadedFrom = int64(n), load.TierCPU
-	case b.Storage.Tokens:
-		terms.Loaded, terms.LoadedFrom = int64(n), load.TierStorage
-	case b.Shared.Tokens:
-		terms.Loaded, terms.LoadedFrom = int64(n), load.TierShared
+	for p := policy.CPU; p <= policy.Shared; p++ {
+		if n := c.Match.Below(); n == c.Match[p].Found() {
+			terms.Loaded, terms.LoadedFrom = int64(n), tier(p)
+		}
 	}
 }

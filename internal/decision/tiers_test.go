@@ -22,6 +22,15 @@ func (r *rig) below(addr string, p chained, tier index.Tier, shared bool) {
 	r.ledger.Applied(b)
 }
 
+// lies returns a match that lies in one place alone.
+func lies(p policy.Place, tokens int32, token float32) (m policy.Match) {
+	for all := range policy.Cut {
+		m[all] = policy.Stretch{Credit: 1, Source: policy.Reported}
+	}
+	m[p].Tokens, m[p].Token = tokens, token
+	return m
+}
+
 // TestTokensBelowTheGPUArePriced: by what is learned until a setting says otherwise; fast ones
 // draw the request, slow ones do not.
 func TestTokensBelowTheGPUArePriced(t *testing.T) {
@@ -40,14 +49,14 @@ func TestTokensBelowTheGPUArePriced(t *testing.T) {
 		r.below(holder, p, index.TierCPU, false)
 		d, rec := r.ask(p)
 		c := candidate(t, rec, holder)
-		if want := (policy.Below{CPU: policy.Stretch{Tokens: 100 * blockSize, Token: tt.price}}); c.Below != want {
-			t.Errorf("%s: %+v, want %+v", name, c.Below, want)
+		if want := lies(policy.CPU, 100*blockSize, tt.price); c.Match != want {
+			t.Errorf("%s: %+v, want %+v", name, c.Match, want)
 		}
 		if drawn := first(d) == holder; drawn != tt.drawn {
 			t.Errorf("%s: the request goes to %s, the prompt is in CPU memory of %s", name, first(d), holder)
 		}
-		if tt.drawn && (rec.Loaded != 100*blockSize || rec.Loading <= 0) {
-			t.Errorf("%s: the record has %d tokens to load in %g s", name, rec.Loaded, rec.Loading)
+		if held, seconds := rec.Match.Loads(); tt.drawn && (held != 100*blockSize || seconds <= 0) {
+			t.Errorf("%s: the record has %d tokens to load in %g s", name, held, seconds)
 		}
 	}
 }
@@ -79,12 +88,12 @@ func TestASharedStoreChoosesNobody(t *testing.T) {
 		r.below(all[0].Addr, p, index.TierStorage, name == "events")
 		_, rec := r.ask(p)
 		for i, rep := range all {
-			want := policy.Below{}
+			want := lies(policy.Shared, 0, 0)
 			if i < 3 {
-				want.Shared = policy.Stretch{Tokens: 100 * blockSize, Token: 13e-6}
+				want = lies(policy.Shared, 100*blockSize, 13e-6)
 			}
-			if c := candidate(t, rec, rep.Addr); c.Below != want {
-				t.Errorf("%s: replica %d: %+v, want %+v", name, i, c.Below, want)
+			if c := candidate(t, rec, rep.Addr); c.Match != want {
+				t.Errorf("%s: replica %d: %+v, want %+v", name, i, c.Match, want)
 			}
 		}
 	}
@@ -107,7 +116,7 @@ func TestWhatIsNotFoundIsNotCredited(t *testing.T) {
 		p := prompt(10+i, 0, 1000)
 		r.below(holder, p, index.TierCPU, false)
 		d, rec := r.ask(p)
-		if got := candidate(t, rec, holder).Below.CPU.Tokens; i == 0 && got != 1000*blockSize {
+		if got := candidate(t, rec, holder).Match[policy.CPU].Found(); i == 0 && got != 1000*blockSize {
 			t.Fatalf("%d tokens are credited before the replica has counted any", got)
 		}
 		d.Reservation.Answered(200)
@@ -118,7 +127,7 @@ func TestWhatIsNotFoundIsNotCredited(t *testing.T) {
 	p := prompt(50, 0, 1000)
 	r.below(holder, p, index.TierCPU, false)
 	_, rec := r.ask(p)
-	if got := candidate(t, rec, holder).Below.CPU.Tokens; got < 500*blockSize || got > 600*blockSize {
+	if got := candidate(t, rec, holder).Match[policy.CPU].Found(); got < 500*blockSize || got > 600*blockSize {
 		t.Errorf("%d of %d tokens are credited, the replica finds half", got, 1000*blockSize)
 	}
 }
@@ -132,9 +141,9 @@ func TestTextsAreInTheStoreToo(t *testing.T) {
 	keys := r.textKeys(1, 8)
 	r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: all[0].Addr}, Keys: keys})
 	rec := r.explainOf(&Ask{Text: keys, TextTokens: len(keys) * prefixhash.TextUnit})
-	held := candidate(t, &rec, all[0].Addr).Matched
+	held := candidate(t, &rec, all[0].Addr).Match.Matched()
 	for i, want := range []int{0, held, 0} {
-		if got := candidate(t, &rec, all[i].Addr).Below; got.Tokens() != want || int(got.Shared.Tokens) != want || (want > 0) != (got.Shared.Token > 0) {
+		if got := candidate(t, &rec, all[i].Addr).Match; got.Below() != want || got[policy.Shared].Found() != want || (want > 0) != (got[policy.Shared].Token > 0) {
 			t.Errorf("replica %d: %+v, want %d tokens from the store", i, got, want)
 		}
 	}
@@ -154,10 +163,10 @@ func TestReplicasWithoutASharedStore(t *testing.T) {
 	r.below(all[0].Addr, p, index.TierStorage, true)
 	r.fleet.Set(all...)
 	_, rec := r.ask(p)
-	if c := candidate(t, rec, all[0].Addr); c.Below.Storage.Tokens != 100*blockSize {
-		t.Errorf("the replica with the tokens: %+v", c.Below)
+	if c := candidate(t, rec, all[0].Addr); c.Match[policy.Storage].Tokens != 100*blockSize {
+		t.Errorf("the replica with the tokens: %+v", c.Match)
 	}
-	if c := candidate(t, rec, all[1].Addr); c.Below != (policy.Below{}) {
-		t.Errorf("the other replica: %+v", c.Below)
+	if c := candidate(t, rec, all[1].Addr); c.Match.Below() > 0 {
+		t.Errorf("the other replica: %+v", c.Match)
 	}
 }

@@ -94,8 +94,8 @@ func TestMostReplicasDescribeTheModel(t *testing.T) {
 			if rep.Addr == replica(3).Addr {
 				want = 10 * blockSize
 			}
-			if c := candidate(t, &w.Record, rep.Addr); c.Matched != want {
-				t.Errorf("%s: %d tokens on %s, want %d", name, c.Matched, rep.Addr, want)
+			if c := candidate(t, &w.Record, rep.Addr); c.Match.Matched() != want {
+				t.Errorf("%s: %d tokens on %s, want %d", name, c.Match.Matched(), rep.Addr, want)
 			}
 		}
 	}

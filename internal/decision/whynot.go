@@ -59,7 +59,7 @@ func (d *Decider) explainEnds(a *Ask, mv *View, w *Work) {
 
 // newEnd returns the end of a candidate's match without its cause.
 func newEnd(s *policy.Candidate, block int) *why.End {
-	return &why.End{Cached: s.Reported, Coming: max(0, s.Matched-s.Reported), Lower: s.Below.Tokens(), Block: block}
+	return &why.End{Cached: s.Match.Cached(), Coming: s.Match.Matched() - s.Match.Cached(), Lower: s.Match.Below(), Block: block}
 }
 
 // explainEnd finds the cause for one candidate and one prompt, whose keys in the scope are
@@ -75,7 +75,7 @@ func (d *Decider) explainEnd(h *holder, c *CandidateRecord, scope index.Scope, t
 		end.Cause = why.TooShort
 	case !h.reports():
 		end.Cause = why.NoEvents
-	case c.State.Doubted:
+	case c.State.Match.Doubted():
 		end.Cause = why.Doubted
 	case e.Hidden:
 		end.Cause = why.NoGroup
@@ -164,7 +164,7 @@ func (d *Decider) elsewhere(a *Ask, mv *View, w *Work) (found []why.Elsewhere, u
 	}
 	most := 0
 	for i := range w.cands {
-		most = max(most, w.cands[i].Matched)
+		most = max(most, w.cands[i].Match.Matched())
 	}
 	add := func(p why.Place, model string, has int) {
 		if has > most {

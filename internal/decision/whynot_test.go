@@ -357,7 +357,7 @@ func TestFewModelsAreTried(t *testing.T) {
 // TestTheLineComparesTheChosen with the candidate that has most.
 func TestTheLineComparesTheChosen(t *testing.T) {
 	cand := func(replica string, matched int, v policy.Verdict, failing bool) CandidateRecord {
-		return CandidateRecord{Replica: replica, State: policy.Candidate{Matched: matched, Reported: matched, Failing: failing}, Score: policy.Score{Cost: 0.25, Verdict: v}}
+		return CandidateRecord{Replica: replica, State: policy.Candidate{Match: policy.Match{policy.GPU: {Tokens: int32(matched), Credit: 1, Source: policy.Reported}}, Load: policy.Load{Failing: failing}}, Score: policy.Score{Cost: 0.25, Verdict: v}}
 	}
 	full := cand("b", 96, policy.Ranked, false)
 	for _, c := range []struct {
@@ -414,7 +414,7 @@ func TestARecordTellsWhatItsNumbersTell(t *testing.T) {
 	for want, rec := range map[why.Cause]Record{
 		why.ByText:    {Prompts: 1, Source: "text", Candidates: make([]CandidateRecord, 1)},
 		why.Cacheless: {Prompts: 1, Candidates: make([]CandidateRecord, 1)},
-		why.Doubted:   {Prompts: 1, Block: 16, Blocks: 2, Candidates: []CandidateRecord{{State: policy.Candidate{Doubted: true}}}},
+		why.Doubted:   {Prompts: 1, Block: 16, Blocks: 2, Candidates: []CandidateRecord{{State: policy.Candidate{Match: policy.Match{policy.GPU: {Tokens: 16, Source: policy.Reported}}}}}},
 	} {
 		if rec.Explain(); rec.Candidates[0].Why.Cause != want {
 			t.Errorf("%s, want %s", rec.Candidates[0].Why.Cause, want)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 )
 
 // Account counts the requests in flight on one KV cache, and learns its speed and
@@ -15,7 +16,7 @@ type Account struct {
 	holder    atomic.Int32 // index.HolderID
 	inFlight  atomic.Int64 // requests, each as often as it has answers
 	awaiting  atomic.Int64 // requests before their first token
-	apart     atomic.Int64 // State.Apart
+	apart     atomic.Int64 // policy.Load.Apart
 	pending   atomic.Int64 // ns of expected prefill of the awaiting
 	live      atomic.Int64 // context tokens of the requests in flight
 	sentinels sentinels    // charges by the blocks that their first tokens will store
@@ -109,22 +110,9 @@ func (a *Account) Lag() float64 { return a.pace.reportLag() }
 // Placed returns the blocks sent there lately, weighted by age. Ledger.Lock is held.
 func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
 
-// State is an account as a decision reads it: the requests in flight of this router and
-// of the others together.
-type State struct {
-	InFlight int     // requests
-	Awaiting int     // requests whose first token has not come
-	Apart    int     // of this router's requests, those that another replica answers, or whose prompt another one still computes
-	Pending  float64 // s of their remaining prefill
-	Foreign  float64 // s of prefill of requests that came around this router
-	Loading  float64 // s until the loads of its requests are done
-	Live     float64 // context tokens, of requests around this router too
-	Failing  bool    // a last resort
-	Speed    float64 // actual over modelled first-token time; 0 = not known
-}
-
-// State reads the account. Ledger.Lock is held.
-func (a *Account) State(now int64) (s State) {
+// State reads the account as a decision does: the requests in flight of this router and of
+// the others together. Ledger.Lock is held.
+func (a *Account) State(now int64) (s policy.Load) {
 	if len(a.queue) > 0 {
 		a.settle(now)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/prefixhash"
 )
 
@@ -60,7 +61,7 @@ func event(tier index.Tier, content uint64) index.Event {
 	}
 }
 
-func (r *rig) state(h index.Holder) State {
+func (r *rig) state(h index.Holder) policy.Load {
 	r.Lock()
 	defer r.Unlock()
 	return r.Of(h).State(r.nanos())

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 )
 
 // TestShares: other routers' requests in flight count besides this router's, by the
@@ -22,7 +23,7 @@ func TestShares(t *testing.T) {
 	a.SetShare("b", Share{Requests: 99, Pending: 99}, r.now)
 	a.SetShare("b", b, r.now)
 	a.SetShare("c", c, r.now)
-	if s := r.state(one); s != (State{InFlight: 7, Awaiting: 5, Pending: 7, Live: 70, Failing: true}) {
+	if s := r.state(one); s != (policy.Load{InFlight: 7, Awaiting: 5, Pending: 7, Live: 70, Failing: true}) {
 		t.Errorf("together: %+v", s)
 	}
 	if s := a.Share(r.now); s.Requests != 1 {

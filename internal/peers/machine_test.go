@@ -13,7 +13,6 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/load"
 	"warmroute/internal/peers/peerspb"
 	"warmroute/prefixhash"
 )
@@ -24,7 +23,7 @@ func TestAChargeIsToldAtOnce(t *testing.T) {
 	c := w.nodes[0].charge(w.now, 1)
 	w.settle() // no time goes by
 	a := w.nodes[2].ledger.Of(replica(1))
-	a2 := func() load.State {
+	a2 := func() policy.Load {
 		w.nodes[2].ledger.Lock()
 		defer w.nodes[2].ledger.Unlock()
 		return a.State(w.now.UnixNano())

@@ -110,10 +110,10 @@ func testTiers(t *testing.T, f *front) {
 		{"rank": 1, "blocks": 10, "below": object{"cpu_blocks": 500}},
 	}
 	f.say("/debug/replicas", object{"replicas": []object{replica("10.0.0.1:8000", "m", object{"ranks": ranks}), replica("10.0.0.2:8000", "m", nil)}})
-	below := object{"cpu": object{"tokens": 2048, "seconds_each_token": 5e-6}, "shared": object{"tokens": 512, "seconds_each_token": 1e-5}}
+	match := append(onGPU(64, 1), object{"place": "cpu", "tokens": 2048, "credit": 1, "seconds_each_token": 5e-6}, object{"place": "shared", "tokens": 1024, "credit": 0.5, "seconds_each_token": 1e-5})
 	f.say("/debug/explain", object{"decisions": []object{{
-		"seq": 1, "at": now, "reason": "warm", "chosen": "10.0.0.1:8000", "predicted_loaded_tokens": 2560, "predicted_load_seconds": 0.0154,
-		"candidates": []object{{"replica": "10.0.0.1:8000", "state": object{"matched_tokens": 64, "below": below}, "score": object{}}, {"replica": "10.0.0.2:8000", "state": object{}, "score": object{}}},
+		"seq": 1, "at": now, "reason": "warm", "chosen": "10.0.0.1:8000", "match": match,
+		"candidates": []object{{"replica": "10.0.0.1:8000", "state": object{"match": match}, "score": object{}}, {"replica": "10.0.0.2:8000", "state": object{}, "score": object{}}},
 	}}})
 	b := f.visit(t)
 	b.do(t, chromedp.WaitVisible("#fleet .below", chromedp.ByQuery), chromedp.Click(`#decisions tr[data-seq="1"] td`, chromedp.ByQuery), chromedp.WaitVisible(".candidates .below", chromedp.ByQuery))

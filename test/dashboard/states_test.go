@@ -222,11 +222,16 @@ func testShadow(t *testing.T, f *front) {
 	until(t, "what the replica reports", func() bool { return shows(t, b, "#fleet tbody tr")[0][6] == "5" })
 }
 
+// onGPU is a match of tokens on the GPU.
+func onGPU(tokens int, credit float64) []object {
+	return []object{{"place": "gpu", "tokens": tokens, "source": "reported", "credit": credit}}
+}
+
 // testServed: a prediction stands beside the answer of the replica that it is for. Whoever
 // served instead has its own prediction, or none.
 func testServed(t *testing.T, f *front) {
-	candidates := []object{{"replica": "10.0.0.1:8000", "state": object{"matched_tokens": 900}, "score": object{}},
-		{"replica": "10.0.0.2:8000", "state": object{"matched_tokens": 320, "unfound_tokens": 20}, "score": object{}}}
+	candidates := []object{{"replica": "10.0.0.1:8000", "state": object{"match": onGPU(900, 1)}, "score": object{}},
+		{"replica": "10.0.0.2:8000", "state": object{"match": onGPU(320, 0.9375)}, "score": object{}}}
 	row := func(seq int, more object) object {
 		d := object{"seq": seq, "at": now, "reason": "warm", "model": "m", "chosen": "10.0.0.1:8000", "prompt_tokens": 1000, "predicted_cached_tokens": 900, "actual_cached_tokens": 300, "candidates": candidates}
 		for k, v := range more {
@@ -368,7 +373,7 @@ func testStrangers(t *testing.T, f *front) {
 func testDecisions(t *testing.T, f *front) {
 	decision := func(seq int, reason string) object {
 		return object{"seq": seq, "at": now, "reason": reason, "model": "m", "chosen": "10.0.0.1:8000", "prompt_tokens": seq,
-			"candidates": []object{{"replica": "10.0.0.1:8000", "state": object{"matched_tokens": 12}, "score": object{"verdict": "ok"}}}}
+			"candidates": []object{{"replica": "10.0.0.1:8000", "state": object{"match": onGPU(12, 1)}, "score": object{"verdict": "ok"}}}}
 	}
 	all := []object{decision(4, "warm"), decision(3, "cold"), decision(2, "unknown_model"), decision(1, "warm")}
 	f.say("/debug/explain", object{"decisions": all})

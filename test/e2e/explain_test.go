@@ -15,7 +15,7 @@ type explained struct {
 	Candidates            []struct {
 		Replica string
 		State   struct {
-			Matched int `json:"matched_tokens"`
+			Match []struct{ Tokens int }
 		}
 	}
 }

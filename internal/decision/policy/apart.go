@@ -153,7 +153,7 @@ func (v *rivals) beside(partners []Partner, d int) int32 {
 func (s *Settings) apart(r Request, of *Crowd, d int, p int32, lambda float64) Compared {
 	cands, at := of.Cands, &of.Partners[d]
 	a := Compared{P: p, Local: s.price(r, &cands[d], lambda), Remote: s.price(r, &cands[p], lambda)}
-	moved := float64(r.Input - max(0, min(cands[d].Matched, r.Input-1)))
+	moved := float64(r.Input - max(0, min(cands[d].Match.Matched(), r.Input-1)))
 	a.Remote.Handover = at.Handover + moved*at.Token
 	wait := a.Remote.Queue + a.Remote.Prefill + a.Remote.Handover
 	// Tokens are moved to d between its steps of prefill. Loads delay no move.
@@ -175,7 +175,7 @@ func (p *Price) sum() { p.Total = p.Queue + p.Prefill + p.Handover + p.Decoding 
 
 // price is the price of a prefill on a candidate, without the handover.
 func (s *Settings) price(r Request, c *Candidate, lambda float64) Price {
-	held, load := c.Loads()
+	held, load := c.Match.Loads()
 	cost := c.speed() * s.TTFT.Prefill(r.Input, held)
 	p := Price{Queue: c.begins(load), Prefill: cost, Decoding: s.TTFT.decoding(c), Later: lambda * (cost + load), Harm: s.harm(r, c)}
 	p.sum()

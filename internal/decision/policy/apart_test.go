@@ -30,7 +30,7 @@ func TestNobodySplitsAtRest(t *testing.T) {
 		cands := make([]Candidate, 2+rng.IntN(6))
 		held := rng.IntN(5000)
 		for i := range cands {
-			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held}
+			cands[i] = Candidate{Hash: rng.Uint64(), Match: gpu(held, held)}
 		}
 		r := Request{Input: 1 + rng.IntN(100_000), Ordinal: rng.Uint64()}
 		if _, a := pickApart(&s, r, cands, partnersOf(len(cands)), 1+rng.IntN(len(cands)-1)); a.Split {
@@ -49,7 +49,7 @@ func TestNothingIsSplitForAnswers(t *testing.T) {
 		cands := make([]Candidate, 2+rng.IntN(6))
 		for i := range cands {
 			held := rng.IntN(20_000)
-			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held, Pending: rng.Float64() * float64(rng.IntN(3)), InFlight: rng.IntN(60), Live: rng.Float64() * 1e6, Speed: 0.5 + rng.Float64()}
+			cands[i] = Candidate{Hash: rng.Uint64(), Match: gpu(held, held), Load: Load{Pending: rng.Float64() * float64(rng.IntN(3)), InFlight: rng.IntN(60), Live: rng.Float64() * 1e6, Speed: 0.5 + rng.Float64()}}
 		}
 		if _, a := pickApart(&s, Request{Input: 20_000, Ordinal: rng.Uint64()}, cands, partnersOf(len(cands)), len(cands)); a.Split {
 			t.Fatalf("split: %+v", a)
@@ -60,7 +60,7 @@ func TestNothingIsSplitForAnswers(t *testing.T) {
 // TestWhenASplitPays: a busy replica hands a long cold prompt over, unless little of it is
 // left to compute, the partner is as busy, or there is none.
 func TestWhenASplitPays(t *testing.T) {
-	busy := Candidate{Hash: 1, Pending: 2, InFlight: 20, Awaiting: 4}
+	busy := Candidate{Hash: 1, Load: Load{Pending: 2, InFlight: 20, Awaiting: 4}}
 	for name, tt := range map[string]struct {
 		theta float64
 		d, p  Candidate
@@ -70,21 +70,21 @@ func TestWhenASplitPays(t *testing.T) {
 		idle  bool
 	}{
 		"a busy decoder":               {d: busy, p: Candidate{Hash: 2}, class: 1, split: true},
-		"its partner is as busy":       {d: busy, p: Candidate{Hash: 2, Pending: 2.1}, class: 1},
+		"its partner is as busy":       {d: busy, p: Candidate{Hash: 2, Load: Load{Pending: 2.1}}, class: 1},
 		"no partner":                   {d: busy, p: Candidate{Hash: 2}, class: 2, idle: true},
 		"at rest":                      {d: Candidate{Hash: 1}, p: Candidate{Hash: 2}, class: 1, idle: true},
-		"a busy decoder, long answers": {d: Candidate{Hash: 1, Pending: 2, InFlight: 20, Live: 1e6}, p: Candidate{Hash: 2}, class: 1, split: true},
-		"a partner with long answers":  {d: Candidate{Hash: 1, Pending: 0.3}, p: Candidate{Hash: 2, Live: 1e6}, class: 1, idle: true},
-		"running answers, no theta":    {d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
-		"running answers":              {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
-		"answers that begin before":    {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Awaiting: 50}, p: Candidate{Hash: 2}, class: 1, split: true},
-		"legs for other replicas":      {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Awaiting: 50, Apart: 50}, p: Candidate{Hash: 2}, class: 1, idle: true},
-		"legs on the partner":          {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50, Awaiting: 50, Apart: 50}, class: 1, split: true},
-		"running answers on both":      {theta: 1, d: Candidate{Hash: 1, InFlight: 50}, p: Candidate{Hash: 2, InFlight: 50}, class: 1, idle: true},
-		"the decoder has the prompt":   {theta: 1, d: Candidate{Hash: 1, InFlight: 50, Matched: 9990, Reported: 9990}, p: Candidate{Hash: 2}, class: 1, warm: true, idle: true},
-		"the partner fails":            {d: busy, p: Candidate{Hash: 2, Failing: true}, class: 1, idle: true},
-		"the partner has the prompt":   {d: busy, p: Candidate{Hash: 2, Matched: 9000, Reported: 9000}, class: 1, split: true},
-		"the partner is twice slower":  {d: Candidate{Hash: 1, Pending: 0.2}, p: Candidate{Hash: 2, Speed: 2}, class: 1, idle: true},
+		"a busy decoder, long answers": {d: Candidate{Hash: 1, Load: Load{Pending: 2, InFlight: 20, Live: 1e6}}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"a partner with long answers":  {d: Candidate{Hash: 1, Load: Load{Pending: 0.3}}, p: Candidate{Hash: 2, Load: Load{Live: 1e6}}, class: 1, idle: true},
+		"running answers, no theta":    {d: Candidate{Hash: 1, Load: Load{InFlight: 50}}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"running answers":              {theta: 1, d: Candidate{Hash: 1, Load: Load{InFlight: 50}}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"answers that begin before":    {theta: 1, d: Candidate{Hash: 1, Load: Load{InFlight: 50, Awaiting: 50}}, p: Candidate{Hash: 2}, class: 1, split: true},
+		"legs for other replicas":      {theta: 1, d: Candidate{Hash: 1, Load: Load{InFlight: 50, Awaiting: 50, Apart: 50}}, p: Candidate{Hash: 2}, class: 1, idle: true},
+		"legs on the partner":          {theta: 1, d: Candidate{Hash: 1, Load: Load{InFlight: 50}}, p: Candidate{Hash: 2, Load: Load{InFlight: 50, Awaiting: 50, Apart: 50}}, class: 1, split: true},
+		"running answers on both":      {theta: 1, d: Candidate{Hash: 1, Load: Load{InFlight: 50}}, p: Candidate{Hash: 2, Load: Load{InFlight: 50}}, class: 1, idle: true},
+		"the decoder has the prompt":   {theta: 1, d: Candidate{Hash: 1, Match: gpu(9990, 9990), Load: Load{InFlight: 50}}, p: Candidate{Hash: 2}, class: 1, warm: true, idle: true},
+		"the partner fails":            {d: busy, p: Candidate{Hash: 2, Load: Load{Failing: true}}, class: 1, idle: true},
+		"the partner has the prompt":   {d: busy, p: Candidate{Hash: 2, Match: gpu(9000, 9000)}, class: 1, split: true},
+		"the partner is twice slower":  {d: Candidate{Hash: 1, Load: Load{Pending: 0.2}}, p: Candidate{Hash: 2, Load: Load{Speed: 2}}, class: 1, idle: true},
 	} {
 		s := DefaultSettings()
 		s.PrefillDecode.Theta = tt.theta
@@ -110,7 +110,7 @@ func TestPickApartIsTheBestPair(t *testing.T) {
 		cands, partners := make([]Candidate, n), partnersOf(n)
 		for i := range cands {
 			held := rng.IntN(8000)
-			cands[i] = Candidate{Hash: rng.Uint64(), Matched: held, Reported: held, Pending: rng.Float64() * 2, Awaiting: rng.IntN(4), Live: rng.Float64() * 1e5, Speed: 0.5 + rng.Float64()}
+			cands[i] = Candidate{Hash: rng.Uint64(), Match: gpu(held, held), Load: Load{Pending: rng.Float64() * 2, Awaiting: rng.IntN(4), Live: rng.Float64() * 1e5, Speed: 0.5 + rng.Float64()}}
 			cands[i].InFlight = cands[i].Awaiting + rng.IntN(60)
 			partners[i].Class, partners[i].Replica, partners[i].Prefills = rng.IntN(3), i/2, rng.IntN(4) > 0
 		}
@@ -143,7 +143,7 @@ func crowdOf(n int) ([]Candidate, []Partner) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	cands := make([]Candidate, n)
 	for i := range cands {
-		cands[i] = Candidate{Hash: rng.Uint64(), Matched: rng.IntN(4000), Pending: rng.Float64(), InFlight: rng.IntN(20), Live: 1e5, Speed: 1}
+		cands[i] = Candidate{Hash: rng.Uint64(), Match: gpu(rng.IntN(4000), 0), Load: Load{Pending: rng.Float64(), InFlight: rng.IntN(20), Live: 1e5, Speed: 1}}
 	}
 	return cands, partnersOf(n)
 }
@@ -164,8 +164,8 @@ func BenchmarkPickApart32And32(b *testing.B) {
 func TestLoadsDelayNothingThatIsMoved(t *testing.T) {
 	s := DefaultSettings()
 	s.PrefillDecode.Theta = 1
-	d := Candidate{Hash: 1, Below: Below{CPU: Stretch{Tokens: 20_000, Token: 1e-3}}, Loading: 30}
-	_, a := pickApart(&s, Request{Input: 20_001, Ordinal: 1}, []Candidate{d, {Hash: 2, Matched: 20_000, Reported: 20_000}}, partnersOf(2), 1)
+	d := Candidate{Hash: 1, Match: gpu(0, 0).with(CPU, 20_000, 1e-3), Load: Load{Loading: 30}}
+	_, a := pickApart(&s, Request{Input: 20_001, Ordinal: 1}, []Candidate{d, {Hash: 2, Match: gpu(20_000, 20_000)}}, partnersOf(2), 1)
 	if !a.Split || a.Local.Queue < 49.9 || a.Remote.Queue != 0 || a.Remote.Harm != 0 {
 		t.Errorf("%+v, want a split without a wait", a)
 	}
@@ -183,12 +183,12 @@ func TestASplitWaitsForTheDecoder(t *testing.T) {
 		beside bool // the decoder has answers in flight
 	}{
 		"at rest":                {d: Candidate{Hash: 1}},
-		"answers":                {d: Candidate{Hash: 1, InFlight: 20, Live: 1e6}, beside: true},
-		"a long queue":           {d: Candidate{Hash: 1, Pending: 9 * step}, queue: step},
-		"a slow decoder's queue": {d: Candidate{Hash: 1, Pending: 9 * step, Speed: 2}, queue: 2 * step},
-		"a part of a step":       {d: Candidate{Hash: 1, Pending: step / 2}, queue: step / 2},
+		"answers":                {d: Candidate{Hash: 1, Load: Load{InFlight: 20, Live: 1e6}}, beside: true},
+		"a long queue":           {d: Candidate{Hash: 1, Load: Load{Pending: 9 * step}}, queue: step},
+		"a slow decoder's queue": {d: Candidate{Hash: 1, Load: Load{Pending: 9 * step, Speed: 2}}, queue: 2 * step},
+		"a part of a step":       {d: Candidate{Hash: 1, Load: Load{Pending: step / 2}}, queue: step / 2},
 	} {
-		p := Candidate{Hash: 2, InFlight: 10, Live: 5e5, Matched: 99, Reported: 99}
+		p := Candidate{Hash: 2, Match: gpu(99, 99), Load: Load{InFlight: 10, Live: 5e5}}
 		r, partners := Request{Input: 100}, partnersOf(2)
 		for i := range partners {
 			partners[i].Handover, partners[i].Token = 0, 0

@@ -45,14 +45,14 @@ func (b *Balance) Pick(ranked []int32, n int, r Request, cands []Candidate, scor
 // cost orders hot matches before cold ones, longest first.
 func (b *Balance) cost(r Request, c *Candidate) float64 {
 	if b.Hot(r, c) {
-		return -float64(c.Credited()) / r.matchable()
+		return -float64(c.Match.Credited()) / r.matchable()
 	}
 	return c.CacheWeight
 }
 
 // Hot reports whether a candidate holds enough of the prompt to be preferred.
 func (b *Balance) Hot(r Request, c *Candidate) bool {
-	held := c.Credited()
+	held := c.Match.Credited()
 	return held > 0 && float64(held) >= b.MinMatch*r.matchable()
 }
 

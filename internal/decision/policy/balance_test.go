@@ -11,7 +11,7 @@ func balance(b Balance, n int, r Request, c []Candidate) []int32 {
 
 func TestAHotMatchWinsInsideTheGuard(t *testing.T) {
 	b, c := DefaultBalance(), fleet(4)
-	c[2].Matched = 300
+	c[2].Match = gpu(300, 0)
 	for _, tt := range []struct {
 		inFlight []int
 		want     int32
@@ -44,7 +44,7 @@ func TestBothGuardsFilter(t *testing.T) {
 	} {
 		b := Balance{MinMatch: 0.3, Abs: tt.abs, Rel: tt.rel}
 		c := fleet(2)
-		c[0].Matched, c[1].InFlight = 900, tt.least
+		c[0].Match, c[1].InFlight = gpu(900, 0), tt.least
 		c[0].InFlight = tt.most
 		if got := balance(b, 1, Request{Input: 1000}, c)[0]; got != 0 {
 			t.Errorf("%+v: %d in flight are guarded out", tt, c[0].InFlight)
@@ -59,20 +59,20 @@ func TestBothGuardsFilter(t *testing.T) {
 func TestBelowTheMinimumMatchPlacementIsCold(t *testing.T) {
 	b, c := DefaultBalance(), fleet(3)
 	c[0].CacheWeight, c[1].CacheWeight, c[2].CacheWeight = 5, 1, 3
-	c[0].Matched = 299
+	c[0].Match = gpu(299, 0)
 	if got := balance(b, 3, Request{Input: 1000}, c); !slices.Equal(got, []int32{1, 2, 0}) {
 		t.Errorf("below 0.3: %v, want by cache weight", got)
 	}
-	c[0].Matched = 300
+	c[0].Match = gpu(300, 0)
 	if got := balance(b, 3, Request{Input: 1000}, c); !slices.Equal(got, []int32{0, 1, 2}) {
 		t.Errorf("at 0.3: %v, want the match first", got)
 	}
-	c[0].Matched = 4
+	c[0].Match = gpu(4, 0)
 	if got := balance(b, 1, Request{Input: 1000, Matchable: 10}, c)[0]; got != 0 {
 		t.Errorf("4 of 10 tokens that can match: %v, want the match", got)
 	}
 	b.MinMatch = 0
-	c[0].Matched = 0
+	c[0].Match = gpu(0, 0)
 	if got := balance(b, 1, Request{Input: 1000}, c)[0]; got != 1 {
 		t.Errorf("no match is not hot even at a minimum of 0: %v", got)
 	}
@@ -80,7 +80,7 @@ func TestBelowTheMinimumMatchPlacementIsCold(t *testing.T) {
 
 func TestTheLongerOfTwoHotMatchesWins(t *testing.T) {
 	b, c := DefaultBalance(), fleet(3)
-	c[0].Matched, c[2].Matched = 500, 900
+	c[0].Match, c[2].Match = gpu(500, 0), gpu(900, 0)
 	if got := balance(b, 2, Request{Input: 1000}, c); !slices.Equal(got, []int32{2, 0}) {
 		t.Errorf("%v", got)
 	}
@@ -135,13 +135,13 @@ func TestDisturbedIsAHotMatchGuardedOut(t *testing.T) {
 		change func(c []Candidate)
 		want   bool
 	}{
-		"hot and guarded out":            {func(c []Candidate) { c[0].Matched, c[0].InFlight = 900, 9 }, true},
-		"hot and chosen":                 {func(c []Candidate) { c[0].Matched = 900 }, false},
-		"guarded out, but hardly warm":   {func(c []Candidate) { c[0].Matched, c[0].InFlight = 100, 9 }, false},
+		"hot and guarded out":            {func(c []Candidate) { c[0].Match, c[0].InFlight = gpu(900, 0), 9 }, true},
+		"hot and chosen":                 {func(c []Candidate) { c[0].Match = gpu(900, 0) }, false},
+		"guarded out, but hardly warm":   {func(c []Candidate) { c[0].Match, c[0].InFlight = gpu(100, 0), 9 }, false},
 		"guarded out, unique prompt":     {func(c []Candidate) { c[0].InFlight = 9 }, false},
-		"failing is not the guard":       {func(c []Candidate) { c[0].Matched, c[0].Failing = 900, true }, false},
-		"the chosen one is as warm":      {func(c []Candidate) { c[0].Matched, c[0].InFlight, c[1].Matched = 900, 9, 900 }, false},
-		"the chosen one is not that hot": {func(c []Candidate) { c[0].Matched, c[0].InFlight, c[1].Matched = 900, 9, 400 }, true},
+		"failing is not the guard":       {func(c []Candidate) { c[0].Match, c[0].Failing = gpu(900, 0), true }, false},
+		"the chosen one is as warm":      {func(c []Candidate) { c[0].Match, c[0].InFlight, c[1].Match = gpu(900, 0), 9, gpu(900, 0) }, false},
+		"the chosen one is not that hot": {func(c []Candidate) { c[0].Match, c[0].InFlight, c[1].Match = gpu(900, 0), 9, gpu(400, 0) }, true},
 	} {
 		c := fleet(2)
 		tt.change(c)
@@ -157,7 +157,7 @@ func TestDisturbedIsAHotMatchGuardedOut(t *testing.T) {
 // TestAFailingReplicaSetsNoLimit: one that fails has little in flight, which guards no other out.
 func TestAFailingReplicaSetsNoLimit(t *testing.T) {
 	b, c := DefaultBalance(), fleet(3)
-	c[0].Failing, c[1].InFlight, c[2].InFlight, c[2].Matched = true, 7, 8, 900
+	c[0].Failing, c[1].InFlight, c[2].InFlight, c[2].Match = true, 7, 8, gpu(900, 0)
 	if got := balance(b, 1, Request{Input: 1000}, c); !slices.Equal(got, []int32{2}) {
 		t.Errorf("%v, want the warm one", got)
 	}

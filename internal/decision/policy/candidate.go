@@ -4,29 +4,26 @@ import "fmt"
 
 // Candidate is one holder with its match and its load.
 type Candidate struct {
-	Hash        uint64    `json:"hash,string"`                     // identity, spreads ties; equal for the same replica and rank in every process
-	Matched     int       `json:"matched_tokens"`                  // prompt tokens held on the GPU, reported or just routed there
-	Reported    int       `json:"reported_tokens"`                 // of these, tokens it reported
-	Learned     bool      `json:"learned,omitempty"`               // the tokens are known from what was sent there; it reported none
-	Below       Below     `json:"below,omitzero"`                  // prompt tokens behind Matched that it can load
-	Unfound     int32     `json:"unfound_tokens,omitempty"`        // of Matched, tokens that it is not expected to find, an estimate where Matched is an upper bound
-	Full        int       `json:"full_attention_tokens,omitempty"` // prompt tokens that full attention holds, where other cache groups cut the match
-	InFlight    int       `json:"in_flight"`                       // requests this router has there
-	Awaiting    int       `json:"awaiting"`                        // of these, requests whose first token has not come
-	Apart       int       `json:"apart,omitempty"`                 // of those in flight, requests that another replica answers, or whose prompt another one still computes
-	Pending     float64   `json:"pending_seconds"`                 // s of prefill of the awaiting requests
-	Loading     float64   `json:"loading_seconds,omitempty"`       // s until the loads of the requests ahead are done
-	Live        float64   `json:"live_tokens"`                     // context tokens of the requests in flight, with the ones in scraped metrics
-	Foreign     float64   `json:"foreign_seconds"`                 // seconds of queued prefill that came around this router, from scraped metrics
-	Speed       float64   `json:"speed"`                           // actual over modelled first-token time, learned; 0 counts as 1
-	CacheWeight float64   `json:"cache_weight"`                    // blocks placed there lately, weighted by age
-	Failing     bool      `json:"failing"`                         // it failed requests lately: last resort
-	Doubted     bool      `json:"doubted,omitempty"`               // its events report blocks that it does not hold, so it counts as holding nothing
-	Adapter     Residency `json:"adapter"`                         // residency of the request's LoRA adapter
+	Hash  uint64 `json:"hash,string"` // identity, spreads ties; equal for the same replica and rank in every process
+	Match Match  `json:"match"`
+	Load
+	CacheWeight float64   `json:"cache_weight"` // blocks placed there lately, weighted by age
+	Adapter     Residency `json:"adapter"`      // residency of the request's LoRA adapter
 }
 
-// Credited returns the tokens of the prompt that the candidate is expected to find on its GPU.
-func (c *Candidate) Credited() int { return c.Matched - int(c.Unfound) }
+// Load is what a candidate has to do: for this router, for others, and for clients that came
+// around them.
+type Load struct {
+	InFlight int     `json:"in_flight"`                 // requests of the routers
+	Awaiting int     `json:"awaiting"`                  // of these, requests whose first token has not come
+	Apart    int     `json:"apart,omitempty"`           // of this router's, requests that another replica answers, or whose prompt another one still computes
+	Pending  float64 `json:"pending_seconds"`           // s of prefill of the awaiting requests
+	Foreign  float64 `json:"foreign_seconds"`           // s of queued prefill that came around the routers, from scraped metrics
+	Loading  float64 `json:"loading_seconds,omitempty"` // s until the loads of the requests ahead are done
+	Live     float64 `json:"live_tokens"`               // context tokens of the requests in flight, with the ones in scraped metrics
+	Speed    float64 `json:"speed"`                     // actual over modelled first-token time, learned; 0 = not known, counts as 1
+	Failing  bool    `json:"failing"`                   // it failed requests lately: last resort
+}
 
 // Residency says whether a candidate is known to lack the request's LoRA adapter.
 type Residency uint8

@@ -40,8 +40,8 @@ func (r *ranking) before(i, j int32) bool {
 		return a.Cost < b.Cost
 	}
 	c, d := &r.cands[i], &r.cands[j]
-	if c.Learned != d.Learned {
-		return d.Learned
+	if c.Match.Learned() != d.Match.Learned() {
+		return d.Match.Learned()
 	}
 	if r.live && c.Live != d.Live {
 		return c.Live < d.Live

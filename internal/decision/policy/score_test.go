@@ -21,20 +21,20 @@ func TestScore(t *testing.T) {
 		wait, all float64 // expected first token, and cost, with no one awaiting elsewhere
 	}{
 		"nothing":             {Candidate{}, 100, 200},
-		"a match":             {Candidate{Matched: 60, Reported: 60}, 40, 80},
-		"more to be loaded":   {Candidate{Matched: 20, Reported: 20, Below: Below{CPU: Stretch{40, 0.5}}}, 20 + 40, 20 + 40 + 40 + 20},
-		"of three places":     {Candidate{Matched: 20, Below: Below{Stretch{20, 0.5}, Stretch{10, 2}, Stretch{10, 1}}}, 40 + 40, 40 + 40 + 40 + 40},
-		"behind other loads":  {Candidate{Matched: 20, Below: Below{CPU: Stretch{40, 0.5}}, Loading: 30}, 50 + 40, 50 + 40 + 40 + 20},
-		"loaded in the queue": {Candidate{Matched: 20, Below: Below{CPU: Stretch{40, 0.5}}, Pending: 30}, 30 + 40, 30 + 40 + 40 + 20},
-		"others' loads alone": {Candidate{Loading: 30}, 100, 200},
-		"pending":             {Candidate{Pending: 5}, 105, 205},
-		"strangers":           {Candidate{Foreign: 6}, 106, 206},
-		"slow":                {Candidate{Speed: 2}, 200, 400},
-		"live":                {Candidate{Live: 10}, 100, 200 + 2*3*10},
-		"slow and live":       {Candidate{Speed: 2, Live: 10}, 200, 400 + 2*2*3*10},
+		"a match":             {Candidate{Match: gpu(60, 60)}, 40, 80},
+		"more to be loaded":   {Candidate{Match: gpu(20, 20).with(CPU, 40, 0.5)}, 20 + 40, 20 + 40 + 40 + 20},
+		"of three places":     {Candidate{Match: gpu(20, 0).with(CPU, 20, 0.5).with(Storage, 10, 2).with(Shared, 10, 1)}, 40 + 40, 40 + 40 + 40 + 40},
+		"behind other loads":  {Candidate{Match: gpu(20, 0).with(CPU, 40, 0.5), Load: Load{Loading: 30}}, 50 + 40, 50 + 40 + 40 + 20},
+		"loaded in the queue": {Candidate{Match: gpu(20, 0).with(CPU, 40, 0.5), Load: Load{Pending: 30}}, 30 + 40, 30 + 40 + 40 + 20},
+		"others' loads alone": {Candidate{Load: Load{Loading: 30}}, 100, 200},
+		"pending":             {Candidate{Load: Load{Pending: 5}}, 105, 205},
+		"strangers":           {Candidate{Load: Load{Foreign: 6}}, 106, 206},
+		"slow":                {Candidate{Load: Load{Speed: 2}}, 200, 400},
+		"live":                {Candidate{Load: Load{Live: 10}}, 100, 200 + 2*3*10},
+		"slow and live":       {Candidate{Load: Load{Speed: 2, Live: 10}}, 200, 400 + 2*2*3*10},
 		"an adapter to evict": {Candidate{Adapter: AdapterEvicted}, 100, 214},
-		"awaiting":            {Candidate{Awaiting: 3}, 100, 100 * (1 + 1 + 4*3)},
-		"all": {Candidate{Matched: 20, Reported: 20, Below: Below{Shared: Stretch{20, 0.25}}, Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3},
+		"awaiting":            {Candidate{Load: Load{Awaiting: 3}}, 100, 100 * (1 + 1 + 4*3)},
+		"all": {Candidate{Match: gpu(20, 20).with(Shared, 20, 0.25), Load: Load{Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3}},
 			11 + 120, 11 + 14*120 + 13*5 + 120},
 	} {
 		if got := p.Wait(r, &tt.c); got != tt.wait {
@@ -47,7 +47,7 @@ func TestScore(t *testing.T) {
 	}
 	// Requests that wait elsewhere make work dearer everywhere: the mean counts.
 	scores := make([]Score, 2)
-	p.Pick(nil, 1, r, []Candidate{{}, {Awaiting: 3}}, scores)
+	p.Pick(nil, 1, r, []Candidate{{}, {Load: Load{Awaiting: 3}}}, scores)
 	if want := 100 * (1 + 1 + 4*1.5); scores[0].Cost != want || scores[1].Cost != want {
 		t.Errorf("costs %g and %g, want %g", scores[0].Cost, scores[1].Cost, want)
 	}
@@ -77,7 +77,7 @@ func TestGuards(t *testing.T) {
 		c := fleet(2)
 		c[0].InFlight, c[1].InFlight = tt.inFlight, tt.elsewhere
 		if tt.coming {
-			c[0].Matched = 50
+			c[0].Match = gpu(50, 0)
 		}
 		scores := make([]Score, 2)
 		p.Pick(nil, 1, Request{Input: 100}, c, scores)
@@ -99,10 +99,10 @@ func TestOrder(t *testing.T) {
 	}{
 		"verdict before cost":     {scores: [2]Score{{Verdict: LoadGuarded}, {Cost: 9}}, want: []int32{1, 0}},
 		"guarded before failing":  {scores: [2]Score{{Verdict: Failing}, {Verdict: LoadGuarded, Cost: 9}}, want: []int32{1, 0}},
-		"cost":                    {scores: [2]Score{{Cost: 2}, {Cost: 1}}, cands: [2]Candidate{{}, {Live: 5, InFlight: 5}}, want: []int32{1, 0}},
-		"context in flight":       {cands: [2]Candidate{{Live: 2}, {Live: 1, InFlight: 9}}, want: []int32{1, 0}},
-		"of no matter to balance": {cands: [2]Candidate{{Live: 2}, {Live: 1, InFlight: 9}}, balance: true, want: []int32{0, 1}},
-		"requests in flight":      {cands: [2]Candidate{{Live: 2, InFlight: 3}, {Live: 2, InFlight: 2}}, want: []int32{1, 0}},
+		"cost":                    {scores: [2]Score{{Cost: 2}, {Cost: 1}}, cands: [2]Candidate{{}, {Load: Load{Live: 5, InFlight: 5}}}, want: []int32{1, 0}},
+		"context in flight":       {cands: [2]Candidate{{Load: Load{Live: 2}}, {Load: Load{Live: 1, InFlight: 9}}}, want: []int32{1, 0}},
+		"of no matter to balance": {cands: [2]Candidate{{Load: Load{Live: 2}}, {Load: Load{Live: 1, InFlight: 9}}}, balance: true, want: []int32{0, 1}},
+		"requests in flight":      {cands: [2]Candidate{{Load: Load{Live: 2, InFlight: 3}}, {Load: Load{Live: 2, InFlight: 2}}}, want: []int32{1, 0}},
 		"of equals the first":     {balance: true, first: true, cands: [2]Candidate{{Hash: 1}, {Hash: 2}}, want: []int32{0, 1}},
 		"swapped":                 {balance: true, first: true, cands: [2]Candidate{{Hash: 2}, {Hash: 1}}, want: []int32{0, 1}},
 	} {
@@ -137,7 +137,7 @@ func TestSaturated(t *testing.T) {
 		want  bool
 	}{{0, false}, {-1, false}, {99, true}, {100, false}, {101, false}} {
 		s := Settings{MaxTTFT: tt.limit, TTFT: plain()}
-		if got := s.Saturated(Request{Input: 100}, []Candidate{{Pending: 50}, {}}); got != tt.want {
+		if got := s.Saturated(Request{Input: 100}, []Candidate{{Load: Load{Pending: 50}}, {}}); got != tt.want {
 			t.Errorf("limit %g s, the first token after 100: %v", tt.limit, got)
 		}
 	}
@@ -157,12 +157,12 @@ func TestDisturbed(t *testing.T) {
 		"longer, but failed": {400, Failing, false},
 		"longer, but ranked": {400, Ranked, false},
 	} {
-		cands := []Candidate{{Matched: 350}, {Matched: tt.other}}
+		cands := []Candidate{{Match: gpu(350, 0)}, {Match: gpu(tt.other, 0)}}
 		if got := s.Disturbed(0, Request{Input: 1000}, cands, []Score{{}, {Verdict: tt.verdict}}); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if s.Disturbed(0, Request{Input: 1000}, []Candidate{{}, {Matched: 299}}, []Score{{}, {Verdict: LoadGuarded}}) {
+	if s.Disturbed(0, Request{Input: 1000}, []Candidate{{}, {Match: gpu(299, 0)}}, []Score{{}, {Verdict: LoadGuarded}}) {
 		t.Error("a match that is not hot")
 	}
 }
@@ -203,4 +203,17 @@ func TestBoundsAreAllowed(t *testing.T) {
 			t.Errorf("%+v is valid", o)
 		}
 	}
+}
+
+// gpu returns a match of so many tokens, of which so many are reported; the others are coming.
+func gpu(matched, reported int) (m Match) {
+	m[GPU] = Stretch{Tokens: int32(reported), Credit: 1, Source: Reported}
+	m[Coming] = Stretch{Tokens: int32(matched - reported), Credit: 1, Source: Reported}
+	return m
+}
+
+// with returns m with a stretch more.
+func (m Match) with(p Place, tokens int32, token float32) Match {
+	m[p] = Stretch{Tokens: tokens, Credit: 1, Token: token, Source: Reported}
+	return m
 }

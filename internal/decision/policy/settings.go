@@ -55,7 +55,7 @@ func (s *Settings) Pick(ranked []int32, n int, r Request, cands []Candidate, sco
 // holds a good part of the prompt, more than chosen does, was guarded out.
 func (s *Settings) Disturbed(chosen int32, r Request, cands []Candidate, scores []Score) bool {
 	for i := range cands {
-		if scores[i].Verdict == LoadGuarded && cands[i].Credited() > cands[chosen].Credited() && s.Balance.Hot(r, &cands[i]) {
+		if scores[i].Verdict == LoadGuarded && cands[i].Match.Credited() > cands[chosen].Match.Credited() && s.Balance.Hot(r, &cands[i]) {
 			return true
 		}
 	}

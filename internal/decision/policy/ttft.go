@@ -6,7 +6,7 @@ import "math"
 //
 //	h = min(credited + loaded, input-1); u = input - h
 //	P = speed * (PrefillToken*u + PrefillPair*u*(h + u/2))    the request's own prefill
-//	R = loading of the tokens that lie below the GPU (Below)
+//	R = loading of the tokens that lie below the GPU
 //	W = max(Pending + Foreign, Loading + R)                   until the prefill begins
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
 //	cost = W + (1+L)*P + L*R + speed*Beta*DecodeToken*Live - Junction*J
@@ -67,20 +67,20 @@ func (t *TTFT) Prefill(input, hit int) float64 {
 
 // Cost returns the prefill time in seconds of a request on a candidate, at its speed.
 func (t *TTFT) Cost(r Request, c *Candidate) float64 {
-	held, _ := c.Loads()
+	held, _ := c.Match.Loads()
 	return c.speed() * t.Prefill(r.Input, held)
 }
 
 // Saved returns the prefill time in seconds that a candidate's match on its GPU saves a
 // request there, at its speed.
 func (t *TTFT) Saved(r Request, c *Candidate) float64 {
-	return c.speed() * (t.Prefill(r.Input, 0) - t.Prefill(r.Input, c.Credited()))
+	return c.speed() * (t.Prefill(r.Input, 0) - t.Prefill(r.Input, c.Match.Credited()))
 }
 
 // Wait returns the expected time until the request's first token on a candidate, in
 // seconds.
 func (t *TTFT) Wait(r Request, c *Candidate) float64 {
-	held, load := c.Loads()
+	held, load := c.Match.Loads()
 	return c.begins(load) + c.speed()*t.Prefill(r.Input, held)
 }
 
@@ -121,7 +121,7 @@ type limits struct{ all, burst float64 }
 
 // of returns the limit of a candidate.
 func (l *limits) of(c *Candidate) float64 {
-	if c.Matched > c.Reported {
+	if c.Match[Coming].counts() > 0 {
 		return l.burst
 	}
 	return l.all
@@ -152,10 +152,11 @@ func (t *TTFT) lambda(awaiting float64, candidates int) float64 {
 }
 
 func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
-	held, load := c.Loads()
+	held, load := c.Match.Loads()
 	cost := c.begins(load) + (1+lambda)*c.speed()*t.Prefill(r.Input, held) + lambda*load + t.decoding(c)
-	if c.Full > c.Matched {
-		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, c.Matched) - t.Prefill(r.Input, c.Full))
+	if cut := int(c.Match[Cut].Tokens); cut > 0 {
+		has := c.Match.Matched()
+		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))
 	}
 	if c.Adapter == AdapterEvicted {
 		cost += 2 * t.AdapterLoad

@@ -30,7 +30,7 @@ func TestPrefillFormula(t *testing.T) {
 	if got, want := p.Prefill(100, 100), p.Prefill(100, 99); got != want {
 		t.Errorf("a full hit costs %g, want %g: the last token is always computed", got, want)
 	}
-	c := Candidate{Matched: 400, Below: Below{CPU: Stretch{500, 1e-6}}, Speed: 2}
+	c := Candidate{Match: gpu(400, 0).with(CPU, 500, 1e-6), Load: Load{Speed: 2}}
 	if got, want := p.Saved(Request{Input: 1000}, &c), 2*(p.Prefill(1000, 0)-p.Prefill(1000, 400)); got != want || got <= 0 {
 		t.Errorf("400 tokens on the GPU save %g, want %g", got, want)
 	}
@@ -38,7 +38,7 @@ func TestPrefillFormula(t *testing.T) {
 
 func TestLongestMatchWinsAmongEquals(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[2].Matched, c[2].Reported = 512, 512
+	c[2].Match = gpu(512, 512)
 	if got := pick(&p, 3, Request{Input: 1000}, c); got[0] != 2 || len(got) != 3 {
 		t.Errorf("Pick = %v, want 2 first of three", got)
 	}
@@ -46,7 +46,7 @@ func TestLongestMatchWinsAmongEquals(t *testing.T) {
 
 func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(2)
-	c[0].Matched, c[0].Reported, c[0].Pending = 512, 512, 5
+	c[0].Match, c[0].Pending = gpu(512, 512), 5
 	if got := pick(&p, 1, Request{Input: 1000}, c); got[0] != 1 {
 		t.Errorf("Pick = %v, want the idle replica", got)
 	}
@@ -54,7 +54,7 @@ func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
 
 func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[0].Matched, c[0].Reported = 100_000, 100_000
+	c[0].Match = gpu(100_000, 100_000)
 	for n := range 64 {
 		got := pick(&p, 1, Request{Input: 100_001, Ordinal: uint64(n)}, c)[0]
 		c[got].InFlight++
@@ -66,7 +66,7 @@ func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
 
 func TestGuardedAndFailingComeLast(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[0].Matched, c[0].Reported, c[0].InFlight = 900, 900, 50
+	c[0].Match, c[0].InFlight = gpu(900, 900), 50
 	c[1].Failing = true
 	scores := make([]Score, 4)
 	got := p.Pick(nil, 4, Request{Input: 1000}, c, scores)
@@ -98,7 +98,7 @@ func TestRankIsASort(t *testing.T) {
 	for range 2000 {
 		c := fleet(1 + rng.IntN(20))
 		for i := range c {
-			c[i].Matched, c[i].InFlight = rng.IntN(4)*100, rng.IntN(12)
+			c[i].Match, c[i].InFlight = gpu(rng.IntN(4)*100, 0), rng.IntN(12)
 			c[i].Awaiting, c[i].Live, c[i].Failing = rng.IntN(3), float64(rng.IntN(3)), rng.IntN(5) == 0
 			c[i].Pending = float64(rng.IntN(3))
 		}
@@ -137,7 +137,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 func BenchmarkPick64(b *testing.B) {
 	p, c := DefaultTTFT(), fleet(64)
 	for i := range c {
-		c[i].Matched, c[i].Live = i*100, float64(i)
+		c[i].Match, c[i].Live = gpu(i*100, 0), float64(i)
 	}
 	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
 	for b.Loop() {
@@ -152,7 +152,7 @@ func TestRoutersSpread(t *testing.T) {
 	cfg := DefaultTTFT()
 	cands := make([]Candidate, 16)
 	for i := range cands {
-		cands[i] = Candidate{Hash: mix(uint64(i)), Pending: 0.1 + 0.001*float64(i)}
+		cands[i] = Candidate{Hash: mix(uint64(i)), Load: Load{Pending: 0.1 + 0.001*float64(i)}}
 	}
 	scores := make([]Score, len(cands))
 	chosen := func(unheard float64) map[int32]int {
@@ -179,7 +179,7 @@ func TestRoutersSpread(t *testing.T) {
 // beginning, though it hits nothing there yet, unless others wait there.
 func TestAJunctionIsWorthSomething(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
-	c[2].Full = 8000
+	c[2].Match = gpu(0, 0).with(Cut, 8000, 0)
 	worth := p.Junction * (p.Prefill(10_000, 0) - p.Prefill(10_000, 8000))
 	for pending, want := range map[float64]bool{0: true, 0.9 * worth: true, 1.1 * worth: false} {
 		c[2].Pending = pending
@@ -187,7 +187,7 @@ func TestAJunctionIsWorthSomething(t *testing.T) {
 			t.Errorf("with %g s ahead of it, chosen: %v", pending, got)
 		}
 	}
-	c[2].Pending, c[1].Matched, c[1].Reported, c[1].Full = 0, 8000, 8000, 8000
+	c[2].Pending, c[1].Match = 0, gpu(8000, 8000)
 	if got := pick(&p, 1, Request{Input: 10_000}, c)[0]; got != 1 {
 		t.Errorf("replica %d is preferred to the one that is hit", got)
 	}

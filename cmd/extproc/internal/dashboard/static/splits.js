@@ -42,15 +42,27 @@ export const loadsOf = (r) => {
   return listed(places.map(([key, name]) => loads[key] && name + " " + number(1e6 * loads[key].seconds_each_token, 1) + " µs"));
 };
 
+// found is the number of tokens of a stretch that are expected to be found.
+const found = (s) => Math.round(s.tokens * s.credit);
+
+// matched sums a part of a match: the tokens on the GPU by default, and those that are on their way to it.
+export const matched = (match, count = (s) => s.credit && s.tokens, among = ["gpu", "coming"]) => (match || []).filter((s) => among.includes(s.place)).reduce((a, s) => a + count(s), 0);
+
+// credited is what of the tokens on the GPU is expected to be found.
+export const credited = (match) => matched(match, found);
+
+const loaded = (s) => found(s) * s.seconds_each_token;
+
 // belowOf says where tokens of a prompt lie below a candidate's GPU, and in what time they load.
-export const belowOf = (below) => listed(places.map(([key, name]) => {
-  const s = below?.[key];
-  return s && name + " " + number(s.tokens) + " (" + seconds(s.tokens * s.seconds_each_token) + ")";
+export const belowOf = (match) => listed(places.map(([key, name]) => {
+  const s = (match || []).find((s) => s.place === key);
+  return s && name + " " + number(found(s)) + " (" + seconds(loaded(s)) + ")";
 }));
 
 // legsOf says which replica computes the prompt of a decision and which one answers, and how long the parts took.
 export const legsOf = (d) => {
-  const s = d.split, loads = d.predicted_loaded_tokens ? "Loads " + number(d.predicted_loaded_tokens) + " tokens from below its GPU, in " + seconds(d.predicted_load_seconds) + ". " : "";
+  const s = d.split, below = (count) => matched(d.match, count, places.map(([key]) => key)), tokens = below(found);
+  const loads = tokens ? "Loads " + number(tokens) + " tokens from below its GPU, in " + seconds(below(loaded)) + ". " : "";
   if (!s?.reason) return loads;
   const t = s.times || {}, done = s.reason === "split", began = done || endedBadly(s);
   const parts = [

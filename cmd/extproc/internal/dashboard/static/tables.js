@@ -2,7 +2,7 @@
 // never as markup, and is cut to a length.
 import { clock, cut, large, number, percent, plural, seconds } from "./format.js";
 import { mean, share } from "./history.js";
-import { belowOf, blocksBelow, endedBadly, legsOf, loadsOf, partsOf, pricesOf, reasons } from "./splits.js";
+import { belowOf, blocksBelow, credited, endedBadly, legsOf, loadsOf, matched, partsOf, pricesOf, reasons } from "./splits.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -131,11 +131,11 @@ const detail = (tr, d) => {
   box.querySelector(".prices").hidden = !prices.length;
   rows(box.querySelector(".prices table"), prices, (p) => p);
   candidates.hidden = !(d.candidates || []).length;
-  table.classList.toggle("tiers", (d.candidates || []).some((c) => c.state.below));
+  table.classList.toggle("tiers", (d.candidates || []).some((c) => belowOf(c.state.match)));
   rows(table, d.candidates || [], (c, row) => {
     const s = c.state, v = c.score;
     if (c.replica === first(d)) row.className = "chosen";
-    return [[c.replica + (c.rank ? " rank " + c.rank : ""), "name"], [number(s.matched_tokens), "n"], [number(s.reported_tokens), "n"], [belowOf(s.below), "below"], [number(s.in_flight), "n"], [number(s.awaiting), "n"],
+    return [[c.replica + (c.rank ? " rank " + c.rank : ""), "name"], [number(matched(s.match)), "n"], [number(matched(s.match, undefined, ["gpu"])), "n"], [belowOf(s.match), "below"], [number(s.in_flight), "n"], [number(s.awaiting), "n"],
       [seconds(s.pending_seconds), "n"], [number(s.speed, 2), "n"], [seconds(v.cost), "n"], String(v.verdict ?? ""), [c.why ? c.why.text : "", "wrap"]];
   });
   td.append(box);
@@ -154,7 +154,7 @@ const decisionRow = (d, said, toggle) => {
   const apart = d.split?.reason === "split" ? d.split : null, reason = d.reason + (d.withheld ? ", withheld: " + d.withheld : endedBadly(d.split) ? ", " + d.split.reason : "");
   // If another replica than the first served, the prediction is that for the one that did.
   const served = d.served_by && d.served_by !== first(d) ? (d.candidates || []).filter((c) => c.replica === d.served_by) : null;
-  const found = served && (served.length === 1 ? Math.max(0, (served[0].state.matched_tokens || 0) - (served[0].state.unfound_tokens || 0)) : null);
+  const found = served && (served.length === 1 ? credited(served[0].state.match) : null);
   const predicted = apart ? apart.predicted_prefill_cached_tokens || 0 : served ? found : d.withheld && !d.served_by && d.actual_cached_tokens !== undefined ? null : d.predicted_cached_tokens, actual = apart ? apart.prefill_cached_tokens : d.actual_cached_tokens;
   return cells(tr, [clock.time(Date.parse(d.at)), [reason, "class-" + said], [d.model || "–", "name"],
     [(apart ? apart.prefill + " → " : "") + (first(d) || "–"), "name"], [number(d.prompt_tokens), "n"], [number(predicted), "n"], [number(actual), "n"], [seconds(best && best.score.cost), "n"], [seconds(d.took_ns / 1e9), "n"], [d.id || "", "name"]]);
