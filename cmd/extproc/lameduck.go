@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,14 @@ func (o *occupied) Accept() (net.Conn, error) {
 	}
 	o.open.Add(1)
 	return &occupant{Conn: conn, left: sync.OnceFunc(func() { o.open.Add(-1) })}, nil
+}
+
+// notes says that nobody is connected.
+func (o *occupied) notes() []string {
+	if o.open.Load() > 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("no Envoy is connected to %s, so no request gets a hint; an Envoy connects with its first request", o.Addr())}
 }
 
 type occupant struct {

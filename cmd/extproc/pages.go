@@ -19,15 +19,15 @@ type pages struct {
 	health *admin.Server // the same server if health has no address of its own
 }
 
-// pages takes the addresses of the HTTP servers.
-func (r *router) pages(gate *admin.Gate) (*pages, error) {
+// pages takes the addresses of the HTTP servers. door is where Envoys connect.
+func (r *router) pages(gate *admin.Gate, door *occupied) (*pages, error) {
 	c := r.c.Admin
 	token, err := c.token()
 	if err != nil {
 		return nil, fmt.Errorf("admin.%w", err)
 	}
 	health := admin.Options{
-		Listen: r.c.Health.Listen, Ready: gate.Ready, Notes: r.notes, Metrics: r.metrics, Logger: r.log,
+		Listen: r.c.Health.Listen, Ready: gate.Ready, Notes: func() []string { return append(door.notes(), r.notes()...) }, Metrics: r.metrics, Logger: r.log,
 	}
 	all := health
 	all.Listen, all.Pprof, all.Static, all.Handlers = c.Listen, c.Pprof, dashboardFiles(), r.adminPages()

@@ -51,6 +51,13 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 			return got == code && strings.Contains(page, says) && (says != "" || !strings.Contains(page, "note:"))
 		})
 	}
+	const alone = "note: no Envoy is connected to 127.0.0.1:"
+	state("nobody is connected", http.StatusOK, alone)
+	envoy, err := net.Dial("tcp", r.c.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer envoy.Close()
 	state("both serve", http.StatusOK, "", `{model="b",state="ready"} 1`, `{model="org/a",state="ready"} 1`)
 	for model, want := range map[string]int{"org/a": http.StatusOK, "org/x": http.StatusNotFound} { // a served model's settings can be changed, another's cannot
 		req, err := http.NewRequest(http.MethodPatch, "http://"+admin+"/policy/"+model, strings.NewReader(`{"min_prefix_match":0.5}`))

@@ -271,7 +271,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	extprocv3.RegisterExternalProcessorServer(g, r.server)
 	admin.RegisterHealth(asked, g, &gate)
 	r.outcomes.Register(asked, g)
-	pages, err := r.pages(&gate)
+	pages, err := r.pages(&gate, door)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

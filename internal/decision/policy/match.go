@@ -13,10 +13,10 @@ type Match [places]Stretch
 
 // Stretch is the part of the prompts that a candidate has in one place.
 type Stretch struct {
-	Tokens int32
-	Credit float32 // share of the tokens that it is expected to find there, 0 to 1
-	Token  float32 // s to load one of them, learned or set; 0 = nothing is to be loaded
-	Source Source
+	Tokens int32   `json:"tokens"`
+	Source Source  `json:"source"`
+	Credit float32 `json:"credit"`                       // share of the tokens that it is expected to find there, 0 to 1
+	Token  float32 `json:"seconds_each_token,omitempty"` // s to load one of them, learned or set; 0 = nothing is to be loaded
 }
 
 // Place is where tokens lie.
@@ -36,6 +36,12 @@ var placeNames = [places]string{"gpu", "coming", "cpu", "storage", "shared", "cu
 
 func (p Place) String() string { return placeNames[p] }
 
+// MarshalText writes the place's name.
+func (p Place) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads a place's name.
+func (p *Place) UnmarshalText(text []byte) error { return named(p, placeNames[:], text) }
+
 // Source says how it is known that tokens lie in a place. The set is closed: metrics have one
 // series for each.
 type Source uint8
@@ -51,6 +57,22 @@ const (
 var sourceNames = [sources]string{"", "reported", "history", "text"}
 
 func (s Source) String() string { return sourceNames[s] }
+
+// MarshalText writes the source's name.
+func (s Source) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads a source's name.
+func (s *Source) UnmarshalText(text []byte) error { return named(s, sourceNames[:], text) }
+
+// named sets v to the value with a name.
+func named[T ~uint8](v *T, names []string, name []byte) error {
+	i := slices.Index(names, string(name))
+	if i < 0 {
+		return fmt.Errorf("policy: %q is none of %q", name, names)
+	}
+	*v = T(i)
+	return nil
+}
 
 // Sources returns every Source but NoSource.
 func Sources() []Source { return []Source{Reported, History, Text} }
@@ -131,21 +153,18 @@ func (m *Match) Source() Source {
 // IsZero reports whether there is no stretch.
 func (m Match) IsZero() bool { return m == Match{} }
 
-// stretch is a Stretch in JSON.
-type stretch struct {
-	Place  string  `json:"place"`
-	Tokens int32   `json:"tokens"`
-	Source string  `json:"source"`
-	Credit float32 `json:"credit"`
-	Token  float32 `json:"seconds_each_token,omitempty"`
+// placed is a stretch in JSON.
+type placed struct {
+	Place Place `json:"place"`
+	Stretch
 }
 
 // MarshalJSON writes the list of the stretches that are there.
 func (m Match) MarshalJSON() ([]byte, error) {
-	list := make([]stretch, 0, places)
+	list := make([]placed, 0, places)
 	for p, s := range m {
 		if s.Tokens > 0 {
-			list = append(list, stretch{Place(p).String(), s.Tokens, s.Source.String(), s.Credit, s.Token})
+			list = append(list, placed{Place(p), s})
 		}
 	}
 	return json.Marshal(list)
@@ -153,17 +172,11 @@ func (m Match) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (m *Match) UnmarshalJSON(text []byte) error {
-	var list []stretch
-	if err := json.Unmarshal(text, &list); err != nil {
-		return err
-	}
+	var list []placed
+	err := json.Unmarshal(text, &list)
 	*m = Match{}
 	for _, s := range list {
-		p, source := slices.Index(placeNames[:], s.Place), slices.Index(sourceNames[:], s.Source)
-		if p < 0 || source < 0 {
-			return fmt.Errorf("policy: %q from %q is no stretch", s.Place, s.Source)
-		}
-		m[p] = Stretch{s.Tokens, s.Credit, s.Token, Source(source)}
+		m[s.Place] = s.Stretch
 	}
-	return nil
+	return err
 }
