@@ -77,6 +77,10 @@ func (a *applying) apply(i int) (events int) {
 		a.x.removed(a.h, ev, a.res)
 		a.h.removedInGroups(ev)
 	case Cleared:
+		if ev.Part != nil {
+			a.clearPart(ev.Part)
+			break
+		}
 		a.clear(a.ownerInBatch(i))
 	default:
 		a.res.Dropped += len(ev.Hashes)
@@ -157,20 +161,23 @@ func (a *applying) store(ev *Event) {
 func (a *applying) storeByHash(ev *Event) {
 	rest := ev.Hashes
 	for _, sh := range a.h.shards {
-		if sh.key != (shardKey{ev.Scope.Tenant, ev.Scope.Model, ev.Scope.Group}) || ev.Tier == TierGPU {
+		if sh.key.modelKey() != ev.Scope.modelKey() || sh.key.group != ev.Scope.Group || ev.Tier == TierGPU {
 			continue
 		}
 		sh.mu.Lock()
 		if slot, ok := sh.slots.Of(int32(a.h.id)); ok {
 			before := sh.blocks()
-			for ; len(rest) > 0; rest = rest[1:] {
-				if ks, key := sh.find(slot, rest[0]); ks != nil {
-					sh.keys = append(sh.keys[:0], key)
-					sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, keys: sh.keys, hashes: rest[:1]}, a.res)
-				} else {
-					a.res.Dropped++
+			var missing []uint64
+			for i, hash := range rest {
+				ks, key := sh.find(slot, hash)
+				if ks == nil {
+					missing = append(missing, hash)
+					continue
 				}
+				sh.keys = append(sh.keys[:0], key)
+				sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, keys: sh.keys, hashes: rest[i : i+1]}, a.res)
 			}
+			rest = missing
 			a.x.blocks.Add(int64(sh.blocks() - before))
 		}
 		sh.mu.Unlock()

@@ -1,5 +1,7 @@
 package index
 
+import "slices"
+
 // owner is the memory that an AllBlocksCleared is of. SimpleCPUOffloadConnector sends one for
 // CPU memory that looks like the GPU's. vLLM publishes the events of the GPU before those of the
 // connector in each batch.
@@ -57,16 +59,28 @@ func (a *applying) clear(of owner) {
 		}
 		return
 	}
-	a.clearGPU()
+	a.clearGPU(nil)
 	for _, c := range h.members() {
 		c.member.Clear(of == ofGPU)
 	}
 }
 
-// clearGPU drops what the holder has in GPU memory.
-func (a *applying) clearGPU() {
-	a.h.clear()
-	a.h.since, a.h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
+// clearPart applies a clear of a part of the holder's cache.
+func (a *applying) clearPart(of *Part) {
+	a.clearGPU(of)
+	for _, c := range a.h.members() {
+		if of.coversModel(c.key) && !slices.ContainsFunc(a.h.shards, func(sh *shard) bool { return sh.key.modelKey() == c.key }) {
+			c.member.Clear(false)
+		}
+	}
+}
+
+// clearGPU drops what the holder has of a part in GPU memory.
+func (a *applying) clearGPU(of *Part) {
+	a.res.Removed += a.h.clear(of)
+	if len(a.h.shards) == 0 {
+		a.h.since, a.h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
+	}
 }
 
 // decide applies the AllBlocksCleared that may have been of either memory, by the next events of
@@ -81,7 +95,7 @@ func (a *applying) decide(i int) {
 		}
 		return
 	}
-	a.clearGPU()
+	a.clearGPU(nil)
 	for _, c := range h.members() {
 		c.member.Clear(true) // it is in doubt already
 		c.member.Decided(of == ofGPU)

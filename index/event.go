@@ -78,9 +78,9 @@ const (
 // parent's key. Content nil: vLLM's hashes are the keys. With ByHash, the event does not
 // describe its blocks, which are in a tier below the GPU: they have the keys that other
 // events of the holder gave these hashes, in any scope of the model's cache group.
-// Removed: Hashes names the blocks, in every scope of Scope.Group in which this
+// Removed: Hashes names the blocks, in every scope of Part and Scope.Group in which this
 // holder has them; the rest of Scope is not read.
-// Cleared: the holder has dropped everything.
+// Cleared: the holder has dropped everything of Part.
 type Event struct {
 	Kind      EventType
 	Scope     Scope
@@ -88,6 +88,7 @@ type Event struct {
 	Tier      Tier
 	Connector Connector // that has copied the blocks to CPU memory, if it is known
 	ByHash    bool
+	Part      *Part // Removed and Cleared only; nil: the whole cache, as vLLM's own events mean it
 	HasParent bool
 	Parent    uint64
 	Hashes    []uint64
@@ -100,6 +101,21 @@ type Event struct {
 
 	// Last is the content of the last block alone, if contents cover tokens behind.
 	Last prefixhash.Content
+}
+
+// Part is a part of the scopes: those of a tenant and, if it names them, of a model and a hash
+// scheme.
+type Part struct{ Tenant, Model, Scheme string }
+
+// Covers reports whether a scope belongs to the part; nil covers every scope.
+func (p *Part) Covers(s Scope) bool { return p.covers(s.shardKey()) }
+
+func (p *Part) covers(k shardKey) bool {
+	return p.coversModel(k.modelKey()) && (p == nil || p.Scheme == "" || p.Scheme == k.scheme)
+}
+
+func (p *Part) coversModel(k modelKey) bool {
+	return p == nil || p.Tenant == k.tenant && (p.Model == "" || p.Model == k.model)
 }
 
 // Batch is a set of events that one holder published at once. Events apply in order,

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -48,6 +49,8 @@ type modelKey struct{ tenant, model string }
 func (s *Scope) modelKey() modelKey { return modelKey{s.Tenant, s.Model} }
 
 func (k *shardKey) modelKey() modelKey { return modelKey{k.tenant, k.model} }
+
+func (s *Scope) shardKey() shardKey { return shardKey{s.Tenant, s.Model, s.Scheme, s.Group} }
 
 // groups are the cache groups of one model that a holder has reported.
 type groups struct {
@@ -157,7 +160,7 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h := x.intern(self)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.clear()
+	h.clear(nil)
 	h.undecided = false
 	h.endMembers()
 	h.doubt.Store(nil)
@@ -187,7 +190,7 @@ func (x *Index) Remove(replica string) {
 			return true
 		}
 		h.mu.Lock()
-		h.clear()
+		h.clear(nil)
 		h.endMembers()
 		h.removals.drop()
 		h.incarnation = 0
@@ -203,30 +206,68 @@ func (x *Index) Remove(replica string) {
 	})
 }
 
-// clear makes all blocks of the holder invisible; the sweeper removes them later. h.mu
-// is held.
-func (h *holder) clear() {
-	for _, sh := range h.shards {
+// clear makes the holder's blocks of a part invisible and returns how many were on GPU; the
+// sweeper removes them later. The cache groups of a model have one state for all schemes, so of
+// a model with several it takes every scheme. h.mu is held.
+func (h *holder) clear(of *Part) (blocks int) {
+	h.shards = slices.DeleteFunc(h.shards, func(sh *shard) bool {
+		m := h.memberOf(sh.key.modelKey())
+		if !of.covers(sh.key) && (m == nil || !m.Grouped() || !of.coversModel(sh.key.modelKey())) {
+			return false
+		}
 		sh.mu.Lock()
+		defer sh.mu.Unlock()
 		if slot, ok := sh.slots.Of(int32(h.id)); ok {
+			blocks += sh.info[slot].blocks[TierGPU]
 			sh.hybrid.Release(slot)
 			sh.slots.Kill(slot)
 		}
-		sh.mu.Unlock()
+		return true
+	})
+	if len(h.shards) == 0 {
+		h.removals.forget()
+		for tier := range h.untold {
+			h.forgetUntold(Tier(tier))
+		}
 	}
-	h.shards = h.shards[:0]
-	h.removals.forget()
-	for tier := range h.untold {
-		h.forgetUntold(Tier(tier))
-	}
-	h.leaseMu.Lock()
-	leased := h.leased
-	h.leased = nil
-	h.leaseMu.Unlock()
-	for _, l := range leased {
+	for _, l := range h.takeLeased(of) {
 		l.Kill(int32(h.id))
 	}
 	h.x.requestSweep()
+	return blocks
+}
+
+// takeLeased takes the tables of a part out of those that may have the holder's leases.
+func (h *holder) takeLeased(of *Part) (taken []*expiry.Table) {
+	h.leaseMu.Lock()
+	defer h.leaseMu.Unlock()
+	if of == nil {
+		taken, h.leased = h.leased, nil
+		return taken
+	}
+	for s, ks := range *h.x.keyspaces.Load() {
+		for _, l := range ks.allLeases {
+			if of.Covers(s) {
+				taken = append(taken, l)
+			}
+		}
+	}
+	h.leased = slices.DeleteFunc(h.leased, func(l *expiry.Table) bool { return slices.Contains(taken, l) })
+	return taken
+}
+
+// has reports whether the holder may have blocks of a part in a model. h.mu is held.
+func (h *holder) has(of *Part, k modelKey) bool {
+	other := false
+	for _, sh := range h.shards {
+		if sh.key.modelKey() == k {
+			if of.covers(sh.key) {
+				return true
+			}
+			other = true
+		}
+	}
+	return of.coversModel(k) && !other
 }
 
 // NameGroup sets which cache group of a replica is full attention, by configuration. It
@@ -291,7 +332,7 @@ func (h *holder) updateVisibility() {
 // Of several groups only the full-attention one does.
 func (h *holder) visibility(k shardKey) (hybrid, hidden bool) {
 	full := h.named
-	g := h.groups[modelKey{k.tenant, k.model}]
+	g := h.groups[k.modelKey()]
 	if full < 0 && g != nil {
 		full = g.full
 	}

@@ -77,7 +77,7 @@ func (x *Index) keyspace(s Scope, replica string) *keyspace {
 	if ks := old[s]; ks != nil || x.closed.Load() || !x.admitScope(replica, len(old)) {
 		return ks
 	}
-	k := shardKey{s.Tenant, s.Model, s.Group}
+	k := s.shardKey()
 	sh := x.shards[k]
 	if sh == nil {
 		sh = newShard(x, k)

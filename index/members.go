@@ -78,7 +78,7 @@ func (c *memberHost) Leading(group int, hashes []uint64) (n int) {
 // Has implements hybrid.Host.
 func (c *memberHost) Has(group int, hash uint64) (has bool) {
 	c.eachShard(func(sh *shard, slot int) {
-		if sh.key.group == group {
+		if sh.key.group == group && !has {
 			_, detached := sh.info[slot].detached[hash]
 			has = detached || sh.info[slot].gpu.Find(hash) != 0
 		}
@@ -248,14 +248,15 @@ func (h *holder) follower(ev *Event) *hybrid.Member {
 	return h.makeMember(ev.Scope.modelKey())
 }
 
-// removedInGroups applies a Removed event, which names no model, to the holder's members.
-// h.mu is held.
+// removedInGroups applies a Removed event to the holder's members. h.mu is held.
 func (h *holder) removedInGroups(ev *Event) {
 	if ev.Tier != TierGPU || ev.Scope.Group < 0 || ev.Scope.Group >= hybrid.MaxGroups {
 		return
 	}
 	for _, c := range h.members() {
-		c.member.Removed(ev.Scope.Group, ev.Hashes)
-		c.member.Review(ev.Scope.Group, ev.Hashes)
+		if h.has(ev.Part, c.key) {
+			c.member.Removed(ev.Scope.Group, ev.Hashes)
+			c.member.Review(ev.Scope.Group, ev.Hashes)
+		}
 	}
 }

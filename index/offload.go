@@ -32,7 +32,7 @@ func (a *applying) offloaded(ev *Event) bool {
 // whether there are any. h.mu is held.
 func (a *applying) unloaded(ev *Event) (any bool) {
 	for _, c := range a.h.members() {
-		if c.member.HasTier() {
+		if c.member.HasTier() && ev.Part.coversModel(c.key) {
 			any = true
 			a.res.Removed += c.member.Unloaded(ev.Scope.Group, ev.Hashes)
 		}

@@ -13,8 +13,8 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 		return
 	}
 	rest := len(ev.Hashes)
-	for _, sh := range h.shards {
-		if sh.key.group != ev.Scope.Group || rest == 0 {
+	for _, sh := range h.shards { // several may have blocks of one hash: of other models, or of other schemes
+		if sh.key.group != ev.Scope.Group || !ev.Part.covers(sh.key) {
 			continue
 		}
 		sh.mu.Lock()
@@ -26,7 +26,7 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 		}
 		sh.mu.Unlock()
 	}
-	res.Unknown += rest
+	res.Unknown += max(0, rest)
 }
 
 // remove removes blocks of a holder and returns how many it had. sh.mu is held.

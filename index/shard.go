@@ -15,11 +15,11 @@ import (
 // shardKey names the shard that resolves vLLM's hashes: removals name the cache group, but no adapter and
 // no block size.
 type shardKey struct {
-	tenant, model string
-	group         int
+	tenant, model, scheme string
+	group                 int
 }
 
-// shard has the keyspaces of one model's cache group. One lock serialises its writers;
+// shard has the keyspaces of one model's cache group and hash scheme. One lock serialises its writers;
 // lookups never take it.
 type shard struct {
 	x   *Index

@@ -92,7 +92,7 @@ func (x *Index) expireSilent(now time.Time) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.incarnation != 0 && now.UnixNano()-x.lastReport(h.id) > int64(x.o.ReplicaTTL) {
-			h.clear()
+			h.clear(nil)
 			h.endMembers()
 			h.incarnation = 0
 			h.since, h.loss = now.UnixNano(), LossSilent

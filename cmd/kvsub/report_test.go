@@ -32,6 +32,9 @@ type stamped interface {
 	GetHashScheme() string
 }
 
+// firstClear is the kind of a sidecar's first clear, which is of the whole rank.
+const firstClear = "first ALL_CLEARED"
+
 // stamps collects the messages that an index receives, by their types.
 type stamps struct {
 	mu   sync.Mutex
@@ -43,7 +46,11 @@ func (s *stamps) note(m any) {
 	defer s.mu.Unlock()
 	switch m := m.(type) {
 	case *indexpb.PublishEventRequest:
-		s.seen[m.GetType().String()] = m
+		kind := m.GetType().String()
+		if s.seen[firstClear] == nil && kind == "ALL_CLEARED" {
+			kind = firstClear
+		}
+		s.seen[kind] = m
 	case *indexpb.ReportCacheStateRequest:
 		if m.GetStats() != nil {
 			s.seen["stats"] = m
@@ -79,7 +86,8 @@ func (s stream) RecvMsg(m any) error {
 }
 
 // TestReportsNameTheirTenantModelAndScheme: every message to the index names the
-// replica, its rank, tenant and model, and the scheme where it is about blocks.
+// replica, its rank, tenant and model, and the scheme where it is about blocks. Only the first
+// clear names the rank alone.
 func TestReportsNameTheirTenantModelAndScheme(t *testing.T) {
 	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "vllm:num_requests_running 5\n") }))
 	defer vllm.Close()
@@ -96,14 +104,23 @@ func TestReportsNameTheirTenantModelAndScheme(t *testing.T) {
 	p.Publish(stored(0))
 	matched(t, served.x, index.Scope{Tenant: "blue", Model: "m", Scheme: "engine:x", BlockSize: 2}, []prefixhash.Key{100}, 1)
 	p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{100}})
-	all := []string{"blocks", "stats", "PREFIX_EVICTED", "REPLICA_UPDATED", "ALL_CLEARED"}
-	for end := time.Now().Add(patience); !got.has(all); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("of %v only these came: %v", all, got.seen)
+	await := func(kinds ...string) {
+		t.Helper()
+		for end := time.Now().Add(patience); !got.has(kinds); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("of %v only these came: %v", kinds, got.seen)
+			}
 		}
 	}
+	await(firstClear, "blocks", "stats", "PREFIX_EVICTED", "REPLICA_UPDATED")
+	p.Publish(kvtest.Event{Kind: kvtest.Cleared})
+	await("ALL_CLEARED")
 	got.mu.Lock()
 	defer got.mu.Unlock()
+	if first := got.seen[firstClear]; first.GetReplicaId() != "10.0.0.1:8000" || first.GetRank() != 3 || first.GetTenant() != "" || first.GetModel() != "" || first.GetHashScheme() != "" {
+		t.Errorf("the first clear is %v", first)
+	}
+	delete(got.seen, firstClear)
 	for kind, m := range got.seen {
 		if m.GetReplicaId() != "10.0.0.1:8000" || m.GetRank() != 3 || m.GetTenant() != "blue" || m.GetModel() != "m" {
 			t.Errorf("%s names %q, rank %d, tenant %q, model %q", kind, m.GetReplicaId(), m.GetRank(), m.GetTenant(), m.GetModel())

@@ -79,9 +79,9 @@ type EventType int32
 const (
 	EventType_EVENT_UNSPECIFIED EventType = 0
 	EventType_PREFIX_ADDED      EventType = 1 // does nothing; blocks are added by ReportCacheState
-	EventType_PREFIX_EVICTED    EventType = 2 // block_hash and block_hashes are gone; no other block gets fresher
+	EventType_PREFIX_EVICTED    EventType = 2 // block_hash and block_hashes are gone, of what the event is about; no other block gets fresher
 	EventType_REPLICA_UPDATED   EventType = 3 // stats and liveness only; with current, the blocks are as fresh as the event
-	EventType_ALL_CLEARED       EventType = 4 // the replica holds nothing
+	EventType_ALL_CLEARED       EventType = 4 // the replica holds nothing of what the event is about
 )
 
 // Enum value maps for EventType.
@@ -713,18 +713,20 @@ func (x *ReportCacheStateResponse) GetEpoch() uint64 {
 }
 
 type PublishEventRequest struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Type        EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=warmroute.index.v1.EventType" json:"type,omitempty"`
-	ReplicaId   string                 `protobuf:"bytes,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	Rank        int32                  `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
-	Tenant      string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	Model       string                 `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
-	HashScheme  string                 `protobuf:"bytes,6,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
-	BlockHash   []byte                 `protobuf:"bytes,7,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
-	Tier        Tier                   `protobuf:"varint,8,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
-	Group       int32                  `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
-	Stats       *ReplicaStats          `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`
-	TimestampMs int64                  `protobuf:"varint,11,opt,name=timestamp_ms,json=timestampMs,proto3" json:"timestamp_ms,omitempty"` // <= 0 = the server's now
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Type      EventType              `protobuf:"varint,1,opt,name=type,proto3,enum=warmroute.index.v1.EventType" json:"type,omitempty"`
+	ReplicaId string                 `protobuf:"bytes,2,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	Rank      int32                  `protobuf:"varint,3,opt,name=rank,proto3" json:"rank,omitempty"`
+	// What PREFIX_EVICTED and ALL_CLEARED are about: a tenant ("" = shared), and of it a model and
+	// a scheme ("" = every one). Without any of the three, all that the rank holds.
+	Tenant      string        `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Model       string        `protobuf:"bytes,5,opt,name=model,proto3" json:"model,omitempty"`
+	HashScheme  string        `protobuf:"bytes,6,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
+	BlockHash   []byte        `protobuf:"bytes,7,opt,name=block_hash,json=blockHash,proto3" json:"block_hash,omitempty"`
+	Tier        Tier          `protobuf:"varint,8,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
+	Group       int32         `protobuf:"varint,9,opt,name=group,proto3" json:"group,omitempty"`
+	Stats       *ReplicaStats `protobuf:"bytes,10,opt,name=stats,proto3" json:"stats,omitempty"`
+	TimestampMs int64         `protobuf:"varint,11,opt,name=timestamp_ms,json=timestampMs,proto3" json:"timestamp_ms,omitempty"` // <= 0 = the server's now
 	// REPLICA_UPDATED: the reporter's own stream of KV events is connected and
 	// whole, so everything it has reported still holds at timestamp_ms. Without it
 	// the event keeps the replica's blocks from expiring, but makes none fresher.

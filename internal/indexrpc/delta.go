@@ -99,12 +99,11 @@ func (d *delta) lease(l lease) {
 	d.leasedBlocks += uint64(len(l.keys))
 }
 
-// retract ends leases of evicted blocks, in every scope they may be in.
+// retract ends leases of evicted blocks, in every scope that the event is about.
 func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, keys []prefixhash.Key) {
 	for st := range s.x.Scopes() {
-		sc := st.Scope
-		if st.ReportedLeases > 0 && sc.Tenant == q.GetTenant() && sc.Model == q.GetModel() && sc.Scheme == q.GetHashScheme() && sc.Group == int(q.GetGroup()) {
-			s.x.Retract(sc, id, keys)
+		if st.ReportedLeases > 0 && st.Scope.Group == int(q.GetGroup()) && partOf(q).Covers(st.Scope) {
+			s.x.Retract(st.Scope, id, keys)
 		}
 	}
 }

@@ -367,6 +367,9 @@ func (r *Reporter) event(ctx context.Context, what indexpb.EventType, all bool) 
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	q := &indexpb.PublishEventRequest{Type: what, ReplicaId: r.holder.Replica, Rank: int32(r.holder.Rank), Tenant: r.o.Tenant, Model: r.o.Model}
+	if r.epoch == 0 && what == indexpb.EventType_ALL_CLEARED { // of the whole rank: a reporter before this one may have had another model
+		q.Tenant, q.Model = "", ""
+	}
 	if what == indexpb.EventType_REPLICA_UPDATED {
 		r.mu.Lock()
 		q.Current, q.TimestampMs, q.SentMs = r.current > 0, r.current, r.o.Now().UnixMilli()

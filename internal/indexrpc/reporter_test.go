@@ -103,6 +103,16 @@ func TestReporterClearSupersedes(t *testing.T) {
 	}
 }
 
+// TestReporterClearsTheRank: a replica that comes back with another model leaves nothing of the
+// first one.
+func TestReporterClearsTheRank(t *testing.T) {
+	b := serve(t)
+	b.report(from("r", "engine", 100, 2))
+	r, _ := reporting(t, b, ReporterOptions{Tenant: "blue", Model: "other"})
+	flush(t, r)
+	b.want(ask("engine", 100, 2), "NO_MATCH")
+}
+
 // TestReporterTimestamps: a report is as old as its first change, the next one
 // starts over, and blocks reported again are reported as of now.
 func TestReporterTimestamps(t *testing.T) {

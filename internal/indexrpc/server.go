@@ -236,7 +236,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 			return err
 		}
 		if len(keys) > 0 {
-			e := index.Event{Kind: index.Removed, Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}}
+			e := index.Event{Kind: index.Removed, Part: partOf(q), Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}}
 			for _, key := range keys {
 				e.Hashes = append(e.Hashes, uint64(key))
 			}
@@ -244,8 +244,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 			s.retract(q, s.x.ID(h), keys)
 		}
 	case indexpb.EventType_ALL_CLEARED:
-		batch.Events = []index.Event{{Kind: index.Cleared}}
-		out.Removed += uint64(s.x.Holdings(h))
+		batch.Events = []index.Event{{Kind: index.Cleared, Part: partOf(q)}}
 	}
 	r := s.reporter(h)
 	r.mu.Lock()
@@ -267,6 +266,15 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	out.First = out.First || first
 	out.Removed += uint64(result.Removed)
 	return nil
+}
+
+// partOf returns the part of a replica's blocks that an event names; nil: all of them.
+func partOf(q *indexpb.PublishEventRequest) *index.Part {
+	p := index.Part{Tenant: q.GetTenant(), Model: q.GetModel(), Scheme: q.GetHashScheme()}
+	if p == (index.Part{}) {
+		return nil
+	}
+	return &p
 }
 
 // evicted returns the keys of the blocks that an event reports as gone. Hashes that
