@@ -1,6 +1,10 @@
 package load
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"warmroute/internal/learned"
+)
 
 const (
 	// boundEnds is how many ends of matches have their last count kept, 8 bytes each, for one
@@ -19,7 +23,7 @@ const (
 // what was missing at an end is missing again is learned over all ends.
 type bounds struct {
 	counts atomic.Pointer[[boundEnds]atomic.Uint64] // by end: 40 bits of its key, and the counted tokens; nil until one is counted
-	again  loadPace                                 // tokens missing again, and missing before
+	again  learned.Ratio                            // of the tokens that were missing before
 }
 
 // count returns the tokens counted at an end; false: none are kept.
@@ -51,9 +55,8 @@ func (a *Account) Bound(end uint64, bound int) Bound {
 	case counted >= bound:
 		return Bound{}
 	}
-	again := b.again.now()
 	missing := bound - counted
-	return Bound{int(float64(missing) * again.seconds / (boundPrior + again.tokens)), missing, true}
+	return Bound{int(float64(missing) * b.again.Of(0, boundPrior)), missing, true}
 }
 
 // FoundOf records how many tokens of an upper bound the replica has found.
@@ -61,7 +64,7 @@ func (a *Account) FoundOf(end uint64, bound, found int) {
 	b := &a.bounds
 	found = max(0, min(found, bound, boundMost))
 	if was, ok := b.count(end); ok && was < bound {
-		b.again.learn(float64(bound-max(found, was)), float64(bound-was))
+		b.again.Add(float64(bound-max(found, was)), float64(bound-was), loadWindow)
 	}
 	all := b.counts.Load()
 	if all == nil {

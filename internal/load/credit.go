@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"warmroute/internal/fleet"
+	"warmroute/internal/learned"
 )
 
 const (
@@ -16,9 +17,9 @@ const (
 // credit compares the tokens that a replica was expected to load, from places where no event
 // tells when blocks are gone, with those that its connector has found.
 type credit struct {
-	credited atomic.Int64 // tokens of requests that were answered
-	behind   atomic.Int64 // tokens of these requests behind those on the GPU, all of which the connector looks up
-	found    loadPace     // tokens found, and credited
+	credited atomic.Int64  // tokens of requests that were answered
+	behind   atomic.Int64  // tokens of these requests behind those on the GPU, all of which the connector looks up
+	found    learned.Ratio // of the credited tokens
 
 	// Ledger.Lock guards the fields below, which are of the last page that was compared.
 	page      fleet.Load
@@ -28,7 +29,7 @@ type credit struct {
 // Found returns the share of the tokens credited without events of removals that the replica
 // has found lately: 1 until it shows less, 0 if it hardly finds any.
 func (a *Account) Found() float64 {
-	switch f := a.credit.found.each(1); {
+	switch f := a.credit.found.Of(1, loadPrior); {
 	case f >= 1:
 		return 1
 	case f < creditNone:
@@ -56,7 +57,7 @@ func (k *credit) scrape(page *fleet.Load, first bool) {
 		}
 		if asked > 0 {
 			ours := min(1, float64(rest-k.rest)/asked)
-			k.found.learn(found*ours, float64(sum-k.sum))
+			k.found.Add(found*ours, float64(sum-k.sum), loadWindow)
 		}
 	}
 	k.page.AskedTokens, k.page.LoadedTokens, k.page.MoveSeconds = page.AskedTokens, page.LoadedTokens, page.MoveSeconds

@@ -2,7 +2,8 @@ package load
 
 import (
 	"cmp"
-	"sync/atomic"
+
+	"warmroute/internal/learned"
 )
 
 // Tier is a place below the GPU from which an engine loads blocks.
@@ -45,51 +46,16 @@ const (
 // takes one after the other. What the replica itself counts replaces what first-token times
 // show. Ledger.Lock guards the fields that are not learned.
 type loads struct {
-	until   int64   // Unix ns at which the loads of all charges are done
-	seconds float64 // of loading, on the last page
-	tokens  float64 // loaded, on the last page
-	counted loadPace
-	timed   [tierCount]loadPace
-}
-
-// loadPace has decaying sums over loads.
-type loadPace struct{ sums atomic.Pointer[loadSums] }
-
-// loadSums is immutable.
-type loadSums struct{ seconds, tokens float64 }
-
-func (p *loadPace) now() loadSums {
-	if s := p.sums.Load(); s != nil {
-		return *s
-	}
-	return loadSums{}
-}
-
-func (p *loadPace) learn(seconds, tokens float64) {
-	for {
-		old := p.sums.Load()
-		s := loadSums{seconds, tokens}
-		if old != nil {
-			s = loadSums{s.seconds + old.seconds, s.tokens + old.tokens}
-		}
-		if s.tokens > loadWindow {
-			s = loadSums{s.seconds * loadWindow / s.tokens, loadWindow}
-		}
-		if p.sums.CompareAndSwap(old, &s) {
-			return
-		}
-	}
-}
-
-// each returns the seconds for a token, by a prior until enough are loaded.
-func (p *loadPace) each(prior float64) float64 {
-	s := p.now()
-	return (prior*loadPrior + s.seconds) / (loadPrior + s.tokens)
+	until   int64         // Unix ns at which the loads of all charges are done
+	seconds float64       // of loading, on the last page
+	tokens  float64       // loaded, on the last page
+	counted learned.Ratio // s for a token
+	timed   [tierCount]learned.Ratio
 }
 
 // of returns what is learned of a tier: the replica's own counts, if there are any.
-func (l *loads) of(t Tier) *loadPace {
-	if t == TierCPU && l.counted.sums.Load() != nil {
+func (l *loads) of(t Tier) *learned.Ratio {
+	if t == TierCPU && l.counted.Whole() > 0 {
 		return &l.counted
 	}
 	return &l.timed[t]
@@ -100,7 +66,7 @@ func (l *loads) of(t Tier) *loadPace {
 // replica that seems fastest.
 func (a *Account) LoadTime(t Tier) float64 {
 	fleet := cmp.Or(a.ledger.loads[t].Load(), tierPrior[t])
-	if own := a.loads.of(t).each(fleet); own > fleet*alike || own < fleet/alike {
+	if own := a.loads.of(t).Of(fleet, loadPrior); own > fleet*alike || own < fleet/alike {
 		return own
 	}
 	return fleet
@@ -108,12 +74,12 @@ func (a *Account) LoadTime(t Tier) float64 {
 
 // learn records a load of the replica, and what the fleet shows with it: the median of its
 // replicas and of tierPrior, so that no replica alone sets the time of the others.
-func (a *Account) learn(p *loadPace, t Tier, seconds, tokens float64) {
-	p.learn(seconds, tokens)
+func (a *Account) learn(r *learned.Ratio, t Tier, seconds, tokens float64) {
+	r.Add(seconds, tokens, loadWindow)
 	all := []float64{tierPrior[t]}
 	for _, of := range a.ledger.All() {
-		if p := of.loads.of(t); p.sums.Load() != nil {
-			all = append(all, p.each(tierPrior[t]))
+		if r := of.loads.of(t); r.Whole() > 0 {
+			all = append(all, r.Of(tierPrior[t], loadPrior))
 		}
 	}
 	a.ledger.loads[t].Store(Median(all))
@@ -122,8 +88,8 @@ func (a *Account) learn(p *loadPace, t Tier, seconds, tokens float64) {
 // LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
 // loadWindow, and whether the replica counted them itself.
 func (a *Account) LoadedTokens(t Tier) (tokens float64, counted bool) {
-	p := a.loads.of(t)
-	return p.now().tokens, p == &a.loads.counted
+	r := a.loads.of(t)
+	return r.Whole(), r == &a.loads.counted
 }
 
 // loading returns the seconds until the loads of all charges are done. Ledger.Lock is held.
@@ -154,7 +120,6 @@ func (a *Account) observeLoad(c *Charge, now int64) {
 		return
 	}
 	began := float64(now-t.Sent-t.Expected)/1e9 - stepTime*t.guess()
-	ratio := max(1./loadJump, min(loadJump, began*1e9/float64(waits)))
-	took := ratio * float64(t.Loading) / 1e9
+	took := learned.Near(began*1e9/float64(waits), 1, loadJump) * float64(t.Loading) / 1e9
 	a.learn(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
 }
