@@ -207,11 +207,8 @@ func (f *Feed) subscribe(s *supply) error {
 
 // adapterOf returns the reader of a replica's events, and whether their hashes are vLLM's.
 func adapterOf(r *fleet.Replica) (a kvevents.Adapter, ofVLLM bool) {
-	switch {
-	case r.SGLang != nil:
+	if r.SGLang != nil {
 		return kvevents.SGLang(kvevents.SGLangOptions{Dynamo: r.SGLang.Dynamo()}), false
-	case r.TensorRT:
-		return kvevents.TensorRT(), false
 	}
 	return kvevents.VLLM(), true
 }

@@ -93,7 +93,7 @@ func (s Sources) Notes() []string {
 			": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
 	}
 	if len(others) > 0 {
-		notes = append(notes, "replicas of other engines than vLLM, SGLang and TensorRT-LLM, whose caches are known from what was sent there alone: "+few(others)+
+		notes = append(notes, "replicas of other engines than vLLM and SGLang, whose caches are known from what was sent there alone: "+few(others)+
 			": no_events says that it is meant")
 	}
 	return notes

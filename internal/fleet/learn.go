@@ -44,7 +44,6 @@ type learned struct {
 	owner         string // of its models, as it says
 	transfer      Transfer
 	sglang        *sglang.Server // nil: another engine
-	tensorRT      bool           // it runs TensorRT-LLM
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the
@@ -339,6 +338,10 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 }
 
 func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
+	if len(w.options.Events) > 0 && l.owner == tensorRT {
+		w.claim(l, before, nil, []string{"the events of TensorRT-LLM are not read, what it has cached is known from what was sent there: leave out events"})
+		return
+	}
 	if len(w.options.Events) > 0 {
 		w.claim(l, before, l.events, nil)
 		return
@@ -396,8 +399,12 @@ func (w *worker) warnOfNone(l *learned) {
 // otherEngine reports whether the owner of a replica's models names an engine whose KV events
 // are not known. A list without owners may be vLLM's, from behind a proxy.
 func otherEngine(owner string) bool {
-	return owner != "" && owner != "vllm" && owner != sglang.Name && owner != tensorRT
+	return owner != "" && owner != "vllm" && owner != sglang.Name
 }
+
+// tensorRT is the owned_by of TensorRT-LLM's models. Its events have vLLM's names and other
+// contents.
+const tensorRT = "tensorrt_llm"
 
 // claim takes the sources that no other replica has, and says why it refuses the
 // others.

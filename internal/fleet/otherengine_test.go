@@ -47,6 +47,28 @@ func TestAnyOpenAIServer(t *testing.T) {
 	}
 }
 
+// TestTensorRT: events that are configured of a TensorRT-LLM are not used, and the replica and
+// the log say so, once.
+func TestTensorRT(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(lockedLog)
+		r := &fakeReplica{status: map[string]int{}, slow: map[string]bool{}, answer: map[string]string{
+			"/v1/models": `{"data":[{"id":"m","owned_by":"tensorrt_llm"}]}`, "/health": "", "/version": `{"version":"1.3.0"}`, "/metrics": "[]",
+		}}
+		o := ReplicaOptions{Address: a, Events: []EventSource{{Endpoint: "tcp://*:5557", Topic: "kv"}}}
+		w := start(t, Options{Replicas: []ReplicaOptions{o}, Logger: slog.New(slog.NewTextHandler(log, nil))}, map[string]*fakeReplica{a: r})
+		w.expectServing(a)
+		w.pass(time.Hour)
+		const why = "the events of TensorRT-LLM are not read"
+		if r := w.fleet.Snapshot().Replica(a); !r.OtherEngine() || len(r.Events) != 0 || !strings.Contains(r.EventsRefused, why) {
+			t.Errorf("%+v", r)
+		}
+		if n := log.count("level=WARN"); n != 1 || log.count(why) != 1 {
+			t.Errorf("%d warnings, %d of them name the reason", n, log.count(why))
+		}
+	})
+}
+
 // TestARestartThatNoPageShows: a server without a page that answers again has restarted, if
 // meanwhile nothing listened there or it was loading. One that was only silent has not, nor
 // one whose page says that it is the same process.

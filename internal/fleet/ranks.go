@@ -39,7 +39,7 @@ func (w *worker) ranks() (ranks []int, first int) {
 func (w *worker) first(lowest int) int {
 	seen := len(w.shown) > 0 || len(w.options.Events) == 0
 	switch {
-	case lowest == 0 || w.known.rust || w.known.sglang != nil || w.known.tensorRT:
+	case lowest == 0 || w.known.rust || w.known.sglang != nil:
 		return 0
 	case w.known.version == "" || !seen || otherEngine(w.known.owner):
 		return -1

@@ -41,8 +41,7 @@ type Replica struct {
 	Transfer Transfer // how it hands KV blocks to others
 	Store    string   // the store of KV blocks that it shares with others, by name; "" = none is known
 
-	SGLang   *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
-	TensorRT bool           // it runs TensorRT-LLM
+	SGLang *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
 
 	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
 

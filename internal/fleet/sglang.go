@@ -28,24 +28,19 @@ func isRefused(err error) bool {
 	return errors.As(err, &s) && (s < 500 || s == http.StatusNotImplemented)
 }
 
-// tensorRT is the owned_by of TensorRT-LLM's models.
-const tensorRT = "tensorrt_llm"
-
-// engine finds out whether a replica runs SGLang or TensorRT-LLM, by the owner of its models,
-// and what an SGLang says about itself.
+// engine finds out whether a replica runs SGLang, by the owner of its models, and what it says
+// about itself.
 func (w *worker) engine(ctx context.Context, l, before *learned) {
 	if before != nil && before.sglang == nil && !before.incomplete {
-		l.tensorRT = before.tensorRT
 		return
 	}
 	body, err := w.get(ctx, "/v1/models")
 	if err != nil {
 		if before != nil {
-			l.sglang, l.tensorRT = before.sglang, before.tensorRT
+			l.sglang = before.sglang
 		}
 		return
 	}
-	l.tensorRT = ownedBy(body, tensorRT)
 	if w.sglang = ownedBy(body, sglang.Name); !w.sglang {
 		return
 	}

@@ -120,32 +120,6 @@ func TestSGLangLoads(t *testing.T) {
 	})
 }
 
-// TestTensorRT: a TensorRT-LLM is recognised by its models, also when it is learned again, and
-// its events are those that are configured.
-func TestTensorRT(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const addr = "10.0.0.1:8000"
-		r := &fakeReplica{status: map[string]int{}, slow: map[string]bool{}, answer: map[string]string{
-			"/v1/models": `{"data":[{"id":"m","owned_by":"tensorrt_llm"}]}`, "/health": "", "/version": `{"version":"1.3.0"}`, "/metrics": "[]",
-		}}
-		o := ReplicaOptions{Address: addr, Events: []EventSource{{Endpoint: "tcp://*:5557", Topic: "kv"}}}
-		w := start(t, Options{Replicas: []ReplicaOptions{o}}, map[string]*fakeReplica{addr: r})
-		w.expectServing(addr)
-		w.pass(2 * time.Minute)
-		if r := w.fleet.Snapshot().Replica(addr); !r.TensorRT || r.SGLang != nil || len(r.Events) != 1 || r.Events[0].Endpoint != "tcp://10.0.0.1:5557" {
-			t.Errorf("%+v", r)
-		}
-		w.net.change(func() { r.answer["/v1/models"] = `{"data":[{"id":"m","owned_by":"vllm"}]}` })
-		w.net.change(func() { r.refuse = true })
-		w.pass(10 * time.Second)
-		w.net.change(func() { r.refuse = false })
-		w.pass(time.Minute)
-		if r := w.fleet.Snapshot().Replica(addr); r.TensorRT {
-			t.Errorf("another engine has its address: %+v", r)
-		}
-	})
-}
-
 // TestSGLangElsewhere: a publisher on another host needs fleet.event_hosts.
 func TestSGLangElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

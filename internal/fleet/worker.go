@@ -321,7 +321,7 @@ func (w *worker) replica() *Replica {
 	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
 	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
 	r.EventsUnknown, r.Engine = w.known.unknown, w.known.owner
-	r.Transfer, r.SGLang, r.TensorRT = w.known.transfer, w.known.sglang, w.known.tensorRT
+	r.Transfer, r.SGLang = w.known.transfer, w.known.sglang
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
 	r.Ranks, r.FirstRank = w.ranks()

@@ -7,8 +7,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Adapter is what one inference engine's KV events have of their own. VLLM, SGLang and TensorRT
-// make one for each publisher. An Adapter belongs to one subscription.
+// Adapter is what one inference engine's KV events have of their own. VLLM and SGLang make one
+// for each publisher. An Adapter belongs to one subscription.
 type Adapter interface {
 	// fields returns the order of the fields behind the tag of an event that is an array.
 	// Fields behind the last of them are skipped.

@@ -280,8 +280,8 @@ func (c *cursor) nested() bool {
 }
 
 // tokens appends an array of n token ids to dst. ok is false if an id is not an
-// unsigned 32-bit number (some engines write negative placeholders or, with c.texts, texts for media): the
-// array is still read, but its ids are not used.
+// unsigned 32-bit number (some engines write negative placeholders): the array is
+// still read, but its ids are not used.
 func (c *cursor) tokens(dst []uint32) (out []uint32, ok bool) {
 	n := c.array()
 	dst = slices.Grow(dst, n)
@@ -306,11 +306,8 @@ func (c *cursor) tokens(dst []uint32) (out []uint32, ok bool) {
 			}
 		}
 		c.i = i
-		var v uint64
-		if negative := false; c.texts && isStr(c.peek()) {
-			c.skip(1)
-			ok = false
-		} else if v, negative = c.integer(); negative || v > math.MaxUint32 {
+		v, negative := c.integer()
+		if negative || v > math.MaxUint32 {
 			ok = false
 		}
 		if c.err != nil {

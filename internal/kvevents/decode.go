@@ -66,7 +66,7 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	b := &d.batch
 	*b = Batch{Rank: -1, Events: b.Events[:0], Strange: b.Strange[:0], Payload: payload}
 
-	c := cursor{b: payload, texts: d.Adapter == tensorRT{}}
+	c := cursor{b: payload}
 	fields := c.array()
 	if c.err == nil && fields < 2 {
 		return nil, fmt.Errorf("batch of %d fields, want at least 2: %w", fields, ErrTruncated)
@@ -303,23 +303,8 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 			return
 		}
 		c.skip(1)
-	case mediaKeys:
-		d.mediaKeys(c, e)
 	default:
 		c.skip(1)
-	}
-}
-
-// mediaKeys reads the media of each block of TensorRT-LLM's, a list for each. Keys of this
-// project do not cover them.
-func (d *Decoder) mediaKeys(c *cursor, e *Event) {
-	if c.null() {
-		return
-	}
-	for n := c.array(); n > 0 && c.err == nil; n-- {
-		media := c.array()
-		c.skip(media)
-		e.Unkeyed = e.Unkeyed || media > 0
 	}
 }
 

@@ -19,13 +19,12 @@ const (
 	lookahead
 	locality
 	cacheSalt
-	mediaKeys
 )
 
 var fieldNames = [...]string{other: "other", blockHashes: "block_hashes", parentHash: "parent_block_hash",
 	tokenIDs: "token_ids", blockSize: "block_size", loraID: "lora_id", medium: "medium", loraName: "lora_name",
 	extraKeys: "extra_keys", groupIdx: "group_idx", specKind: "kv_cache_spec_kind", specWindow: "kv_cache_spec_sliding_window",
-	lookahead: "lookahead_token_ids", locality: "locality", cacheSalt: "cache_salt", mediaKeys: "mm_keys"}
+	lookahead: "lookahead_token_ids", locality: "locality", cacheSalt: "cache_salt"}
 
 // Fields that an event must have. lora_id, medium and lora_name have no default in
 // vLLM either, but publishers older than them leave them out.
@@ -64,8 +63,6 @@ func fieldOf(name []byte) field {
 		return locality
 	case "cache_salt":
 		return cacheSalt
-	case "mm_keys":
-		return mediaKeys
 	}
 	return other
 }
