@@ -197,15 +197,14 @@ func TestInstallerInstallsThisVersion(t *testing.T) {
 // TestPrefillElsewhere: what a split request needs is there in the modes that use it, and
 // nothing of it in any other configuration.
 func TestPrefillElsewhere(t *testing.T) {
-	parts := map[string]bool{ // by whether only pull has it
-		"max_message_timeout": false, KeyWait: false, "connection_keepalive": false,
-		MetadataSplit: true, HeaderRetry: true, "envoy.filters.http.upstream_codec": true, "selected_host_key": true,
+	parts := []string{
+		"max_message_timeout", KeyWait, "connection_keepalive", MetadataSplit, HeaderRetry, "envoy.filters.http.upstream_codec", "selected_host_key",
 	}
-	for name, s := range map[string]Split{"off": {}, "header": {On: true}, "store": {On: true, Wait: time.Minute}, "pull": {On: true, Wait: time.Minute, Pull: true}} {
+	for name, s := range map[string]Split{"off": {}, "header": {On: true}, "pull": {On: true, Wait: time.Minute}} {
 		text := render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s})
 		parse(t, []byte(text))
-		for part, pull := range parts {
-			if want := s.Wait > 0 && (s.Pull || !pull); strings.Contains(text, part) != want {
+		for _, part := range parts {
+			if want := s.Wait > 0; strings.Contains(text, part) != want {
 				t.Errorf("%s: %s is there: %v", name, part, !want)
 			}
 		}

@@ -9,8 +9,7 @@ import (
 // decode.
 type Split struct {
 	On   bool          // clients cannot name the replicas of legs
-	Wait time.Duration // longest wait for a prefill leg; 0 = none is waited for
-	Pull bool          // the body gets kv_transfer_params on its way to the decode replica
+	Wait time.Duration // longest wait for a prefill leg, whose kv_transfer_params the body gets on its way to the decode replica; 0 = none is waited for
 }
 
 // waitMargin is how much longer than a prefill leg Envoy waits for the answer about it.
@@ -21,7 +20,7 @@ const waitMargin = time.Second
 const splitShare = 4
 
 func (s Split) fill(in map[string]any, o Options) {
-	in["Splits"], in["Waits"], in["Pulls"] = s.On, s.Wait > 0, s.Pull
+	in["Splits"], in["Waits"] = s.On, s.Wait > 0
 	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(s.Wait+waitMargin)
 	in["KeySplitBody"], in["SplitBody"] = KeySplitBody, o.BodyLimit/splitShare
 	in["MetadataSplit"], in["KeySplitTo"], in["KeySplitAt"], in["KeySplitSize"], in["KeySplitParams"] = MetadataSplit, KeySplitTo, KeySplitAt, KeySplitSize, KeySplitParams

@@ -26,12 +26,8 @@ type Transport string
 const (
 	TransportOff    Transport = "off"    // no request is split
 	TransportPull   Transport = "pull"   // the router sends the prefill leg; the body takes its kv_transfer_params along
-	TransportStore  Transport = "store"  // the router sends the prefill leg; both replicas use one store
 	TransportHeader Transport = "header" // a sidecar of the second replica sends the prefill leg, to the replica in envoy.HeaderPrefiller
 )
-
-// Waits reports whether requests wait for their prefill leg here.
-func (t Transport) Waits() bool { return t == TransportPull || t == TransportStore }
 
 // Legs sends prefill legs; a prefill.Sender does.
 type Legs interface {
@@ -56,7 +52,7 @@ func (st *stream) maySplit(ctx context.Context, body int) bool {
 	switch t := st.o.Split.Transport; {
 	case st.q.Withheld != "":
 		return false
-	case !t.Waits():
+	case t != TransportPull:
 		return t == TransportHeader
 	case st.mode != modev3.ProcessingMode_BUFFERED || body > announced(ctx, envoy.KeySplitBody):
 		return false
@@ -79,7 +75,7 @@ func announced(ctx context.Context, key string) int {
 // Envoy to wait for it; nil: there is nothing to wait for. The stream keeps the body meanwhile.
 func (st *stream) begin(body []byte) *response {
 	s := st.d.Split
-	if s == nil || !st.o.Split.Transport.Waits() {
+	if s == nil || st.o.Split.Transport != TransportPull {
 		return nil
 	}
 	if s.Wait > 0 {
@@ -87,7 +83,7 @@ func (st *stream) begin(body []byte) *response {
 	}
 	st.leg = &prefill.Leg{
 		Addr: s.Prefill, Rank: s.Rank, Route: st.q.Route, Body: body, Lengths: st.q.Lengths, ID: st.q.ID, Parent: st.q.Parent,
-		Pull: st.o.Split.Transport == TransportPull, Timeout: st.wait,
+		Timeout: st.wait,
 	}
 	return &extprocv3.ProcessingResponse{OverrideMessageTimeout: durationpb.New(st.wait + answerMargin)}
 }
@@ -165,7 +161,7 @@ func (st *stream) returned() {
 
 // give puts the leg's kv_transfer_params into the answer about the body.
 func (st *stream) give(params []byte) {
-	if at, ok := prefill.At(st.leg.Body); ok && params != nil {
+	if at, ok := prefill.At(st.leg.Body); ok {
 		first, _, _ := strings.Cut(st.d.Destination, ",")
 		st.hint.metadata.splice = splice{to: first, at: at, size: len(st.leg.Body), text: prefill.Splice(params)}
 	}

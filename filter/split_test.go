@@ -94,28 +94,26 @@ func TestLegsOfBodies(t *testing.T) {
 	const params = `{"do_remote_prefill":true}`
 	four := 4
 	for name, c := range map[string]struct {
-		transport Transport
-		legs      fakeLegs
-		splice    string
-		why       decision.SplitReason
-		counts    int // of the prompt, in P's cache by its answer
+		legs   fakeLegs
+		splice string
+		why    decision.SplitReason
+		counts int // of the prompt, in P's cache by its answer
 	}{
-		"pulled":    {TransportPull, fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9, Cached: &four}}, `,"kv_transfer_params":` + params, decision.SplitDone, 4},
-		"stored":    {TransportStore, fakeLegs{}, "", decision.SplitDone, 0},
-		"no params": {TransportPull, fakeLegs{err: prefill.ErrNoParams}, "", decision.SplitNoParams, 0},
-		"refused":   {TransportPull, fakeLegs{err: prefill.ErrRefused}, "", decision.SplitPrefillRefused, 0},
-		"busy":      {TransportPull, fakeLegs{err: prefill.ErrBusy}, "", decision.SplitPrefillBusy, 0},
-		"slow":      {TransportPull, fakeLegs{err: context.DeadlineExceeded}, "", decision.SplitPrefillSlow, 0},
-		"failed":    {TransportStore, fakeLegs{err: errors.New("broken")}, "", decision.SplitPrefillFailed, 0},
+		"pulled":    {fakeLegs{answer: prefill.Answer{Params: []byte(params), Tokens: 9, Cached: &four}}, `,"kv_transfer_params":` + params, decision.SplitDone, 4},
+		"no params": {fakeLegs{err: prefill.ErrNoParams}, "", decision.SplitNoParams, 0},
+		"refused":   {fakeLegs{err: prefill.ErrRefused}, "", decision.SplitPrefillRefused, 0},
+		"busy":      {fakeLegs{err: prefill.ErrBusy}, "", decision.SplitPrefillBusy, 0},
+		"slow":      {fakeLegs{err: context.DeadlineExceeded}, "", decision.SplitPrefillSlow, 0},
+		"failed":    {fakeLegs{err: errors.New("broken")}, "", decision.SplitPrefillFailed, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.legs.got = make(chan prefill.Leg, 1)
-			b, s := apartBench(t, SplitOptions{Transport: c.transport, MaxWait: 30 * time.Second, Legs: &c.legs})
+			b, s := apartBench(t, SplitOptions{Transport: TransportPull, MaxWait: 30 * time.Second, Legs: &c.legs})
 			counted := make(chan Prefilled, 1)
 			b.router.o.Prefilled = func(p *Prefilled) { counted <- *p }
 			out := ask(t, patient(t.Context()), s, headers(buffered, "POST", chatPath, false), 2)
 			leg := <-c.legs.got
-			if leg.Addr != prefillAddr || string(leg.Body) != spaced || leg.ID != "id-1" || !slices.Equal(leg.Lengths, []openai.Span{{From: 1, To: 15}}) || leg.Pull != (c.transport == TransportPull) || leg.Timeout <= 0 || leg.Timeout > 30*time.Second {
+			if leg.Addr != prefillAddr || string(leg.Body) != spaced || leg.ID != "id-1" || !slices.Equal(leg.Lengths, []openai.Span{{From: 1, To: 15}}) || leg.Timeout <= 0 || leg.Timeout > 30*time.Second {
 				t.Errorf("leg %+v", leg)
 			}
 			if wait := out[0].GetOverrideMessageTimeout().AsDuration(); wait != leg.Timeout+answerMargin || out[0].Response != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"warmroute/envoy"
+	"warmroute/filter"
 	"warmroute/internal/certs"
 	"warmroute/internal/fleet"
 )
@@ -32,8 +33,8 @@ func (c Config) dependencies() []error {
 	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
 	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TokenFile != "", "warm_up.token_file", "is given, but warm_up.peers is empty")
 	refuse(!c.Kubernetes.Enabled() && !reflect.ValueOf(c.Kubernetes.Replica).IsZero(), "kubernetes.replica", "is given, but kubernetes.pool is empty")
-	if p := c.PrefillDecode; p.Mode.Waits() {
-		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is %s, which needs envoy.mode BUFFERED: only there a failure of the router costs no request", p.Mode)
+	if p := c.PrefillDecode; p.Mode == filter.TransportPull {
+		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is pull, which needs envoy.mode BUFFERED: only there a failure of the router costs no request")
 		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
 	}
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {

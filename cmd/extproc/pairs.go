@@ -122,7 +122,7 @@ func whyNoPair(mode filter.Transport, replicas []*fleet.Replica) string {
 		}
 	}
 	if other != "" {
-		return fmt.Sprintf("mode pull needs %s, and the connector is %s, for which mode store may do", fleet.Nixl, other)
+		return fmt.Sprintf("mode pull needs %s, and the connector is %s", fleet.Nixl, other)
 	}
 	return "the replicas that compute prompts and those that answer differ in KV connector, version or block size"
 }

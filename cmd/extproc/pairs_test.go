@@ -30,12 +30,11 @@ func TestCheckSaysWhoPairs(t *testing.T) {
 		"roles without a mode":  {"off", replicas("prefill", "decode"), nil, no + "prefill_decode.mode is off"},
 		"a pair":                {"pull", replicas("prefill", "decode"), nil, ""},
 		"nobody prefills":       {"pull", replicas("decode", "decode"), nil, no + "all replicas with a KV connector have the role decode"},
-		"alone":                 {"store", replicas("both"), nil, no + "10.0.0.1:8000 is the only replica with a KV connector"},
+		"alone":                 {"pull", replicas("both"), nil, no + "10.0.0.1:8000 is the only replica with a KV connector"},
 		"no connector":          {"pull", replicas("both none", "both none"), nil, no + "no replica has a known KV connector"},
 		"one without connector": {"pull", replicas("prefill none", "decode"), nil, no + "10.0.0.1:8000 is the only replica with a KV connector"},
 		"other connectors":      {"header", replicas("prefill NixlConnector", "decode MooncakeConnector"), nil, no + "the replicas that compute prompts and those that answer differ in KV connector"},
-		"pull over a store":     {"pull", replicas("prefill LMCacheConnectorV1", "decode LMCacheConnectorV1"), nil, no + "mode pull needs NixlConnector, and the connector is LMCacheConnectorV1, for which mode store may do"},
-		"store over a store":    {"store", replicas("prefill LMCacheConnectorV1", "decode LMCacheConnectorV1"), nil, ""},
+		"pull over a store":     {"pull", replicas("prefill LMCacheConnectorV1", "decode LMCacheConnectorV1"), nil, no + "mode pull needs NixlConnector, and the connector is LMCacheConnectorV1"},
 		"another policy":        {"pull", replicas("prefill", "decode"), &balance, no + "policy.route_policy is filter-then-score"},
 	} {
 		c := defaultConfig()

@@ -15,9 +15,9 @@ import (
 // PrefillDecodeConfig says how a prompt's KV cache gets from the replica that computes it to
 // the one that answers. When it does is the policy's.
 type PrefillDecodeConfig struct {
-	Mode    filter.Transport `yaml:"mode"`                 // off; pull: the router sends the prefill and gives its kv_transfer_params to the other replica; store: the router sends the prefill, and both replicas use one KV store; header: llm-d's sidecar does all by the header x-prefiller-host-port
-	MaxWait time.Duration    `yaml:"max_wait"`             // modes pull and store: the longest wait for a prefill; a policy's own is often shorter
-	MaxLegs int              `yaml:"max_legs" unit:"legs"` // modes pull and store: most prefills under way from this router; other requests stay on one replica
+	Mode    filter.Transport `yaml:"mode"`                 // off; pull: the router sends the prefill and gives its kv_transfer_params to the other replica; header: llm-d's sidecar does all by the header x-prefiller-host-port
+	MaxWait time.Duration    `yaml:"max_wait"`             // mode pull: the longest wait for a prefill; a policy's own is often shorter
+	MaxLegs int              `yaml:"max_legs" unit:"legs"` // mode pull: most prefills under way from this router; other requests stay on one replica
 }
 
 func defaultPrefillDecode() PrefillDecodeConfig {
@@ -26,9 +26,9 @@ func defaultPrefillDecode() PrefillDecodeConfig {
 
 func (c PrefillDecodeConfig) validate() (errs []error) {
 	switch c.Mode {
-	case filter.TransportOff, filter.TransportPull, filter.TransportStore, filter.TransportHeader:
+	case filter.TransportOff, filter.TransportPull, filter.TransportHeader:
 	default:
-		errs = append(errs, fmt.Errorf("prefill_decode.mode: %q is none of off, pull, store, header", c.Mode))
+		errs = append(errs, fmt.Errorf("prefill_decode.mode: %q is none of off, pull, header", c.Mode))
 	}
 	if c.MaxWait < time.Second || c.MaxWait > time.Hour-time.Second {
 		errs = append(errs, fmt.Errorf("prefill_decode.max_wait: %v is not from 1s to 59m59s", c.MaxWait)) // Envoy's limit is an hour
@@ -41,8 +41,8 @@ func (c PrefillDecodeConfig) validate() (errs []error) {
 
 // envoy returns what Envoy does in this mode.
 func (c PrefillDecodeConfig) envoy() envoy.Split {
-	s := envoy.Split{On: c.Mode != filter.TransportOff, Pull: c.Mode == filter.TransportPull}
-	if c.Mode.Waits() {
+	s := envoy.Split{On: c.Mode != filter.TransportOff}
+	if c.Mode == filter.TransportPull {
 		s.Wait = c.MaxWait
 	}
 	return s

@@ -11,10 +11,10 @@ import (
 
 func TestPrefillDecodeIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		`prefill_decode.mode: "push" is none of off, pull, store, header`:             func(c *Config) { c.PrefillDecode.Mode = "push" },
+		`prefill_decode.mode: "store" is none of off, pull, header`:                   func(c *Config) { c.PrefillDecode.Mode = "store" },
 		`prefill_decode.max_wait: 1ms is not from 1s to 59m59s`:                       func(c *Config) { c.PrefillDecode.MaxWait = time.Millisecond },
 		`prefill_decode.max_legs: 0 is not positive`:                                  func(c *Config) { c.PrefillDecode.MaxLegs = 0 },
-		`prefill_decode.mode: is store, which needs envoy.mode BUFFERED`:              func(c *Config) { c.PrefillDecode.Mode, c.Envoy.Mode = "store", envoy.FullDuplex },
+		`prefill_decode.mode: is pull, which needs envoy.mode BUFFERED`:               func(c *Config) { c.PrefillDecode.Mode, c.Envoy.Mode = "pull", envoy.FullDuplex },
 		`prefill_decode.max_wait: is 30s, but envoy.idle_timeout ends requests after`: func(c *Config) { c.PrefillDecode.Mode, c.Envoy.IdleTimeout = "pull", time.Second },
 	} {
 		c := defaultConfig()
@@ -28,7 +28,7 @@ func TestPrefillDecodeIsChecked(t *testing.T) {
 // TestEnvoyFollowsPrefillDecode: Envoy gets what a mode needs, and nothing without one.
 func TestEnvoyFollowsPrefillDecode(t *testing.T) {
 	for mode, want := range map[filter.Transport]envoy.Split{
-		"off": {}, "header": {On: true}, "store": {On: true, Wait: 30 * time.Second}, "pull": {On: true, Wait: 30 * time.Second, Pull: true},
+		"off": {}, "header": {On: true}, "pull": {On: true, Wait: 30 * time.Second},
 	} {
 		c := defaultConfig()
 		c.PrefillDecode.Mode = mode

@@ -25,10 +25,9 @@ var (
 // small multiple of the received bytes: every element takes at least a byte, so a
 // length above the rest is truncation.
 type cursor struct {
-	b     []byte
-	i     int
-	texts bool // tokens may be texts
-	err   error
+	b   []byte
+	i   int
+	err error
 }
 
 func (c *cursor) fail(err error) {

@@ -36,7 +36,7 @@ func BenchmarkSend(b *testing.B) {
 	}
 	defer client.CloseIdleConnections()
 	s := New(Options{Client: client, URL: fleet.HTTPOptions{}.URL})
-	leg := &Leg{Addr: l.Addr().String(), Route: openai.Completions, ID: "request", Pull: true, Timeout: time.Minute,
+	leg := &Leg{Addr: l.Addr().String(), Route: openai.Completions, ID: "request", Timeout: time.Minute,
 		Body: fmt.Appendf(nil, `{"model":"m","prompt":[%s]}`, numbers(4000))}
 	b.ReportAllocs()
 	for b.Loop() {

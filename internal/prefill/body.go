@@ -25,10 +25,7 @@ func oneToken(r openai.Route) string {
 // appendBody appends the parts of the leg's body: an object with the client's members as they
 // came, but for those that oneToken replaces. The parts share the memory of the client's body.
 func appendBody(parts [][]byte, l *Leg) [][]byte {
-	parts = append(parts, []byte("{"+oneToken(l.Route)))
-	if l.Pull {
-		parts = append(parts, []byte(pulled))
-	}
+	parts = append(parts, []byte("{"+oneToken(l.Route)+pulled))
 	from := bytes.IndexByte(l.Body, '{') + 1
 	for _, gone := range l.Lengths {
 		parts = appendMembers(parts, l.Body[from:gone.From])

@@ -49,13 +49,12 @@ type Leg struct {
 	Lengths []openai.Span // the members of Body that are replaced, see openai.Request.Lengths
 	ID      string        // the request's x-request-id, "" = none
 	Parent  string        // its traceparent, "" = none
-	Pull    bool          // the answer must have kv_transfer_params
 	Timeout time.Duration
 }
 
 // Answer is a replica's answer to a leg.
 type Answer struct {
-	Params []byte // kv_transfer_params, a JSON object; nil unless Leg.Pull
+	Params []byte // kv_transfer_params, a JSON object
 	Tokens int    // of the prompt, as the replica counted; 0 = it does not say
 	Cached *int   // of these, tokens from its cache; nil = it does not say
 }
@@ -144,7 +143,7 @@ func send(ctx context.Context, o *Options, l *Leg, body *legBody) (Answer, error
 	case resp.StatusCode != http.StatusOK:
 		return Answer{}, fmt.Errorf("prefill: the replica answered with status %d", resp.StatusCode)
 	}
-	return read(o.Answers, resp.Body, l.Pull)
+	return read(o.Answers, resp.Body)
 }
 
 func (l *Leg) header(h http.Header) {
@@ -176,7 +175,7 @@ type details struct {
 }
 
 // read reads an answer of one token.
-func read(b *intake.Budget, body io.Reader, pull bool) (Answer, error) {
+func read(b *intake.Budget, body io.Reader) (Answer, error) {
 	text, err := b.Read(body, maxAnswer)
 	switch {
 	case errors.Is(err, intake.ErrCrowded): // not by this replica
@@ -189,8 +188,6 @@ func read(b *intake.Budget, body io.Reader, pull bool) (Answer, error) {
 	switch {
 	case err != nil:
 		return Answer{}, err
-	case !pull:
-		a.Params = nil
 	case len(a.Params) == 0 || a.Params[0] != '{' || len(a.Params) > MaxParams:
 		return Answer{}, ErrNoParams
 	}

@@ -36,7 +36,7 @@ func start(t *testing.T, h http.HandlerFunc) (*Sender, *Metrics, *Leg) {
 	}
 	m := NewMetrics(prometheus.NewRegistry())
 	s := New(Options{Client: client, URL: fleet.HTTPOptions{}.URL, Metrics: m})
-	return s, m, &Leg{Addr: srv.Listener.Addr().String(), Route: openai.Chat, Body: []byte(`{"model":"m","messages":[]}`), Pull: true, Timeout: patience}
+	return s, m, &Leg{Addr: srv.Listener.Addr().String(), Route: openai.Chat, Body: []byte(`{"model":"m","messages":[]}`), Timeout: patience}
 }
 
 // TestAnswersOfLegsAreBounded: however many legs are held, and whatever lengths their answers
@@ -91,23 +91,18 @@ func TestLegIsTheBodyWithOneToken(t *testing.T) {
 		"\xef\xbb\xbf{%s}":                                                           `,%s}`,
 	} {
 		body, want := fmt.Sprintf(members, prompt), fmt.Sprintf(want, prompt)
-		for _, pull := range []bool{false, true} {
-			for _, route := range openai.Routes {
-				if route == openai.Generate { // its prompt is not text, and it is never split
-					continue
-				}
-				req, err := openai.Parse(route, []byte(body))
-				if err != nil {
-					t.Fatal(err)
-				}
-				got := string(bytes.Join(appendBody(nil, &Leg{Route: route, Body: []byte(body), Lengths: req.Lengths(), Pull: pull}), nil))
-				begin := "{" + oneToken(route)
-				if pull {
-					begin += pulled
-				}
-				if got != begin+want || !json.Valid([]byte(got)) {
-					t.Errorf("%s\ngot  %s\nwant %s", body, got, begin+want)
-				}
+		for _, route := range openai.Routes {
+			if route == openai.Generate { // its prompt is not text, and it is never split
+				continue
+			}
+			req, err := openai.Parse(route, []byte(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := string(bytes.Join(appendBody(nil, &Leg{Route: route, Body: []byte(body), Lengths: req.Lengths()}), nil))
+			begin := "{" + oneToken(route) + pulled
+			if got != begin+want || !json.Valid([]byte(got)) {
+				t.Errorf("%s\ngot  %s\nwant %s", body, got, begin+want)
 			}
 		}
 	}

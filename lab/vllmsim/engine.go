@@ -31,7 +31,6 @@ type engine struct {
 
 	handouts handouts
 	fresh    map[cachedHash]bool // Mamba states written in this step: no lookup may resume from them yet
-	loading  int                 // tokens that this step loads from the shared folder
 	stats    stats
 }
 
@@ -156,7 +155,6 @@ func (e *engine) schedule() (took time.Duration, any bool) {
 	defer e.mu.Unlock()
 	e.dropAbortedLocked()
 	clear(e.fresh)
-	e.loading = 0
 	budget := e.o.MaxBatchedTokens
 	preempted := e.scheduleRunningLocked(&budget)
 	if !preempted {
@@ -187,9 +185,6 @@ func (e *engine) stepTimeLocked() time.Duration {
 	}
 	if decodes > 0 && e.o.DecodeRate > 0 {
 		seconds += 1 / e.o.DecodeRate
-	}
-	if e.o.TransferRate > 0 {
-		seconds += float64(e.loading) / e.o.TransferRate
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
@@ -293,19 +288,14 @@ func (e *engine) admitLocked(s *sequence, budget int) int {
 	if s.report { // before evictions for s, and again at each attempt to admit it
 		e.reportLocked(s, h)
 	}
-	stored := e.storedLocked(s, h)
-	n := e.chunk(s, h.tokens+stored, min(len(s.tokens)-h.tokens-stored, budget))
-	if n == 0 || e.neededIn(s, h, len(s.tokens), len(s.tokens), true) > e.pool.free || !e.allocateLocked(s, h, stored+n) {
+	n := e.chunk(s, h.tokens, min(len(s.tokens)-h.tokens, budget))
+	if n == 0 || e.neededIn(s, h, len(s.tokens), len(s.tokens), true) > e.pool.free || !e.allocateLocked(s, h, n) {
 		return 0
 	}
 	e.admittedLocked(s, h.tokens)
 	if e.o.Connector != "" && !s.noRead {
 		e.stats.external.queries += len(s.tokens) - h.tokens
-		e.stats.external.hits += stored
 	}
-	s.computed += stored
-	s.transferred += stored
-	e.loading += stored
 	return n
 }
 
@@ -375,7 +365,6 @@ func (e *engine) finishStep() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	out := e.bookLocked()
-	e.saveLocked()
 	if events := e.pool.events; len(events) > 0 {
 		e.pool.events = nil
 		e.publish(events)

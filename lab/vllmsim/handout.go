@@ -19,11 +19,8 @@ import (
 // replica can pull them. It accepts the parameters once, unchanged, before its lease ends,
 // for the prompt that they were made from.
 
-// The names of the connectors that a replica can have.
-const (
-	Nixl   = "NixlConnector"    // P hands blocks out, and D pulls them
-	Shared = "ExampleConnector" // all replicas write blocks to one folder and read them there
-)
+// Nixl is the connector that a replica can have: P hands blocks out, and D pulls them.
+const Nixl = "NixlConnector"
 
 // maxRetired bounds the number of ended handouts that a rank remembers.
 const maxRetired = 4096

@@ -93,12 +93,11 @@ type Options struct {
 	OutputTokens     int     // answer length if the request gives no limit, default 32
 	ImageTokens      int     // placeholder tokens of one image, default 64
 
-	Connector    string        // its KV connector, Nixl or Shared; "": none
+	Connector    string        // its KV connector, Nixl; "": none
 	LoadFailure  string        // Fail (vLLM's default) or Recompute: what becomes of a request whose KV does not arrive
 	Lease        time.Duration // how long the KV of a prompt is kept for another replica, default 30 s (vLLM's)
 	Handover     time.Duration // of a pull beside its tokens, default 5 ms; < 0: none
-	TransferRate float64       // tokens pulled, or loaded from the shared folder, per second, default 200000; < 0: takes no time
-	SharedFolder string        // the folder of Shared
+	TransferRate float64       // tokens pulled per second, default 200000; < 0: takes no time
 
 	NoPromptDetails bool // as without --enable-prompt-tokens-details: chat and completions report no cached tokens
 	NoScaleOut      bool // as without --enable-scale-out: 0.32's /render routes answer 403
@@ -222,12 +221,9 @@ func (o Options) validate() error {
 
 func (o Options) validateConnector(bad func(format string, args ...any)) {
 	switch o.Connector {
-	case "", Nixl, Shared:
+	case "", Nixl:
 	default:
-		bad("Connector is %q, it must be %s or %s", o.Connector, Nixl, Shared)
-	}
-	if (o.Connector == Shared) != (o.SharedFolder != "") {
-		bad("SharedFolder is %q, the connector %s needs one and no other has one", o.SharedFolder, Shared)
+		bad("Connector is %q, it must be %s", o.Connector, Nixl)
 	}
 	if o.Connector != "" && (len(o.Groups) != 1 || !o.Groups[0].full()) {
 		bad("Connector is %q, which is simulated for one group of full attention alone", o.Connector)

@@ -319,25 +319,6 @@ func TestNoParameters(t *testing.T) {
 	want[completed](t, s, "/v1/completions", with(idsOf(0, 100), params)) // it ignores them, as vLLM does
 }
 
-// Replicas with one folder find each other's blocks, and announce those that they load.
-func TestSharedFolder(t *testing.T) {
-	r := startTwo(t, Options{Connector: Shared, SharedFolder: t.TempDir()})
-	body := idsOf(0, 100)
-	want[completed](t, r.p, "/v1/completions", body+`,"max_tokens":1}`)
-	before := sums(t, r.d)
-	a := want[completed](t, r.d, "/v1/completions", body+`,"max_tokens":4}`)
-	counted(t, r.d, before, map[string]float64{
-		"vllm:external_prefix_cache_queries_total": 100, "vllm:external_prefix_cache_hits_total": 96,
-		"vllm:prompt_tokens_by_source_total external_kv_transfer": 96, "vllm:prompt_tokens_by_source_total local_compute": 4,
-	})
-	if b := want[completed](t, r.p, "/v1/completions", body+`,"max_tokens":4}`); a.Choices[0].Text != b.Choices[0].Text {
-		t.Errorf("answers %q and %q", a.Choices[0].Text, b.Choices[0].Text)
-	}
-	if n := len(r.d.Held(0, 0)); n != 3 {
-		t.Errorf("D has %d blocks, want 3", n)
-	}
-}
-
 // eventually waits until it is so.
 func eventually(t *testing.T, so func() bool) {
 	t.Helper()

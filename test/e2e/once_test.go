@@ -156,7 +156,7 @@ func splitEnvoy(t *testing.T, s *script, replicas ...string) *testenv.Envoy {
 	s.gone = make(chan struct{})
 	s.serve(t, a[2])
 	var boot bytes.Buffer
-	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: a[2:], Replicas: replicas, MessageTimeout: patience, Split: envoy.Split{On: true, Pull: true, Wait: time.Minute}}
+	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: a[2:], Replicas: replicas, MessageTimeout: patience, Split: envoy.Split{On: true, Wait: time.Minute}}
 	if s.wait > 0 {
 		o.MessageTimeout = 200 * time.Millisecond
 	}

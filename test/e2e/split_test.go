@@ -33,15 +33,6 @@ func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *a
 	a := new(apart)
 	sim := fast()
 	sim.Connector, sim.TransferRate, sim.Handover = vllmsim.Nixl, -1, -1
-	store, theta := "", ""
-	if strings.Contains(how, "store") {
-		sim.Connector, sim.SharedFolder = vllmsim.Shared, t.TempDir()
-		sim.DecodeRate = 20
-		// The delay of a running answer counts for a million times as much as one's own: a
-		// replica with such an answer computes no prompt itself.
-		theta = ", theta: 1000000"
-		store = "    kv_connector: ExampleConnector\n" // no metric of vLLM's names it
-	}
 	sim.Front = func(api http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == completionsPath {
@@ -64,9 +55,9 @@ func startApart(t *testing.T, mode envoy.Mode, how string, split envoy.Split) *a
 	a.stack = start(t, setup{
 		replicas: 3, sim: sim, envoy: o,
 		replica: func(i int) string {
-			return fmt.Sprintf("    role: %s\n%s", []string{"prefill", "decode", "decode"}[i], store)
+			return fmt.Sprintf("    role: %s\n", []string{"prefill", "decode", "decode"}[i])
 		},
-		config: readAll + "prefill_decode: " + how + "\npolicy: {prefill_decode: {handover: 0.001" + theta + "}}\n",
+		config: readAll + "prefill_decode: " + how + "\npolicy: {prefill_decode: {handover: 0.001}}\n",
 	})
 	if split.Wait > 0 || strings.Contains(how, "header") {
 		a.until("a request is split", func() bool { // once the replicas' KV connectors are known
@@ -109,52 +100,11 @@ func (a *apart) cold() []byte {
 	return fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"prompt":[%s]}`, testenv.Tokens(a.prompts, promptTokens))
 }
 
-// occupy has each replica that answers write a long answer until the test ends.
-func (a *apart) occupy(t *testing.T) {
-	t.Helper()
-	ctx, end := context.WithCancel(t.Context())
-	var answers sync.WaitGroup
-	t.Cleanup(answers.Wait)
-	t.Cleanup(end)
-	for i := range 2 {
-		body := fmt.Sprintf(`{"model":"sim","max_tokens":20000,"stream":true,"prompt":[%s]}`, testenv.Tokens(uint64(900+i), 64))
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.envoy.URL+completionsPath, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatalf("a long answer: %v, %v", resp, err)
-		}
-		answers.Go(func() {
-			defer resp.Body.Close()
-			_, _ = io.Copy(io.Discard, resp.Body) // it ends with the test
-		})
-		a.until(fmt.Sprintf("%d replicas write a long answer", i+1), func() bool {
-			busy := 0
-			for _, addr := range a.addrs[1:] {
-				if testenv.Metrics(t, addr)[`vllm:num_requests_running{engine="0",model_name="sim"}`] > 0 {
-					busy++
-				}
-			}
-			return busy == i+1
-		})
-	}
-}
-
 // forget forgets the completions that the replicas have got.
 func (a *apart) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.headers, a.bodies = nil, nil
-}
-
-// counted is the sum of a counter over the replicas that answer.
-func (a *apart) counted(name string) (total float64) {
-	for _, addr := range a.addrs[1:] {
-		total += testenv.Metrics(a.t, addr)[name+`{engine="0",model_name="sim"}`]
-	}
-	return total
 }
 
 // warm returns a request whose prompt the first replica alone has in its cache: the others
@@ -189,7 +139,7 @@ func (a *apart) refused() (n int) {
 	return n
 }
 
-var waits = envoy.Split{On: true, Pull: true, Wait: time.Minute}
+var waits = envoy.Split{On: true, Wait: time.Minute}
 
 // TestPrefillOnAnotherReplica: the replica that answers pulls the blocks; whatever fails on
 // the way, the client gets the answer of a plain request.
@@ -296,64 +246,12 @@ func TestPrefillOnAnotherReplica(t *testing.T) {
 	}
 }
 
-// TestStoreBetweenReplicas: P computes the prompt and writes it to the store, D reads it there
-// and gets the body as it came; whatever fails on the way, the client gets the answer of a
-// plain request.
-func TestStoreBetweenReplicas(t *testing.T) {
-	t.Parallel()
-	a := startApart(t, envoy.Buffered, "{mode: store, max_wait: 60s}", envoy.Split{On: true, Wait: time.Minute})
-	a.occupy(t)
-	const read = "vllm:external_prefix_cache_hits_total"
-	send := func(t *testing.T) (fromStore float64, legs int) {
-		t.Helper()
-		body, before := a.cold(), a.counted(read)
-		a.forget()
-		got := a.send(t, body, http.StatusOK)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if last := a.bodies[len(a.bodies)-1]; !bytes.Equal(last, body) {
-			t.Errorf("D got %.100q, not the client's body", last)
-		}
-		for _, b := range a.bodies {
-			if bytes.Contains(b, []byte("kv_transfer_params")) {
-				t.Errorf("a body has transfer parameters: %.200q", b)
-			}
-		}
-		if got.text == "" {
-			t.Error("the answer has no text")
-		}
-		return a.counted(read) - before, len(a.bodies) - 1
-	}
-	t.Run("read", func(t *testing.T) {
-		for range 10 {
-			before := a.legs("done")
-			fromStore, legs := send(t)
-			if want := float64(promptTokens - 16); fromStore < want || legs != 1 || a.legs("done") != before+1 {
-				t.Errorf("D read %v tokens of at least %v, after %d legs", fromStore, want, legs)
-			}
-		}
-	})
-	t.Run("prefill fails", func(t *testing.T) {
-		a.sims[0].SetFaults(vllmsim.Faults{ErrorEvery: 1})
-		defer a.sims[0].SetFaults(vllmsim.Faults{})
-		a.until("a failed prefill is seen", func() bool {
-			before := a.legs("failed")
-			fromStore, _ := send(t)
-			seen := a.legs("failed") > before
-			if seen && fromStore > 0 {
-				t.Errorf("D read %v tokens that nobody wrote", fromStore)
-			}
-			return seen
-		})
-	})
-}
-
 // TestBodyModesOfSplits: only BUFFERED waits for a prefill; a header goes with every mode,
 // and a client's own never does.
 func TestBodyModesOfSplits(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial, envoy.FullDuplex} {
-		for _, how := range []string{"pull", "store", "header"} {
+		for _, how := range []string{"pull", "header"} {
 			t.Run(string(mode)+" "+how, func(t *testing.T) {
 				t.Parallel()
 				a := startApart(t, mode, "{mode: "+how+"}", envoy.Split{On: true})

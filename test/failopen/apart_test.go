@@ -23,7 +23,7 @@ func (s *stack) splits() envoy.Split {
 	const wait = 3 * time.Second
 	s.router.good += fmt.Sprintf("prefill_decode: {mode: pull, max_wait: %v}\npolicy: {prefill_decode: {theta: 1000000}}\n", wait)
 	s.router.write(s.router.good)
-	return envoy.Split{On: true, Pull: true, Wait: wait}
+	return envoy.Split{On: true, Wait: wait}
 }
 
 // legs is how many prefill legs have ended so.

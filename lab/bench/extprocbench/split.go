@@ -70,7 +70,7 @@ func splitVariants(upstream string) (all [3]variant) {
 		// On a busy machine the no-op may be late, and Envoy would send a body as it came.
 		all[i].options = envoy.Options{Replicas: []string{upstream}, MessageTimeout: 30 * time.Second}
 		if i > 0 {
-			all[i].options.Split = envoy.Split{On: true, Pull: true, Wait: 30 * time.Second}
+			all[i].options.Split = envoy.Split{On: true, Wait: 30 * time.Second}
 		}
 	}
 	all[2].noop = []string{"-split"}

@@ -35,7 +35,7 @@ func splitPass(kind passKind, replicas int) (roles []string, r *stage.Router) {
 	return slices.Repeat([]string{"prefill"}, replicas/2), &stage.Router{
 		PrefillDecode: map[string]any{"mode": "pull"},
 		Policy:        map[string]any{"prefill_decode": map[string]any{"theta": theta}},
-		Split:         envoy.Split{On: true, Pull: true, Wait: 30 * time.Second},
+		Split:         envoy.Split{On: true, Wait: 30 * time.Second},
 	}
 }
 
