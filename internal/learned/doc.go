@@ -1,8 +1,9 @@
 // Package learned learns quotients from what replicas show: a speed, the time of a load, the
 // share of tokens that are found, the length of answers.
 //
-// The invariant: a Ratio has the sums of the latest observations alone. What an observation may
-// say at most, and what counts before the first one, is its owner's to bound: Near and a prior.
+// The invariant: a Ratio forgets by a share with each observation, so that no value stays for
+// ever. What one observation may say at most, and what counts before the first, are its owner's
+// to bound: by Near, and by a prior.
 //
 // Units: the owner's. Everything is safe for concurrent use, and waits for nobody.
 package learned

@@ -5,21 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// Ratio is the quotient of two sums over the latest observations, so that large observations
-// count more than small ones. The zero value has none.
+// Ratio is the quotient of two sums over observations, so that large ones count more than small
+// ones, and late ones more than early ones. The zero value has none.
 type Ratio struct{ sums atomic.Uint64 } // two float32: of the parts, and of the wholes
 
-// Add counts an observation of part for whole. What was observed before counts less, once all
-// wholes exceed window.
-func (r *Ratio) Add(part, whole, window float64) {
+// Add counts an observation of part for whole, after it has taken off a share of what was
+// observed before.
+func (r *Ratio) Add(part, whole, share float64) {
+	keep := max(0, 1-share)
 	for {
 		old := r.sums.Load()
 		p, w := parts(old)
-		p, w = p+part, w+whole
-		if w > window {
-			p, w = p*window/w, window
-		}
-		if r.sums.CompareAndSwap(old, uint64(bits(p))<<32|uint64(bits(w))) {
+		if r.sums.CompareAndSwap(old, uint64(bits(p*keep+part))<<32|uint64(bits(w*keep+whole))) {
 			return
 		}
 	}

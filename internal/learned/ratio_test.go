@@ -9,26 +9,30 @@ import (
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*math.Abs(b) }
 
 // TestRatio: it is the prior before the first observation, then the quotient of the sums, and
-// follows the latest within its window, however large one of them is.
+// follows the latest by their share.
 func TestRatio(t *testing.T) {
 	var r Ratio
 	if r.Of(3, 0) != 3 || r.Of(3, 10) != 3 || r.Whole() != 0 {
 		t.Errorf("before the first: %g, %g of %g", r.Of(3, 0), r.Of(3, 10), r.Whole())
 	}
-	r.Add(10, 2, 100)
-	r.Add(2, 6, 100)
+	r.Add(10, 2, 0)
+	r.Add(2, 6, 0)
 	if !near(r.Of(9, 0), 1.5) || !near(r.Of(9, 8), 5.25) || r.Whole() != 8 {
 		t.Errorf("12 for 8: %g, with a prior %g, of %g", r.Of(9, 0), r.Of(9, 8), r.Whole())
 	}
 	for range 200 {
-		r.Add(14, 2, 100)
+		r.Add(14, 2, 0.02)
 	}
-	if got := r.Of(0, 0); got < 6.8 || got > 7 || r.Whole() != 100 {
-		t.Errorf("%g of %g after twice the window of sevens", got, r.Whole())
+	if got := r.Of(0, 0); got < 6.8 || got > 7 || r.Whole() < 98 || r.Whole() > 100 {
+		t.Errorf("%g of %g after four times as many sevens as count", got, r.Whole())
 	}
-	r.Add(1e6, 1e6, 100)
-	if got := r.Of(0, 0); math.Abs(got-1) > 1e-3 || r.Whole() != 100 {
-		t.Errorf("%g of %g after one that is larger than the window", got, r.Whole())
+	r.Add(50, 100, 0.5)
+	if got := r.Of(0, 0); math.Abs(got-(350+50)/150.) > 0.05 {
+		t.Errorf("%g after one that halves what was before", got)
+	}
+	r.Add(3, 3, 7)
+	if got := r.Of(0, 0); got != 1 || r.Whole() != 3 {
+		t.Errorf("%g of %g after one that alone counts", got, r.Whole())
 	}
 }
 
@@ -36,10 +40,10 @@ func TestRatio(t *testing.T) {
 func TestRatioForgetsAnything(t *testing.T) {
 	var r Ratio
 	for range 3 {
-		r.Add(1e300, 1, 10)
+		r.Add(1e300, 1, 0.1)
 	}
 	for range 1500 {
-		r.Add(1, 1, 10)
+		r.Add(1, 1, 0.1)
 	}
 	if got := r.Of(0, 0); !near(got, 1) {
 		t.Errorf("%g after many ones", got)
@@ -53,7 +57,7 @@ func TestRatioCountsEach(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 1000 {
-				r.Add(2, 1, 1e6)
+				r.Add(2, 1, 0)
 			}
 		})
 	}
@@ -61,7 +65,7 @@ func TestRatioCountsEach(t *testing.T) {
 	if r.Whole() != 8000 || !near(r.Of(0, 0), 2) {
 		t.Errorf("%g of %g, want 2 of 8000", r.Of(0, 0), r.Whole())
 	}
-	if n := testing.AllocsPerRun(100, func() { r.Add(1, 1, 10); r.Of(1, 1) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.Add(1, 1, 0.1); r.Of(1, 1) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

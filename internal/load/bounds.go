@@ -64,7 +64,8 @@ func (a *Account) FoundOf(end uint64, bound, found int) {
 	b := &a.bounds
 	found = max(0, min(found, bound, boundMost))
 	if was, ok := b.count(end); ok && was < bound {
-		b.again.Add(float64(bound-max(found, was)), float64(bound-was), loadWindow)
+		missed := float64(bound - was)
+		b.again.Add(float64(bound-max(found, was)), missed, missed/loadWindow)
 	}
 	all := b.counts.Load()
 	if all == nil {

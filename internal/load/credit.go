@@ -57,7 +57,8 @@ func (k *credit) scrape(page *fleet.Load, first bool) {
 		}
 		if asked > 0 {
 			ours := min(1, float64(rest-k.rest)/asked)
-			k.found.Add(found*ours, float64(sum-k.sum), loadWindow)
+			credited := float64(sum - k.sum)
+			k.found.Add(found*ours, credited, credited/loadWindow)
 		}
 	}
 	k.page.AskedTokens, k.page.LoadedTokens, k.page.MoveSeconds = page.AskedTokens, page.LoadedTokens, page.MoveSeconds

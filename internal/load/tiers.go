@@ -75,7 +75,7 @@ func (a *Account) LoadTime(t Tier) float64 {
 // learn records a load of the replica, and what the fleet shows with it: the median of its
 // replicas and of tierPrior, so that no replica alone sets the time of the others.
 func (a *Account) learn(r *learned.Ratio, t Tier, seconds, tokens float64) {
-	r.Add(seconds, tokens, loadWindow)
+	r.Add(seconds, tokens, tokens/loadWindow)
 	all := []float64{tierPrior[t]}
 	for _, of := range a.ledger.All() {
 		if r := of.loads.of(t); r.Whole() > 0 {
