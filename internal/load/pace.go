@@ -3,6 +3,8 @@ package load
 import (
 	"math"
 	"sync/atomic"
+
+	"warmroute/internal/learned"
 )
 
 const (
@@ -11,7 +13,7 @@ const (
 	paceShare = 0.05
 	// pacePrior is the modelled prefill, in seconds, with which the first guess of a
 	// replica's speed counts.
-	pacePrior = 0.05
+	pacePrior = 1
 	// paceLeast is the shortest modelled prefill, in seconds, from which a speed is
 	// learned: shorter ones measure the engine's step time.
 	paceLeast = 0.02
@@ -34,25 +36,23 @@ const (
 	paceMost = 1e4
 )
 
-// pace learns how the first-token times of one replica compare with the model. It is
-// the quotient of decaying sums, so that long prefills count more than short ones,
-// which are mostly the engine's step time. One goroutine at a time may observe: ingest
+// pace learns how the first-token times of one replica compare with the model. Long
+// prefills count more than short ones, which are mostly the engine's step time. One goroutine at a time may observe: ingest
 // if the replica publishes events, otherwise the decision.
 type pace struct {
-	actual, model atomicFloat
-	last          atomic.Int64 // Unix ns of the last seen first token itself
-	reported      int64        // Unix ns when its event arrived
-	lag           atomicFloat  // s between a first token and its event
+	learned  learned.Ratio // actual over modelled first-token time
+	last     atomic.Int64  // Unix ns of the last seen first token itself
+	reported int64         // Unix ns when its event arrived
+	lag      atomicFloat   // s between a first token and its event
 }
 
 // speed returns the actual over the modelled first-token time; 0 while nothing is
 // known.
 func (p *pace) speed() float64 {
-	model := p.model.Load()
-	if model == 0 {
+	if p.learned.Whole() == 0 {
 		return 0
 	}
-	return max(1/paceMost, min(paceMost, p.actual.Load()/model))
+	return learned.Near(p.learned.Of(0, 0), 1, paceMost)
 }
 
 // among returns median, that of the replicas' speeds, until this replica's own speed clearly
@@ -112,8 +112,7 @@ func (p *pace) observe(t *Terms, now int64) {
 	if model < paceLeast+stepTime {
 		return
 	}
-	actual := max(expected/paceJump, min(expected*paceJump, float64(now-since)/1e9))
-	p.learn(actual, model, t.guess())
+	p.learn(learned.Near(float64(now-since)/1e9, expected, paceJump), model, t.guess())
 }
 
 // seen records a first token that became known at now, and shows no speed.
@@ -163,12 +162,10 @@ func (p *pace) learnLag(after float64) {
 }
 
 func (p *pace) learn(actual, model, guess float64) {
-	a, m := p.actual.Load(), p.model.Load()
-	if m == 0 {
-		a, m = guess*pacePrior, pacePrior
+	if p.learned.Whole() == 0 {
+		p.learned.Add(guess*pacePrior, pacePrior, paceShare)
 	}
-	p.actual.Store(a + paceShare*(actual-a))
-	p.model.Store(m + paceShare*(model-m))
+	p.learned.Add(actual, model, paceShare)
 }
 
 // atomicFloat is a float64 that may be read while one goroutine writes it.

@@ -35,15 +35,15 @@ func TestSpeedIsLearned(t *testing.T) {
 	}
 	// A request that took three times as long counts by its share and its length.
 	r.wait(time.Minute)
-	model := 0.05 + paceShare*(0.51-0.05)
+	model := (1-paceShare)*pacePrior + 0.51
 	actual := 2 * model
 	c = r.put(one, Terms{Model: 5e8, Expected: 5e8, Sentinel: 8})
 	r.wait(1020 * time.Millisecond)
 	r.Of(one).pace.reported = r.nanos() // so that it teaches nothing of the lag
 	r.stored(one, 8)
 	c.Release()
-	actual += paceShare * (1.02 - actual)
-	model += paceShare * (0.51 - model)
+	actual = (1-paceShare)*actual + 1.02
+	model = (1-paceShare)*model + 0.51
 	if !near(a.Speed(), actual/model) {
 		t.Errorf("speed %g, want %g", a.Speed(), actual/model)
 	}
@@ -71,16 +71,15 @@ func TestSpeedIsBounded(t *testing.T) {
 			}
 			continue
 		}
-		want := pacePrior + paceShare*(tt.want-pacePrior)
-		if math.Abs(p.actual.Load()-want) > 1e-6 {
-			t.Errorf("%+v: learned %g s, want %g", tt, p.actual.Load(), want)
+		const prior = (1 - paceShare) * pacePrior
+		want := (prior + tt.want) / (prior + tt.model + stepTime)
+		if math.Abs(p.speed()-want) > 1e-6 {
+			t.Errorf("%+v: speed %g, want %g", tt, p.speed(), want)
 		}
 	}
-	var p pace
 	for _, tt := range []struct{ actual, want float64 }{{2e4, paceMost}, {3, 3}, {1e-9, 1 / paceMost}} {
-		p.actual.Store(tt.actual)
-		p.model.Store(1)
-		if p.speed() != tt.want {
+		var p pace
+		if p.learned.Add(tt.actual, 1, paceShare); p.speed() != tt.want {
 			t.Errorf("%g s for 1: speed %g, want %g", tt.actual, p.speed(), tt.want)
 		}
 	}

@@ -6,19 +6,20 @@ import (
 	"time"
 
 	"warmroute/internal/fleet"
+	"warmroute/internal/learned"
 )
 
 // scraped counts the requests that a replica's metrics report and no router sent.
 type scraped struct {
-	at      time.Time    // of the last page
-	peak    atomic.Int64 // most requests of this and other routers in flight since that page
-	cost    float64      // mean expected prefill of ours, s
-	tokens  float64      // mean context of ours
-	wait    float64      // expected first-token time of ours since then, s, summed
-	waits   float64      // number of these times
-	waiting float64      // requests of others that wait for their prefill
-	running float64      // requests of others that decode
-	ttftSum float64      // sum of the histogram on the last page
+	at      time.Time     // of the last page
+	peak    atomic.Int64  // most requests of this and other routers in flight since that page
+	cost    learned.Ratio // s of expected prefill for each of ours
+	tokens  learned.Ratio // of context for each of ours
+	wait    float64       // expected first-token time of ours since then, s, summed
+	waits   float64       // number of these times
+	waiting float64       // requests of others that wait for their prefill
+	running float64       // requests of others that decode
+	ttftSum float64       // sum of the histogram on the last page
 	ttftN   float64
 }
 
@@ -33,13 +34,13 @@ func (s *scraped) raise(n int64) {
 // sent any, in seconds: a thousand tokens on an 8B model.
 const typicalPrefill = 0.035
 
+// sentShare is the weight of a new request in the means of this router's.
+const sentShare = 0.05
+
 // sent records the cost and the context of a charge of this router.
 func (s *scraped) sent(cost, wait float64, tokens int) {
-	if s.tokens == 0 {
-		s.cost, s.tokens = cost, float64(tokens)
-	}
-	s.cost += paceShare * (cost - s.cost)
-	s.tokens += paceShare * (float64(tokens) - s.tokens)
+	s.cost.Add(cost, 1, sentShare)
+	s.tokens.Add(float64(tokens), 1, sentShare)
 	s.wait += wait
 	s.waits++
 }
@@ -47,11 +48,7 @@ func (s *scraped) sent(cost, wait float64, tokens int) {
 // foreign returns the prefill, in seconds, and the context tokens of requests that no
 // router sent.
 func (s *scraped) foreign() (seconds, tokens float64) {
-	cost := s.cost
-	if cost == 0 {
-		cost = typicalPrefill
-	}
-	return s.waiting * cost, s.running * s.tokens
+	return s.waiting * s.cost.Of(typicalPrefill, 0), s.running * s.tokens.Of(0, 0)
 }
 
 // Scrape reads a new page. Requests in flight beyond the most that the routers had since
@@ -76,7 +73,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 			speed = 1
 		}
 		shown := sum / n / max(s.wait/s.waits, 1e-6)
-		a.pace.learn(speed*max(1./paceJump, min(paceJump, shown)), 1, speed)
+		a.pace.learn(speed*learned.Near(shown, 1, paceJump), 1, speed)
 	}
 	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
 	a.credit.scrape(&page, s.at.IsZero())

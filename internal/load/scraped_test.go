@@ -35,7 +35,7 @@ func TestStrangers(t *testing.T) {
 	r.Unlock()
 	r.scrape(fleet.Load{Running: 6, Waiting: 2}, true) // 7 of 8 are others'
 	r.foreign(7*2./8*2, 0)
-	r.Of(one).scraped.tokens = 100
+	r.Of(one).scraped.tokens.Add(100, 1, 1)
 	r.foreign(7*2./8*2, 7*6./8*100)
 	c.Release()
 	r.scrape(fleet.Load{Running: 1}, true) // it ran when the page before was read
@@ -66,14 +66,25 @@ func TestStrangers(t *testing.T) {
 
 // TestWhatOursCost: the first sets the mean, the others move it.
 func TestWhatOursCost(t *testing.T) {
-	var s scraped
-	s.sent(2, 5, 100)
-	if s.cost != 2 || s.tokens != 100 {
-		t.Errorf("the first: %g s, %g tokens", s.cost, s.tokens)
+	s := scraped{waiting: 1, running: 1}
+	want := func(cost, tokens float64) {
+		t.Helper()
+		if c, n := s.foreign(); !near(c, cost) || !near(n, tokens) {
+			t.Errorf("%g s, %g tokens, want %g, %g", c, n, cost, tokens)
+		}
 	}
+	s.sent(2, 5, 100)
+	want(2, 100)
 	s.sent(4, 7, 300)
-	if !near(s.cost, 2+paceShare*2) || !near(s.tokens, 100+paceShare*200) || s.wait != 12 || s.waits != 2 {
-		t.Errorf("the second: %+v", &s)
+	const before = 1 - sentShare
+	if want((2*before+4)/(before+1), (100*before+300)/(before+1)); s.wait != 12 || s.waits != 2 {
+		t.Errorf("%g s of %g requests", s.wait, s.waits)
+	}
+	for range 200 {
+		s.sent(8, 7, 400)
+	}
+	if c, n := s.foreign(); c < 7.9 || n < 399 {
+		t.Errorf("%g s, %g tokens of many of 8 s and 400 tokens", c, n)
 	}
 }
 
@@ -112,7 +123,8 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 		r.scrape(fleet.Load{TTFTSum: before.TTFTSum + tt.sum, TTFTCount: before.TTFTCount + tt.n}, tt.events)
 		want := 0.0
 		if tt.speed > 0 { // pacePrior of speed 1, and a share of this
-			want = (pacePrior + paceShare*(tt.speed-pacePrior)) / (pacePrior + paceShare*(1-pacePrior))
+			const prior = (1 - paceShare) * pacePrior
+			want = (prior + tt.speed) / (prior + 1)
 		}
 		if !near(a.Speed(), want) {
 			t.Errorf("%s: speed %g, want %g", name, a.Speed(), want)
@@ -125,8 +137,7 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 	r := newRig(t)
 	r.scrape(fleet.Load{TTFTCount: 1, TTFTSum: 1}, false)
 	a := r.Of(one)
-	a.pace.actual.Store(3)
-	a.pace.model.Store(1)
+	a.pace.learned.Add(60, 20, 1)
 	c := r.put(one, Terms{})
 	r.Lock()
 	c.Noted(1, 2, 0)
