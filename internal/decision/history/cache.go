@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"warmroute/internal/learned"
 	"warmroute/prefixhash"
 )
 
@@ -20,7 +21,7 @@ type Cache struct {
 	evicted  int                      // of the evicted nodes
 	edge     *node                    // of the list: the oldest one that is not evicted; &ends = there is none
 	learner  *learner                 // of the capacity; nil: it is named
-	answer   answerLength             // of the requests so far
+	answer   learned.Ratio            // tokens of each answer
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key

@@ -86,7 +86,7 @@ func (c *Cache) Answered(u *Used, n Counted) {
 	scale := float64(u.Tokens) / float64(n.Prompt)
 	if n.Answer > 0 {
 		room := max(0, min(cmp.Or(u.Most, mostContext), c.capacity)-u.Tokens)
-		c.answer.add(min(float64(n.Answer)*scale, float64(room)))
+		c.answer.Add(min(float64(n.Answer)*scale, float64(room)), 1, answerShare)
 	}
 	if c.learner == nil || u.Hold.life != c.life || n.Cached < 0 {
 		return
@@ -106,23 +106,8 @@ func (c *Cache) Answered(u *Used, n Counted) {
 // assumedAnswer is the length of an answer in tokens while none is known.
 const assumedAnswer = 256
 
-// answerLength is the mean length of the latest answers, in tokens.
-type answerLength struct{ mean, seen float64 }
-
-// latestAnswers is the number of answers whose mean counts.
-const latestAnswers = 64
-
-func (a *answerLength) add(tokens float64) {
-	a.seen = min(a.seen+1, latestAnswers)
-	a.mean += (tokens - a.mean) / a.seen
-}
+// answerShare is the weight of a new answer in the mean length: the latest 64 decide.
+const answerShare = 1. / 64
 
 // Answer returns the tokens that an answer is expected to have.
-func (c *Cache) Answer() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.answer.seen == 0 {
-		return assumedAnswer
-	}
-	return int(c.answer.mean)
-}
+func (c *Cache) Answer() int { return int(c.answer.Of(assumedAnswer, 0)) }
