@@ -84,13 +84,8 @@ func (o Options) config() (*rest.Config, string, error) {
 	return config, namespace, nil
 }
 
-// poolResource returns the API resource of pools of a version.
-func poolResource(version string) schema.GroupVersionResource {
-	group := "inference.networking.k8s.io"
-	if version == V1Alpha2 {
-		group = "inference.networking.x-k8s.io"
-	}
-	return schema.GroupVersionResource{Group: group, Version: version, Resource: "inferencepools"}
+func poolResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "inference.networking.k8s.io", Version: "v1", Resource: "inferencepools"}
 }
 
 func podResource() schema.GroupVersionResource {

@@ -117,7 +117,7 @@ func fakeAPI(objects ...kubetest.Object) *fake.FakeDynamicClient {
 		list = append(list, &unstructured.Unstructured{Object: o})
 	}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		poolResource(V1): "InferencePoolList", poolResource(V1Alpha2): "InferencePoolList", podResource(): "PodList",
+		poolResource(): "InferencePoolList", podResource(): "PodList",
 	}, list...)
 }
 
@@ -128,21 +128,15 @@ const (
 	secondReplica = "vllm-qwen3-8b-7c9d8f6b5-9qzrw [fd00:42:2::9]:8000"
 )
 
-// TestRecordedObjects: both versions of the pool, real pods.
+// TestRecordedObjects: a recorded pool, real pods.
 func TestRecordedObjects(t *testing.T) {
-	for _, version := range []string{V1, V1Alpha2} {
-		t.Run(version, func(t *testing.T) {
-			leakless(t)
-			o := qwen
-			o.Version = version
-			s := NewStatus()
-			objects := append(recorded(t, "pool-"+version+".yaml"), recorded(t, "pods.yaml")...)
-			w := run(t, newSource(o, fakeAPI(objects...), s, logTo(t)), s)
-			w.expect(firstReplica + "," + secondReplica)
-			if err := s.Ready(); err != nil || s.Notes() != nil {
-				t.Errorf("ready %v, notes %q", err, s.Notes())
-			}
-		})
+	leakless(t)
+	s := NewStatus()
+	objects := append(recorded(t, "pool-v1.yaml"), recorded(t, "pods.yaml")...)
+	w := run(t, newSource(qwen, fakeAPI(objects...), s, logTo(t)), s)
+	w.expect(firstReplica + "," + secondReplica)
+	if err := s.Ready(); err != nil || s.Notes() != nil {
+		t.Errorf("ready %v, notes %q", err, s.Notes())
 	}
 }
 

@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -178,6 +179,9 @@ func (o *observed) asked(ctx context.Context, verb string, err error) {
 		return // follow has given it up
 	}
 	result := resultOf(err)
+	if result == "not_found" && o.resource == resourcePool {
+		err = fmt.Errorf("the cluster serves no InferencePool of inference.networking.k8s.io/v1: %w", err)
+	}
 	if !o.status.asked(o.resource, verb, result, err) {
 		return
 	}

@@ -25,16 +25,12 @@ type pool struct {
 // maxPorts bounds the target ports; the API allows eight.
 const maxPorts = 64
 
-// readPool reads an InferencePool of a version.
-func readPool(o object, version string) (pool, error) {
+// readPool reads an InferencePool.
+func readPool(o object) (pool, error) {
 	spec := section(o, "spec")
 	var p pool
 	labels, picker := section(spec, "selector", "matchLabels"), section(spec, "endpointPickerRef")
 	ports, _ := spec["targetPorts"].([]any)
-	if version == V1Alpha2 {
-		labels, picker = section(spec, "selector"), section(spec, "extensionRef")
-		ports = []any{object{"number": spec["targetPortNumber"]}}
-	}
 	p.failOpen = picker["failureMode"] == "FailOpen"
 	var err error
 	if p.selector, err = selector(labels); err != nil {

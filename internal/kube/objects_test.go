@@ -45,7 +45,7 @@ func example(t testing.TB, file, kind string) kubetest.Object {
 // TestExamplePool: the pool of the example selects the pods of its deployment,
 // on a port they have.
 func TestExamplePool(t *testing.T) {
-	p, err := readPool(example(t, "pool.yaml", "InferencePool"), V1)
+	p, err := readPool(example(t, "pool.yaml", "InferencePool"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +65,10 @@ func TestExamplePool(t *testing.T) {
 
 func TestReadPool(t *testing.T) {
 	for file, want := range map[string]pool{
-		"pool-v1.yaml":       {selector: "app=vllm-qwen3-8b", ports: []uint16{8000}, failOpen: true},
-		"pool-v1alpha2.yaml": {selector: "app=vllm-qwen3-8b", ports: []uint16{8000}},
-		"pool-ranks.yaml":    {selector: "app=vllm-dp,inference.networking.k8s.io/engine-type=vllm", ports: []uint16{8000, 8001, 8002, 8003}},
+		"pool-v1.yaml":    {selector: "app=vllm-qwen3-8b", ports: []uint16{8000}, failOpen: true},
+		"pool-ranks.yaml": {selector: "app=vllm-dp,inference.networking.k8s.io/engine-type=vllm", ports: []uint16{8000, 8001, 8002, 8003}},
 	} {
-		version := V1
-		if strings.Contains(file, V1Alpha2) {
-			version = V1Alpha2
-		}
-		got, err := readPool(recorded(t, file)[0], version)
+		got, err := readPool(recorded(t, file)[0])
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v; want %+v", file, got, err, want)
 		}
@@ -97,7 +92,7 @@ func TestReadPoolRefuses(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &o); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readPool(o, V1); err == nil || err.Error() != want {
+		if _, err := readPool(o); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
@@ -180,7 +175,7 @@ func TestReplicas(t *testing.T) {
 // FuzzObjects: from any answer of an API server, the fleet accepts every replica
 // made, and a selector contains only labels.
 func FuzzObjects(f *testing.F) {
-	for _, file := range []string{"pool-v1.yaml", "pool-v1alpha2.yaml", "pool-ranks.yaml", "pods.yaml"} {
+	for _, file := range []string{"pool-v1.yaml", "pool-ranks.yaml", "pods.yaml"} {
 		for _, o := range recorded(f, file) {
 			b, err := json.Marshal(o)
 			if err != nil {
@@ -195,17 +190,15 @@ func FuzzObjects(f *testing.F) {
 		if d.Decode(&poolObject) != nil || json.Unmarshal(b, &podObject) != nil {
 			return
 		}
-		for _, version := range []string{V1, V1Alpha2} {
-			p, err := readPool(poolObject, version)
-			if err != nil {
-				p = pool{ports: []uint16{8000, 8001}}
-			} else if strings.Count(p.selector, ",")+1 != strings.Count(p.selector, "=") || strings.ContainsAny(p.selector, " ()!") {
-				t.Fatalf("selector %q", p.selector)
-			}
-			list := replicas(p, []pod{readPod(podObject, DefaultRoleLabel)}, fleet.ReplicaOptions{})
-			if _, err := fleet.New(fleet.Options{Replicas: list}, fleet.Hooks{}); err != nil {
-				t.Fatalf("%+v: %v", list, err)
-			}
+		p, err := readPool(poolObject)
+		if err != nil {
+			p = pool{ports: []uint16{8000, 8001}}
+		} else if strings.Count(p.selector, ",")+1 != strings.Count(p.selector, "=") || strings.ContainsAny(p.selector, " ()!") {
+			t.Fatalf("selector %q", p.selector)
+		}
+		list := replicas(p, []pod{readPod(podObject, DefaultRoleLabel)}, fleet.ReplicaOptions{})
+		if _, err := fleet.New(fleet.Options{Replicas: list}, fleet.Hooks{}); err != nil {
+			t.Fatalf("%+v: %v", list, err)
 		}
 	})
 }

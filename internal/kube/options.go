@@ -12,7 +12,6 @@ import (
 type Options struct {
 	Pool       string `yaml:"pool,omitempty"`       // name of the InferencePool; "" = no Kubernetes
 	Namespace  string `yaml:"namespace,omitempty"`  // its namespace; "" = the service account's own, or that of the kubeconfig's context
-	Version    string `yaml:"version,omitempty"`    // version of its API: v1, or v1alpha2 of the older group; "" = v1
 	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file with the access to the cluster; "" = the service account of the pod it runs in
 	Context    string `yaml:"context,omitempty"`    // context of the kubeconfig; "" = its current one
 	// RoleLabel is the label with which a pod says its part in requests with prefill
@@ -23,12 +22,6 @@ type Options struct {
 	// port it belongs to, counted from 0.
 	Replica fleet.ReplicaOptions `yaml:"replica,omitempty"`
 }
-
-// The API versions of InferencePool.
-const (
-	V1       = "v1"       // inference.networking.k8s.io
-	V1Alpha2 = "v1alpha2" // inference.networking.x-k8s.io
-)
 
 // ErrNotBuilt reports that this binary has no Kubernetes client.
 var ErrNotBuilt = errors.New("kubernetes.pool: this binary is built without Kubernetes; use one that is built with `go build -tags kube`, as in the container image")
@@ -54,13 +47,6 @@ func (o Options) roleLabel() string {
 	return o.RoleLabel
 }
 
-func (o Options) version() string {
-	if o.Version == "" {
-		return V1
-	}
-	return o.Version
-}
-
 // Validate returns every problem, joined, each as "field: sentence".
 func (o Options) Validate() error {
 	var errs []error
@@ -71,11 +57,6 @@ func (o Options) Validate() error {
 	if o.Namespace != "" && !validName(o.Namespace, 63) {
 		addf("namespace: %q is not the name of a namespace", o.Namespace)
 	}
-	switch o.version() {
-	case V1, V1Alpha2:
-	default:
-		addf("version: %q is neither %s nor %s", o.Version, V1, V1Alpha2)
-	}
 	if o.Context != "" && o.Kubeconfig == "" {
 		addf("context: %q is given, but kubeconfig is not", o.Context)
 	}
@@ -83,7 +64,7 @@ func (o Options) Validate() error {
 		addf("role_label: %q is not the name of a label", o.RoleLabel)
 	}
 	if !o.Enabled() {
-		for field, value := range map[string]string{"role_label": o.RoleLabel, "namespace": o.Namespace, "version": o.Version, "kubeconfig": o.Kubeconfig} {
+		for field, value := range map[string]string{"role_label": o.RoleLabel, "namespace": o.Namespace, "kubeconfig": o.Kubeconfig} {
 			if value != "" {
 				addf("%s: %q is given, but pool is not", field, value)
 			}

@@ -15,13 +15,12 @@ func TestOptionsValidate(t *testing.T) {
 	for text, want := range map[string][]string{
 		`{}`:                       nil,
 		`kubernetes: {pool: vllm}`: nil,
-		`kubernetes: {pool: vllm, namespace: a, version: v1alpha2, kubeconfig: /k, context: c, replica: {tenant: acme}}`: nil,
-		`kubernetes: {pool: V_llm, namespace: "-a", version: v2, role_label: "a,b", context: c}`: {
+		`kubernetes: {pool: vllm, namespace: a, kubeconfig: /k, context: c, replica: {tenant: acme}}`: nil,
+		`kubernetes: {pool: V_llm, namespace: "-a", role_label: "a,b", context: c}`: {
 			`f:1: kubernetes.context: "c" is given, but kubeconfig is not`,
 			`f:1: kubernetes.namespace: "-a" is not the name of a namespace`,
 			`f:1: kubernetes.pool: "V_llm" is not the name of an object`,
 			`f:1: kubernetes.role_label: "a,b" is not the name of a label`,
-			`f:1: kubernetes.version: "v2" is neither v1 nor v1alpha2`,
 		},
 		`kubernetes: {namespace: a, kubeconfig: /k}`: {
 			`f:1: kubernetes.kubeconfig: "/k" is given, but pool is not`,

@@ -196,7 +196,7 @@ func TestStartDuringOutage(t *testing.T) {
 	api.Fail(kubetest.Faults{NotServed: "inferencepools"}) // the resource definition is not installed
 	w.until("the reason", func() bool {
 		err := w.status.Ready()
-		return err != nil && strings.Contains(err.Error(), "pool: kubetest: NotFound")
+		return err != nil && strings.Contains(err.Error(), "the cluster serves no InferencePool of inference.networking.k8s.io/v1: kubetest: NotFound")
 	})
 	if lists := w.given(); len(lists) > 0 {
 		t.Errorf("lists %q were given", lists)

@@ -75,7 +75,7 @@ func (s *source) Watch(ctx context.Context, set func([]fleet.ReplicaOptions)) er
 		}
 	}
 	pools := newMirror(func(o object) poolResult {
-		p, err := readPool(o, s.options.version())
+		p, err := readPool(o)
 		return poolResult{p, err}
 	}, changed)
 	defer s.close()
@@ -150,7 +150,7 @@ func (s *source) usablePool(pools *mirror[poolResult]) (pool, bool) {
 func (s *source) followPool(ctx context.Context, to *mirror[poolResult]) *follower {
 	o := &observed{
 		resource: resourcePool, status: s.status, log: s.log,
-		api:    s.client.Resource(poolResource(s.options.version())).Namespace(s.options.Namespace),
+		api:    s.client.Resource(poolResource()).Namespace(s.options.Namespace),
 		narrow: func(l *metav1.ListOptions) { l.FieldSelector = "metadata.name=" + s.options.Pool }, // a role for one name also requires it
 	}
 	return o.follow(ctx, s.client, to)

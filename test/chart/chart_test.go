@@ -151,8 +151,8 @@ config: {fleet: {replicas: [{address: "10.0.0.1:8000"}]}}`, 6},
 	"pool": {`
 pool: {name: vllm-qwen3-8b}
 monitors: {serviceMonitor: true}`, 9},
-	"older pool elsewhere": {`
-pool: {name: vllm, namespace: models, version: v1alpha2}`, 8},
+	"pool elsewhere": {`
+pool: {name: vllm, namespace: models}`, 8},
 	"three routers": {`
 routers: 3
 pool: {name: vllm}

@@ -19,7 +19,7 @@ func TestRefused(t *testing.T) {
 		`{` + pool + `, router: 2}`: `at '': additional properties 'router' not allowed`,
 		`{` + pool + `, networkPolicy: {gateways: []}}`:                                                   `at '/networkPolicy/gateways': minItems: got 0, want 1`,
 		`{` + pool + `, admin: {tokenSecret: a b}}`:                                                       `at '/admin/tokenSecret': 'a b' does not match pattern`,
-		`{pool: {version: v2}}`:                                                                           `at '/pool/version': value must be one of 'v1', 'v1alpha2'`,
+		`{pool: {version: v1alpha2}}`:                                                                     `at '/pool': additional properties 'version' not allowed`,
 		`{` + pool + `, sidecar: {enabled: true}}`:                                                        `name sidecar.tlsSecret or sidecar.tokenSecret`,
 		`{config: {flet: {replicas: [{address: "10.0.0.1:8000"}]}}}`:                                      `at '/config': additional properties 'flet' not allowed`,
 		`{config: {fleet: {replicas: [{adress: "10.0.0.1:8000"}]}}}`:                                      `at '/config/fleet/replicas/0': additional properties 'adress' not allowed`,

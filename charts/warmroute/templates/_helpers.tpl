@@ -72,7 +72,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   "xds" (dict "listen" "")
   "index_service" (dict "listen" "") -}}
 {{- if .Values.pool.name -}}
-{{- $_ := set $own "kubernetes" (dict "pool" .Values.pool.name "namespace" (include "warmroute.pool.namespace" .) "version" .Values.pool.version) -}}
+{{- $_ := set $own "kubernetes" (dict "pool" .Values.pool.name "namespace" (include "warmroute.pool.namespace" .)) -}}
 {{- $_ := set $own "filter" (dict "picker" true "always_pick" true) -}}
 {{- end -}}
 {{- $tls := dict -}}
