@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
@@ -82,14 +83,14 @@ type loadView struct {
 }
 
 func loadsOf(a *load.Account) *loadsView {
-	of := func(t load.Tier) *loadView {
+	of := func(t policy.Place) *loadView {
 		tokens, counted := a.LoadedTokens(t)
 		if tokens == 0 {
 			return nil
 		}
 		return &loadView{a.LoadTime(t), tokens, counted}
 	}
-	v := loadsView{of(load.TierCPU), of(load.TierStorage), of(load.TierShared), a.Found()}
+	v := loadsView{of(policy.CPU), of(policy.Storage), of(policy.Shared), a.Found()}
 	if v == (loadsView{Found: 1}) {
 		return nil
 	}

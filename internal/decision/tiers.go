@@ -113,13 +113,10 @@ func (h *held) credited() int64 {
 func (c *holder) priceLoads(m *policy.Match, set *policy.Tiers) {
 	for p := policy.CPU; p <= policy.Shared; p++ {
 		if m[p].Tokens > 0 {
-			m[p].Token = float32(cmp.Or(set.Of(p), c.account.LoadTime(tier(p))))
+			m[p].Token = float32(cmp.Or(set.Of(p), c.account.LoadTime(p)))
 		}
 	}
 }
-
-// tier returns the tier of a place below the GPU.
-func tier(p policy.Place) load.Tier { return load.Tier(p - policy.CPU) }
 
 // loads adds to the terms of a request on candidate i what it loads.
 func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
@@ -134,7 +131,7 @@ func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
 	terms.Unhindered = c.Awaiting == 0 && c.Foreign == 0 && c.Loading == 0
 	for p := policy.CPU; p <= policy.Shared; p++ {
 		if n := c.Match.Below(); n == c.Match[p].Found() {
-			terms.Loaded, terms.LoadedFrom = int64(n), tier(p)
+			terms.Loaded, terms.LoadedFrom = int64(n), p
 		}
 	}
 }

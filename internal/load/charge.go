@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"warmroute/internal/decision/policy"
 )
 
 // Terms are the expected costs of a request.
@@ -26,14 +28,14 @@ type Terms struct {
 	Moving   int64   // ns that the move is expected to take, from the end of From
 	Guessed  bool    // the replica reports no blocks: any part of the prompt may be cached there
 
-	Loading    int64 // ns that loading the prompt's tokens below the GPU is expected to take; 0 = there are none
-	Loaded     int64 // these tokens, if they are all in one tier, else 0
-	LoadedFrom Tier  // their tier
-	Credited   int64 // tokens below the GPU that it is expected to load, of places where no event tells when they are gone
-	Behind     int64 // tokens of the prompt behind those on the GPU
-	LoadsAhead int64 // ns until the loads of earlier requests are done
-	LoadBound  bool  // it waits longer for loads than for prefill
-	Unhindered bool  // nothing was queued ahead of the request: its first token shows the time of its load
+	Loading    int64        // ns that loading the prompt's tokens below the GPU is expected to take; 0 = there are none
+	Loaded     int64        // these tokens, if they are all in one tier, else 0
+	LoadedFrom policy.Place // their tier
+	Credited   int64        // tokens below the GPU that it is expected to load, of places where no event tells when they are gone
+	Behind     int64        // tokens of the prompt behind those on the GPU
+	LoadsAhead int64        // ns until the loads of earlier requests are done
+	LoadBound  bool         // it waits longer for loads than for prefill
+	Unhindered bool         // nothing was queued ahead of the request: its first token shows the time of its load
 }
 
 const (

@@ -3,7 +3,7 @@
 //
 // A Ledger has one Account for each holder. A decision puts a Charge on an account; the
 // charge ends its prefill when the first token comes and is released when the request
-// ends.
+// ends. What a decision reads of an account is a policy.Load.
 //
 // The invariant: every charge that is put is taken off exactly once, so the sums of an
 // account are zero when nothing is in flight. A charge on a dropped account no longer

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 )
 
 // Ledger holds the accounts of all holders. Requests are charged inside the decision
@@ -22,10 +23,10 @@ type Ledger struct {
 	seq        int64    // charges so far; guarded by deciding
 	accounts   sync.Map // index.Holder → *Account
 	changes    atomic.Pointer[changes]
-	unreported atomicFloat            // s of prefill of other routers
-	loads      [tierCount]atomicFloat // s to load a token, as the fleet shows it; 0: tierPrior
-	silent     atomic.Int32           // accounts whose holders' KV events fail to arrive
-	uncharged  atomic.Int64           // Unix ns of the last request that Envoy sends where it likes
+	unreported atomicFloat             // s of prefill of other routers
+	loads      [policy.Cut]atomicFloat // s to load a token, as the fleet shows it; 0: tierPrior
+	silent     atomic.Int32            // accounts whose holders' KV events fail to arrive
+	uncharged  atomic.Int64            // Unix ns of the last request that Envoy sends where it likes
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is

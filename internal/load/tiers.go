@@ -3,28 +3,14 @@ package load
 import (
 	"cmp"
 
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/learned"
 )
-
-// Tier is a place below the GPU from which an engine loads blocks.
-type Tier uint8
-
-// The places.
-const (
-	TierCPU     Tier = iota // the replica's CPU memory
-	TierStorage             // its own storage
-	TierShared              // a store that several replicas read
-
-	tierCount
-)
-
-// String returns the label of the place.
-func (t Tier) String() string { return [tierCount]string{"cpu", "storage", "shared"}[t] }
 
 // tierPrior are the seconds to load a token until they are learned: 128 KiB, as of an 8B
 // model with grouped-query attention, at 25 GB/s from CPU memory, 5 GB/s from an NVMe disk,
 // and 10 GB/s over a network.
-var tierPrior = [tierCount]float64{TierCPU: 5.2e-6, TierStorage: 26e-6, TierShared: 13e-6}
+var tierPrior = [policy.Cut]float64{policy.CPU: 5.2e-6, policy.Storage: 26e-6, policy.Shared: 13e-6}
 
 const (
 	// loadPrior is the number of loaded tokens as which a prior counts. A few long prompts
@@ -50,12 +36,12 @@ type loads struct {
 	seconds float64       // of loading, on the last page
 	tokens  float64       // loaded, on the last page
 	counted learned.Ratio // s for a token
-	timed   [tierCount]learned.Ratio
+	timed   [policy.Cut]learned.Ratio
 }
 
 // of returns what is learned of a tier: the replica's own counts, if there are any.
-func (l *loads) of(t Tier) *learned.Ratio {
-	if t == TierCPU && l.counted.Whole() > 0 {
+func (l *loads) of(t policy.Place) *learned.Ratio {
+	if t == policy.CPU && l.counted.Whole() > 0 {
 		return &l.counted
 	}
 	return &l.timed[t]
@@ -64,7 +50,7 @@ func (l *loads) of(t Tier) *learned.Ratio {
 // LoadTime returns the learned seconds to load a token from a tier: those of the fleet until
 // the replica's own clearly differ. By small differences, all requests would go to the
 // replica that seems fastest.
-func (a *Account) LoadTime(t Tier) float64 {
+func (a *Account) LoadTime(t policy.Place) float64 {
 	fleet := cmp.Or(a.ledger.loads[t].Load(), tierPrior[t])
 	if own := a.loads.of(t).Of(fleet, loadPrior); own > fleet*alike || own < fleet/alike {
 		return own
@@ -74,7 +60,7 @@ func (a *Account) LoadTime(t Tier) float64 {
 
 // learn records a load of the replica, and what the fleet shows with it: the median of its
 // replicas and of tierPrior, so that no replica alone sets the time of the others.
-func (a *Account) learn(r *learned.Ratio, t Tier, seconds, tokens float64) {
+func (a *Account) learn(r *learned.Ratio, t policy.Place, seconds, tokens float64) {
 	r.Add(seconds, tokens, tokens/loadWindow)
 	all := []float64{tierPrior[t]}
 	for _, of := range a.ledger.All() {
@@ -87,7 +73,7 @@ func (a *Account) learn(r *learned.Ratio, t Tier, seconds, tokens float64) {
 
 // LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
 // loadWindow, and whether the replica counted them itself.
-func (a *Account) LoadedTokens(t Tier) (tokens float64, counted bool) {
+func (a *Account) LoadedTokens(t policy.Place) (tokens float64, counted bool) {
 	r := a.loads.of(t)
 	return r.Whole(), r == &a.loads.counted
 }
@@ -104,7 +90,7 @@ func (a *Account) scrapeLoads(seconds, tokens float64, first bool) {
 	case seconds == l.seconds:
 		return
 	case tokens > l.tokens:
-		a.learn(&l.counted, TierCPU, seconds-l.seconds, tokens-l.tokens)
+		a.learn(&l.counted, policy.CPU, seconds-l.seconds, tokens-l.tokens)
 	}
 	l.seconds, l.tokens = seconds, tokens
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 )
 
@@ -22,8 +23,8 @@ func (l *loading) send(to index.Holder, tokens int64, each float64) {
 	l.block++
 	l.wait(time.Second)
 	t := Terms{
-		Model: 5e6, Expected: 5e6, Sentinel: l.block, Loaded: tokens, LoadedFrom: TierShared, Unhindered: true,
-		Loading: int64(a.LoadTime(TierShared) * float64(tokens) * 1e9),
+		Model: 5e6, Expected: 5e6, Sentinel: l.block, Loaded: tokens, LoadedFrom: policy.Shared, Unhindered: true,
+		Loading: int64(a.LoadTime(policy.Shared) * float64(tokens) * 1e9),
 	}
 	c := l.put(to, t)
 	l.wait(time.Duration(5e6 + stepTime*1e9 + each*float64(tokens)*1e9))
@@ -36,7 +37,7 @@ func (l *loading) send(to index.Holder, tokens int64, each float64) {
 func TestLoadsAreLearnedFromFirstTokens(t *testing.T) {
 	l := &loading{rig: newRig(t)}
 	a := l.Of(one)
-	if got := a.LoadTime(TierShared); got != tierPrior[TierShared] {
+	if got := a.LoadTime(policy.Shared); got != tierPrior[policy.Shared] {
 		t.Fatalf("before the first load: %g s for a token", got)
 	}
 	for _, each := range []float64{65e-6, 20e-6} {
@@ -45,12 +46,12 @@ func TestLoadsAreLearnedFromFirstTokens(t *testing.T) {
 			l.send(two, 20_000, each)
 		}
 		for _, h := range []*Account{a, l.Of(two), l.Of(index.Holder{Replica: "third"})} {
-			if got := h.LoadTime(TierShared); got < each/1.2 || got > each*1.2 {
+			if got := h.LoadTime(policy.Shared); got < each/1.2 || got > each*1.2 {
 				t.Errorf("a token takes %g s to load, learned %g s", each, got)
 			}
 		}
 	}
-	if own, prior := a.LoadTime(TierCPU), tierPrior[TierCPU]; own != prior {
+	if own, prior := a.LoadTime(policy.CPU), tierPrior[policy.CPU]; own != prior {
 		t.Errorf("loads from a store change the time of CPU memory: %g s, not %g s", own, prior)
 	}
 	if speed := a.Speed(); speed != 0 {
@@ -72,11 +73,11 @@ func TestNoReplicaPricesTheOthers(t *testing.T) {
 			r.Unlock()
 		}
 		for _, a := range []*Account{honest, idle} {
-			if got := a.LoadTime(TierCPU); got < 4e-6 || got > 6e-6 {
+			if got := a.LoadTime(policy.CPU); got < 4e-6 || got > 6e-6 {
 				t.Errorf("%s: a token takes another replica %g s", name, got)
 			}
 		}
-		if got := liar.LoadTime(TierCPU); got > 4e-6 && got < 6e-6 {
+		if got := liar.LoadTime(policy.CPU); got > 4e-6 && got < 6e-6 {
 			t.Errorf("%s: the replica's own time stays %g s", name, got)
 		}
 	}
@@ -102,13 +103,13 @@ func TestLoadsAreLearnedFromCounters(t *testing.T) {
 	}
 	page(100, 1e6)
 	page(100, 1.1e6) // loads have begun
-	if got, want := a.LoadTime(TierCPU), tierPrior[TierCPU]; got != want {
+	if got, want := a.LoadTime(policy.CPU), tierPrior[policy.CPU]; got != want {
 		t.Errorf("before a load has ended: %g s, want %g s", got, want)
 	}
 	page(103, 1.2e6)
 	page(1, 1e4) // restarted
-	tokens, counted := a.LoadedTokens(TierCPU)
-	if got := a.LoadTime(TierCPU); !counted || tokens != 200_000 || got < 1.3e-5 || got > 1.6e-5 {
+	tokens, counted := a.LoadedTokens(policy.CPU)
+	if got := a.LoadTime(policy.CPU); !counted || tokens != 200_000 || got < 1.3e-5 || got > 1.6e-5 {
 		t.Errorf("%g tokens (counted %v), %g s for each, want 15 µs of 200,000 tokens", tokens, counted, got)
 	}
 }

@@ -54,7 +54,7 @@ func TestImportsPointOneWay(t *testing.T) {
 		"warmroute/render/openai":            {"net", "warmroute/filter"},
 		"warmroute/filter":                   {"warmroute/internal/admin", "warmroute/internal/kvevents", "warmroute/internal/feed", "warmroute/lab/vllmsim"},
 		// The simulator and replay decide as the router does, without its server.
-		"warmroute/internal/load": {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/decision/"},
+		"warmroute/internal/load": {"google.golang.org/grpc", "warmroute/filter", "warmroute/internal/decision", "warmroute/internal/decision/history", "warmroute/internal/decision/why"},
 		"warmroute/internal/decision": {"google.golang.org/grpc", extProc, "warmroute/filter", "warmroute/envoy", "warmroute/internal/tokens",
 			"warmroute/render"},
 		"warmroute/internal/peers":       {"github.com/nats-io/", "warmroute/filter"},
