@@ -27,13 +27,7 @@ One YAML file configures the router. Omitted fields have their defaults. ` + "`m
 
 Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names, ` + "`[]`" + ` stands for any element of a list and ` + "`*`" + ` for any key.
 
-A change takes effect at one of three times:
-
-- **at reload**: when the router reads the file again, which it does twice a second, and at once on SIGHUP;
-- **at restart** of the router: until then, the log and ` + "`/readyz`" + ` list the changed fields;
-- **at Envoy's restart**, with a new bootstrap from ` + "`extproc envoy-config`" + `.
-
-The output of ` + "`envoy-config -static`" + ` is static: print it again after any change of ` + "`envoy`" + `.
+The column "When" says when a change takes effect. Empty: at reload, when the router reads the file again, which it does twice a second, and at once on SIGHUP. **At restart** of the router: until then, the log and ` + "`/readyz`" + ` list the changed fields. **At Envoy's restart**, with a new bootstrap from ` + "`extproc envoy-config`" + `. The output of ` + "`envoy-config -static`" + ` is static: print it again after any change of ` + "`envoy`" + `.
 `
 
 // reference is the reference of every field of the configuration.

@@ -16,7 +16,7 @@ func WriteReference(w io.Writer, intro string, fields []Field) error {
 		if text != "" {
 			fmt.Fprintf(b, "%s\n\n", text)
 		}
-		b.WriteString("| Field | Type | Default | A change takes effect | Meaning |\n|---|---|---|---|---|\n")
+		b.WriteString("| Field | Type | Default | When | Meaning |\n|---|---|---|---|---|\n")
 	}
 	top := func(f Field) bool { return !strings.ContainsAny(f.Path, ".[") }
 	header("The top level", "")
@@ -67,6 +67,10 @@ func row(b *strings.Builder, f Field) {
 	if f.Same != "" {
 		meaning += " " + f.sameAs()
 	}
+	when := f.Applies.words()
+	if f.Applies == AtReload {
+		when = "" // the usual case, as the page's introduction says
+	}
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Path, cell.Replace(kind), cell.Replace(preset), f.Applies.words(), cell.Replace(meaning))
+	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Path, cell.Replace(kind), cell.Replace(preset), when, cell.Replace(meaning))
 }
