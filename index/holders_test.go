@@ -69,11 +69,11 @@ func TestHoldersOfAModelAreBounded(t *testing.T) {
 			t.Fatalf("holder %d: %+v", i, res)
 		}
 	}
-	entries := []Entry{{Scope: x.f.scope, Key: x.f.key[0], First: true, Copies: []Copy{{Holder: b}}}}
+	entry := Entry{Scope: x.f.scope, Holder: b, Key: x.f.key[0], Hash: 1}
 	if res := x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all())); res.Stored != 0 || res.Dropped != 64 {
 		t.Errorf("one holder more: %+v, want 64 dropped", res)
 	}
-	if res := x.Restore(func(yield func(Entry) bool) { yield(entries[0]) }); res.Stored != 0 || res.Dropped != 1 {
+	if res := x.Restore(func(yield func(Entry) bool) { yield(entry) }); res.Stored != 0 || res.Dropped != 1 {
 		t.Errorf("one holder more, restored: %+v, want 1 dropped", res)
 	}
 	if n := len(x.Lookup(nil, x.f.scope, x.f.key)); n != MaxHolders {

@@ -7,31 +7,32 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Restore stores the blocks whose position in a prompt the entries give, counts the other ones as dropped,
-// and needs no position for blocks below the GPU.
-func TestRestoreNeedsPositions(t *testing.T) {
+// TestRestoreInAnyOrder: Restore stores blocks behind their parents in any order, blocks behind a gap, and
+// blocks below the GPU, which have no parents; it drops those of no tier.
+func TestRestoreInAnyOrder(t *testing.T) {
 	x := newFixture(t, Options{})
 	onGPU := func(n int) Entry {
-		return Entry{Scope: x.f.scope, Key: x.f.key[n], Copies: []Copy{{Holder: a}}}
+		e := Entry{Scope: x.f.scope, Holder: a, Key: x.f.key[n], Hash: uint64(n + 1)}
+		if n > 0 {
+			e.Parent = x.f.key[n-1]
+		}
+		return e
 	}
-	first, lost, twice, below, nowhere := onGPU(0), onGPU(9), onGPU(20), onGPU(30), onGPU(40)
-	second, behind := onGPU(1), onGPU(50)
-	first.First, second.Parent, behind.Parent = true, x.f.key[0], x.f.key[49]
-	twice.Copies = append(twice.Copies, Copy{Holder: b})
-	below.Copies[0].Tier = TierCPU
-	nowhere.Copies[0].Tier = tiers
-	res := x.Restore(slices.Values([]Entry{second, first, lost, twice, below, nowhere, behind}))
-	if res.Stored != 4 || res.Dropped != 3 {
-		t.Errorf("%+v, want 4 blocks stored and 3 copies dropped", res)
+	twice, of, below, nowhere := onGPU(2), onGPU(0), onGPU(30), onGPU(40)
+	twice.Extra, of.Holder, below.Tier, nowhere.Tier = 1, b, TierCPU, tiers
+	res := x.Restore(slices.Values([]Entry{onGPU(3), onGPU(1), onGPU(0), twice, of, below, nowhere, onGPU(50)}))
+	if res.Stored != 7 || res.Repeated != 1 || res.Dropped != 1 {
+		t.Errorf("%+v, want 7 blocks and a copy stored, and one dropped", res)
 	}
-	x.wantReported(a, 2)
-	if n := x.TierHoldings(a, TierCPU); n != 1 || x.Holdings(a) != 3 {
-		t.Errorf("%d blocks below the GPU, %d on it, want 1 and 3", n, x.Holdings(a))
+	x.wantReported(a, 4)
+	x.wantReported(b, 1)
+	if n := x.TierHoldings(a, TierCPU); n != 1 || x.Holdings(a) != 5 {
+		t.Errorf("%d blocks below the GPU, %d on it, want 1 and 5", n, x.Holdings(a))
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)
 	}
-	if res := x.Restore(slices.Values([]Entry{onGPU(0), first})); res != (Result{}) {
+	if res := x.Restore(slices.Values([]Entry{onGPU(0)})); res != (Result{}) {
 		t.Errorf("%+v of a holder that has begun, want nothing", res)
 	}
 }
@@ -39,7 +40,7 @@ func TestRestoreNeedsPositions(t *testing.T) {
 // A restored scope counts against the bound of scopes.
 func TestRestoreKeepsBounds(t *testing.T) {
 	x := newFixture(t, Options{MaxScopes: 1})
-	first := Entry{Scope: x.f.scope, Key: x.f.key[0], First: true, Copies: []Copy{{Holder: a}}}
+	first := Entry{Scope: x.f.scope, Holder: a, Key: x.f.key[0], Hash: 1}
 	other := first
 	other.Scope.Model = "other"
 	if res := x.Restore(slices.Values([]Entry{first, other})); res.Stored != 1 || res.Dropped != 1 || x.Stats().Scopes != 1 {
@@ -56,9 +57,7 @@ func TestSnapshotLeavesOutEndedHolders(t *testing.T) {
 	x.Remove(a.Replica)
 	var keys []prefixhash.Key
 	for e := range x.Snapshot() {
-		if !e.HasHash {
-			keys = append(keys, e.Key)
-		}
+		keys = append(keys, e.Key)
 	}
 	if !slices.Equal(keys, x.f.key[:1]) {
 		t.Errorf("%d blocks %x, want that of the other holder", len(keys), keys)

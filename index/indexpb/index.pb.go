@@ -1822,16 +1822,16 @@ func (x *SnapshotScope) GetGroup() int32 {
 	return 0
 }
 
-// SnapshotEntry is one block, or one of the engines' hashes of a block.
+// SnapshotEntry is one block of one holder in one tier.
 type SnapshotEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Scope         uint32                 `protobuf:"varint,1,opt,name=scope,proto3" json:"scope,omitempty"`
-	Key           uint64                 `protobuf:"fixed64,2,opt,name=key,proto3" json:"key,omitempty"`
-	HasEngine     bool                   `protobuf:"varint,3,opt,name=has_engine,json=hasEngine,proto3" json:"has_engine,omitempty"`
-	Engine        uint64                 `protobuf:"fixed64,4,opt,name=engine,proto3" json:"engine,omitempty"`
-	First         bool                   `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`          // the block begins prompts
-	Copies        []uint64               `protobuf:"varint,7,rep,packed,name=copies,proto3" json:"copies,omitempty"` // holder << 2 | tier; copies beyond the first << 32
-	Parent        uint64                 `protobuf:"fixed64,8,opt,name=parent,proto3" json:"parent,omitempty"`       // the key of the block before it; 0 = unknown, or the block begins prompts
+	Holder        uint32                 `protobuf:"varint,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Tier          Tier                   `protobuf:"varint,3,opt,name=tier,proto3,enum=warmroute.index.v1.Tier" json:"tier,omitempty"`
+	Key           uint64                 `protobuf:"fixed64,4,opt,name=key,proto3" json:"key,omitempty"`
+	Hash          uint64                 `protobuf:"fixed64,5,opt,name=hash,proto3" json:"hash,omitempty"`     // by which the holder's events name the block
+	Parent        uint64                 `protobuf:"fixed64,6,opt,name=parent,proto3" json:"parent,omitempty"` // the key of the block before it, on the GPU; 0 = the block begins prompts
+	Extra         uint32                 `protobuf:"varint,7,opt,name=extra,proto3" json:"extra,omitempty"`    // copies beyond the first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1873,6 +1873,20 @@ func (x *SnapshotEntry) GetScope() uint32 {
 	return 0
 }
 
+func (x *SnapshotEntry) GetHolder() uint32 {
+	if x != nil {
+		return x.Holder
+	}
+	return 0
+}
+
+func (x *SnapshotEntry) GetTier() Tier {
+	if x != nil {
+		return x.Tier
+	}
+	return Tier_TIER_GPU
+}
+
 func (x *SnapshotEntry) GetKey() uint64 {
 	if x != nil {
 		return x.Key
@@ -1880,37 +1894,23 @@ func (x *SnapshotEntry) GetKey() uint64 {
 	return 0
 }
 
-func (x *SnapshotEntry) GetHasEngine() bool {
+func (x *SnapshotEntry) GetHash() uint64 {
 	if x != nil {
-		return x.HasEngine
-	}
-	return false
-}
-
-func (x *SnapshotEntry) GetEngine() uint64 {
-	if x != nil {
-		return x.Engine
+		return x.Hash
 	}
 	return 0
-}
-
-func (x *SnapshotEntry) GetFirst() bool {
-	if x != nil {
-		return x.First
-	}
-	return false
-}
-
-func (x *SnapshotEntry) GetCopies() []uint64 {
-	if x != nil {
-		return x.Copies
-	}
-	return nil
 }
 
 func (x *SnapshotEntry) GetParent() uint64 {
 	if x != nil {
 		return x.Parent
+	}
+	return 0
+}
+
+func (x *SnapshotEntry) GetExtra() uint32 {
+	if x != nil {
+		return x.Extra
 	}
 	return 0
 }
@@ -2077,16 +2077,15 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"hashScheme\x12\x1d\n" +
 	"\n" +
 	"block_size\x18\x05 \x01(\rR\tblockSize\x12\x14\n" +
-	"\x05group\x18\x06 \x01(\x05R\x05group\"\xba\x01\n" +
+	"\x05group\x18\x06 \x01(\x05R\x05group\"\xbf\x01\n" +
 	"\rSnapshotEntry\x12\x14\n" +
-	"\x05scope\x18\x01 \x01(\rR\x05scope\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\x06R\x03key\x12\x1d\n" +
-	"\n" +
-	"has_engine\x18\x03 \x01(\bR\thasEngine\x12\x16\n" +
-	"\x06engine\x18\x04 \x01(\x06R\x06engine\x12\x14\n" +
-	"\x05first\x18\x05 \x01(\bR\x05first\x12\x16\n" +
-	"\x06copies\x18\a \x03(\x04R\x06copies\x12\x16\n" +
-	"\x06parent\x18\b \x01(\x06R\x06parentJ\x04\b\x06\x10\a*4\n" +
+	"\x05scope\x18\x01 \x01(\rR\x05scope\x12\x16\n" +
+	"\x06holder\x18\x02 \x01(\rR\x06holder\x12,\n" +
+	"\x04tier\x18\x03 \x01(\x0e2\x18.warmroute.index.v1.TierR\x04tier\x12\x10\n" +
+	"\x03key\x18\x04 \x01(\x06R\x03key\x12\x12\n" +
+	"\x04hash\x18\x05 \x01(\x06R\x04hash\x12\x16\n" +
+	"\x06parent\x18\x06 \x01(\x06R\x06parent\x12\x14\n" +
+	"\x05extra\x18\a \x01(\rR\x05extra*4\n" +
 	"\x04Tier\x12\f\n" +
 	"\bTIER_GPU\x10\x00\x12\f\n" +
 	"\bTIER_CPU\x10\x01\x12\x10\n" +
@@ -2184,25 +2183,26 @@ var file_index_indexpb_index_proto_depIdxs = []int32{
 	21, // 17: warmroute.index.v1.Snapshot.scopes:type_name -> warmroute.index.v1.SnapshotScope
 	22, // 18: warmroute.index.v1.Snapshot.entries:type_name -> warmroute.index.v1.SnapshotEntry
 	4,  // 19: warmroute.index.v1.SnapshotScope.lora:type_name -> warmroute.index.v1.Lora
-	5,  // 20: warmroute.index.v1.CacheIndex.ReportCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
-	5,  // 21: warmroute.index.v1.CacheIndex.StreamCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
-	9,  // 22: warmroute.index.v1.CacheIndex.PublishEvent:input_type -> warmroute.index.v1.PublishEventRequest
-	9,  // 23: warmroute.index.v1.CacheIndex.StreamEvents:input_type -> warmroute.index.v1.PublishEventRequest
-	11, // 24: warmroute.index.v1.CacheIndex.LookupRoute:input_type -> warmroute.index.v1.LookupRouteRequest
-	14, // 25: warmroute.index.v1.CacheIndex.GetCacheState:input_type -> warmroute.index.v1.GetCacheStateRequest
-	18, // 26: warmroute.index.v1.CacheIndex.StreamSnapshot:input_type -> warmroute.index.v1.SnapshotRequest
-	8,  // 27: warmroute.index.v1.CacheIndex.ReportCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
-	8,  // 28: warmroute.index.v1.CacheIndex.StreamCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
-	10, // 29: warmroute.index.v1.CacheIndex.PublishEvent:output_type -> warmroute.index.v1.PublishEventResponse
-	10, // 30: warmroute.index.v1.CacheIndex.StreamEvents:output_type -> warmroute.index.v1.PublishEventResponse
-	12, // 31: warmroute.index.v1.CacheIndex.LookupRoute:output_type -> warmroute.index.v1.LookupRouteResponse
-	15, // 32: warmroute.index.v1.CacheIndex.GetCacheState:output_type -> warmroute.index.v1.GetCacheStateResponse
-	19, // 33: warmroute.index.v1.CacheIndex.StreamSnapshot:output_type -> warmroute.index.v1.Snapshot
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	0,  // 20: warmroute.index.v1.SnapshotEntry.tier:type_name -> warmroute.index.v1.Tier
+	5,  // 21: warmroute.index.v1.CacheIndex.ReportCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
+	5,  // 22: warmroute.index.v1.CacheIndex.StreamCacheState:input_type -> warmroute.index.v1.ReportCacheStateRequest
+	9,  // 23: warmroute.index.v1.CacheIndex.PublishEvent:input_type -> warmroute.index.v1.PublishEventRequest
+	9,  // 24: warmroute.index.v1.CacheIndex.StreamEvents:input_type -> warmroute.index.v1.PublishEventRequest
+	11, // 25: warmroute.index.v1.CacheIndex.LookupRoute:input_type -> warmroute.index.v1.LookupRouteRequest
+	14, // 26: warmroute.index.v1.CacheIndex.GetCacheState:input_type -> warmroute.index.v1.GetCacheStateRequest
+	18, // 27: warmroute.index.v1.CacheIndex.StreamSnapshot:input_type -> warmroute.index.v1.SnapshotRequest
+	8,  // 28: warmroute.index.v1.CacheIndex.ReportCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
+	8,  // 29: warmroute.index.v1.CacheIndex.StreamCacheState:output_type -> warmroute.index.v1.ReportCacheStateResponse
+	10, // 30: warmroute.index.v1.CacheIndex.PublishEvent:output_type -> warmroute.index.v1.PublishEventResponse
+	10, // 31: warmroute.index.v1.CacheIndex.StreamEvents:output_type -> warmroute.index.v1.PublishEventResponse
+	12, // 32: warmroute.index.v1.CacheIndex.LookupRoute:output_type -> warmroute.index.v1.LookupRouteResponse
+	15, // 33: warmroute.index.v1.CacheIndex.GetCacheState:output_type -> warmroute.index.v1.GetCacheStateResponse
+	19, // 34: warmroute.index.v1.CacheIndex.StreamSnapshot:output_type -> warmroute.index.v1.Snapshot
+	28, // [28:35] is the sub-list for method output_type
+	21, // [21:28] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_index_indexpb_index_proto_init() }

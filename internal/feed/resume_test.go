@@ -58,17 +58,11 @@ func (h *harness) fetch(from indexpb.CacheIndexClient) int {
 	return res.Stored
 }
 
-// contents lists the holders' blocks, as "holder tier key ×copies".
+// contents lists the holders' blocks, as "holder tier hash is key ×copies".
 func (h *harness) contents() []string {
 	all := map[string]bool{}
 	for e := range h.index.Snapshot() {
-		for _, c := range e.Copies {
-			what := fmt.Sprintf("%s/%d tier %d %x ×%d", c.Holder.Replica, c.Holder.Rank, c.Tier, e.Key, 1+c.Extra)
-			if e.HasHash {
-				what = fmt.Sprintf("%s/%d engine %x is %x", c.Holder.Replica, c.Holder.Rank, e.Hash, e.Key)
-			}
-			all[what] = true
-		}
+		all[fmt.Sprintf("%s/%d tier %d %x is %x ×%d", e.Holder.Replica, e.Holder.Rank, e.Tier, e.Hash, e.Key, 1+e.Extra)] = true
 	}
 	return slices.Sorted(maps.Keys(all))
 }

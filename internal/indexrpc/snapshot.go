@@ -18,7 +18,7 @@ import (
 const entriesPerMessage = 2000
 
 // snapshotFormat is the version of the entries.
-const snapshotFormat = 3
+const snapshotFormat = 4
 
 // chainCheck returns the key of a fixed prompt of this format. A router that computes
 // another key for it cannot use this snapshot.
@@ -35,10 +35,10 @@ func (s *Server) StreamSnapshot(_ *indexpb.SnapshotRequest, out grpc.ServerStrea
 		return s.o.Cursors()
 	}
 	before := cursors()
-	w := snapshotWriter{holders: make(map[index.Holder]uint64, len(before)), scopes: make(map[index.Scope]uint32), part: new(indexpb.Snapshot)}
+	w := snapshotWriter{holders: make(map[index.Holder]uint32, len(before)), scopes: make(map[index.Scope]uint32), part: new(indexpb.Snapshot)}
 	first := &indexpb.Snapshot{Chain: chainCheck()}
 	for i, c := range before {
-		w.holders[c.Holder] = uint64(i)
+		w.holders[c.Holder] = uint32(i)
 		first.Holders = append(first.Holders, holderTo(c, c.Next))
 	}
 	if err := out.Send(first); err != nil {
@@ -67,20 +67,15 @@ func holderTo(c index.Cursor, next uint64) *indexpb.SnapshotHolder {
 
 // snapshotWriter gathers one message.
 type snapshotWriter struct {
-	holders map[index.Holder]uint64
+	holders map[index.Holder]uint32
 	scopes  map[index.Scope]uint32
 	part    *indexpb.Snapshot
 }
 
-// add writes the part of an entry that belongs to holders with a known place.
+// add writes an entry of a holder with a known place.
 func (w *snapshotWriter) add(e index.Entry) {
-	out := &indexpb.SnapshotEntry{Key: uint64(e.Key), HasEngine: e.HasHash, Engine: e.Hash, First: e.First, Parent: uint64(e.Parent)}
-	for _, c := range e.Copies {
-		if i, ok := w.holders[c.Holder]; ok {
-			out.Copies = append(out.Copies, uint64(c.Extra)<<32|i<<2|uint64(c.Tier))
-		}
-	}
-	if len(out.Copies) == 0 {
+	holder, known := w.holders[e.Holder]
+	if !known {
 		return
 	}
 	at, known := w.scopes[e.Scope]
@@ -90,8 +85,8 @@ func (w *snapshotWriter) add(e index.Entry) {
 		w.part.Scopes = append(w.part.Scopes, &indexpb.SnapshotScope{Tenant: e.Scope.Tenant, Model: e.Scope.Model, Lora: loraTo(e.Scope.LoRA),
 			HashScheme: e.Scope.Scheme, BlockSize: uint32(e.Scope.BlockSize), Group: int32(e.Scope.Group)})
 	}
-	out.Scope = at
-	w.part.Entries = append(w.part.Entries, out)
+	w.part.Entries = append(w.part.Entries, &indexpb.SnapshotEntry{Scope: at, Holder: holder, Tier: indexpb.Tier(e.Tier),
+		Key: uint64(e.Key), Hash: e.Hash, Parent: uint64(e.Parent), Extra: uint32(e.Extra)})
 }
 
 var (
@@ -122,8 +117,13 @@ func Fetch(ctx context.Context, c indexpb.CacheIndexClient, into *index.Index) (
 			return nil, index.Result{}, err
 		}
 	}
-	r.drop()
-	return r.cursors(), into.Restore(slices.Values(r.entries)), nil
+	cursors := r.cursors()
+	usable := make(map[index.Holder]bool, len(cursors))
+	for _, c := range cursors {
+		usable[c.Holder] = true
+	}
+	r.entries = slices.DeleteFunc(r.entries, func(e index.Entry) bool { return !usable[e.Holder] })
+	return cursors, into.Restore(slices.Values(r.entries)), nil
 }
 
 // snapshotReader reads the parts of a snapshot.
@@ -172,15 +172,11 @@ func (r *snapshotReader) entry(e *indexpb.SnapshotEntry) error {
 	if int(e.GetScope()) >= len(r.scopes) || r.scopes[e.GetScope()].Scheme == "" {
 		return fmt.Errorf("%w: an entry of scope %d", errSnapshot, e.GetScope())
 	}
-	out := index.Entry{Scope: r.scopes[e.GetScope()], Key: prefixhash.Key(e.GetKey()), HasHash: e.GetHasEngine(), Hash: e.GetEngine(), First: e.GetFirst(), Parent: prefixhash.Key(e.GetParent())}
-	for _, c := range e.GetCopies() {
-		holder, tier, extra := c&(1<<32-1)>>2, index.Tier(c&3), c>>32
-		if holder >= uint64(len(r.holders)) || tier > index.TierStorage || extra > extraLimit {
-			return fmt.Errorf("%w: a copy at holder %d, tier %d", errSnapshot, holder, tier)
-		}
-		out.Copies = append(out.Copies, index.Copy{Holder: r.holders[holder].Holder, Tier: tier, Extra: int(extra)})
+	if int(e.GetHolder()) >= len(r.holders) || e.GetTier() < 0 || e.GetTier() > indexpb.Tier_TIER_STORAGE || e.GetExtra() > extraLimit {
+		return fmt.Errorf("%w: an entry of holder %d, tier %d", errSnapshot, e.GetHolder(), e.GetTier())
 	}
-	r.entries = append(r.entries, out)
+	r.entries = append(r.entries, index.Entry{Scope: r.scopes[e.GetScope()], Holder: r.holders[e.GetHolder()].Holder, Tier: index.Tier(e.GetTier()),
+		Key: prefixhash.Key(e.GetKey()), Hash: e.GetHash(), Parent: prefixhash.Key(e.GetParent()), Extra: int(e.GetExtra())})
 	return nil
 }
 
@@ -197,37 +193,6 @@ func (r *snapshotReader) finish(after []*indexpb.SnapshotHolder) {
 			c.Incarnation = 0
 		} else {
 			c.Begun = max(c.Next, h.GetNext())
-		}
-	}
-}
-
-// drop removes the copies of unusable holders, and copies that no removal would find:
-// blocks and hashes are read one after the other, so the hash of a block may have gone in
-// between, with its last copy.
-func (r *snapshotReader) drop() {
-	usable := make(map[index.Holder]bool, len(r.holders))
-	for _, c := range r.holders {
-		usable[c.Holder] = c.Incarnation != 0
-	}
-	type held struct {
-		scope  index.Scope
-		key    prefixhash.Key
-		holder index.Holder
-	}
-	named := make(map[held]bool)
-	for i := range r.entries {
-		e := &r.entries[i]
-		e.Copies = slices.DeleteFunc(e.Copies, func(c index.Copy) bool { return !usable[c.Holder] })
-		if e.HasHash {
-			for _, c := range e.Copies {
-				named[held{e.Scope, e.Key, c.Holder}] = true
-			}
-		}
-	}
-	for i := range r.entries {
-		e := &r.entries[i]
-		if !e.HasHash && e.Scope.Scheme == index.SchemeTokens { // others are found by their key
-			e.Copies = slices.DeleteFunc(e.Copies, func(c index.Copy) bool { return !named[held{e.Scope, e.Key, c.Holder}] })
 		}
 	}
 }

@@ -49,7 +49,7 @@ func ending(holders ...*pb.SnapshotHolder) *pb.Snapshot {
 // TestSnapshotsAreTakenWholeOrNotAtAll: a snapshot that is malformed, cut off or
 // of another version restores nothing.
 func TestSnapshotsAreTakenWholeOrNotAtAll(t *testing.T) {
-	good := &pb.SnapshotEntry{Key: 7, First: true, Copies: []uint64{0}}
+	good := &pb.SnapshotEntry{Key: 7, Hash: 70}
 	other := begun()
 	other.Chain++
 	for name, p := range map[string]*parts{
@@ -57,9 +57,9 @@ func TestSnapshotsAreTakenWholeOrNotAtAll(t *testing.T) {
 		"another version":       {rest: []*pb.Snapshot{other, ending()}},
 		"a place of nothing":    {rest: []*pb.Snapshot{{Chain: chainCheck(), Holders: []*pb.SnapshotHolder{{ReplicaId: "r"}}}, ending()}},
 		"a scope out of range":  {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Scope: 1}), ending()}},
-		"a holder out of range": {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Copies: []uint64{2 << 2}}), ending()}},
-		"a tier out of range":   {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Copies: []uint64{3}}), ending()}},
-		"too many copies":       {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Copies: []uint64{1 << 63}}), ending()}},
+		"a holder out of range": {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Holder: 2}), ending()}},
+		"a tier out of range":   {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Tier: 3}), ending()}},
+		"too many copies":       {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Extra: 1 << 31}), ending()}},
 	} {
 		x, err := index.New(index.Options{})
 		if err != nil {
@@ -73,13 +73,10 @@ func TestSnapshotsAreTakenWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// TestSnapshotLeavesOutWhatCannotBeUsed: holders that were forgotten meanwhile,
-// and blocks no removal would find.
+// TestSnapshotLeavesOutWhatCannotBeUsed: holders that were forgotten meanwhile.
 func TestSnapshotLeavesOutWhatCannotBeUsed(t *testing.T) {
-	both := []uint64{0, 1 << 2}
 	p := &parts{rest: []*pb.Snapshot{begun(),
-		middle(&pb.SnapshotEntry{Key: 7, First: true, Copies: both}, &pb.SnapshotEntry{Key: 8, Parent: 7, Copies: both},
-			&pb.SnapshotEntry{Key: 7, HasEngine: true, Engine: 70, Copies: both}),
+		middle(&pb.SnapshotEntry{Key: 7, Hash: 70}, &pb.SnapshotEntry{Key: 7, Hash: 70, Holder: 1}),
 		ending(&pb.SnapshotHolder{ReplicaId: "r", Next: 5, Incarnation: 1}, &pb.SnapshotHolder{ReplicaId: "s", Next: 9, Incarnation: 4})}}
 	x, err := index.New(index.Options{})
 	if err != nil {
@@ -96,7 +93,7 @@ func TestSnapshotLeavesOutWhatCannotBeUsed(t *testing.T) {
 }
 
 func FuzzSnapshot(f *testing.F) {
-	for _, p := range []*pb.Snapshot{begun(), middle(&pb.SnapshotEntry{Key: 7, First: true, Copies: []uint64{0, 4}}, &pb.SnapshotEntry{Key: 7, Parent: 7, Copies: []uint64{0}}), ending()} {
+	for _, p := range []*pb.Snapshot{begun(), middle(&pb.SnapshotEntry{Key: 7, Hash: 70}, &pb.SnapshotEntry{Key: 7, Hash: 71, Parent: 7, Holder: 1}), ending()} {
 		b, err := proto.Marshal(p)
 		if err != nil {
 			f.Fatal(err)

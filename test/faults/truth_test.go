@@ -146,15 +146,10 @@ func (r *record) stale(h uint64, seen time.Time) time.Duration {
 func contents(x *index.Index) map[index.Holder]map[prefixhash.Key]bool {
 	out := make(map[index.Holder]map[prefixhash.Key]bool)
 	for e := range x.Snapshot() {
-		if e.HasHash {
-			continue
+		if out[e.Holder] == nil {
+			out[e.Holder] = make(map[prefixhash.Key]bool)
 		}
-		for _, c := range e.Copies {
-			if out[c.Holder] == nil {
-				out[c.Holder] = make(map[prefixhash.Key]bool)
-			}
-			out[c.Holder][e.Key] = true
-		}
+		out[e.Holder][e.Key] = true
 	}
 	return out
 }
