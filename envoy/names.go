@@ -63,15 +63,11 @@ const (
 	KeyMatch = "match"
 
 	// KeyLoads holds, in MetadataOwn, an object with what that replica is expected to load of
-	// the prompt from below its GPU: the number of tokens in each place, and the milliseconds
-	// that loading them takes. It is absent if there are none.
-	KeyLoads         = "loads"
-	KeyCPU           = "cpu"
-	KeyCPUMillis     = "cpu_ms"
-	KeyStorage       = "storage"
-	KeyStorageMillis = "storage_ms"
-	KeyShared        = "shared"
-	KeySharedMillis  = "shared_ms"
+	// the prompt from below its GPU: the number of tokens in each place ("cpu", "storage",
+	// "shared"), and the milliseconds that loading them takes, under the same name with
+	// KeyMillis behind it. It is absent if there are none.
+	KeyLoads  = "loads"
+	KeyMillis = "_ms"
 
 	// KeyUsage in MetadataOwn asks Envoy to read the usage of the answer: by its
 	// shape (UsageDetected), or as that of a completion (UsageCompletions), which

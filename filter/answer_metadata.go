@@ -99,17 +99,20 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	return &s.root
 }
 
-// loadKeys are the keys of a place below the GPU.
-var loadKeys = [...]struct{ tokens, millis string }{
-	policy.CPU: {envoy.KeyCPU, envoy.KeyCPUMillis}, policy.Storage: {envoy.KeyStorage, envoy.KeyStorageMillis}, policy.Shared: {envoy.KeyShared, envoy.KeySharedMillis},
-}
+// millisKeys are the keys of the milliseconds that places are loaded in.
+var millisKeys = func() (keys [policy.Cut]string) {
+	for _, p := range policy.Lower {
+		keys[p] = p.String() + envoy.KeyMillis
+	}
+	return keys
+}()
 
 // loaded fills in what the first named replica loads from below its GPU.
 func (s *answerMetadata) loaded(m *policy.Match) {
 	loads := fields(&s.loads, 6)
-	for p, keys := range loadKeys {
-		if n := m[p].Found(); keys.tokens != "" && n > 0 {
-			loads[keys.tokens], loads[keys.millis] = s.number(n), s.number(int(math.Round(1000*m[p].Seconds())))
+	for _, p := range policy.Lower {
+		if n := m[p].Found(); n > 0 {
+			loads[p.String()], loads[millisKeys[p]] = s.number(n), s.number(int(math.Round(1000*m[p].Seconds())))
 		}
 	}
 	s.loadsKind.StructValue, s.inLoads.Kind = &s.loads, &s.loadsKind

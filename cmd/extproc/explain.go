@@ -269,7 +269,7 @@ var knownFrom = map[policy.Source]string{
 // loaded.
 func belowText(m *policy.Match) string {
 	var places []string
-	for p := policy.CPU; p <= policy.Shared; p++ {
+	for _, p := range policy.Lower {
 		if n := m[p].Found(); n > 0 {
 			places = append(places, fmt.Sprintf("%s %d (%.3f s)", p, n, m[p].Seconds()))
 		}

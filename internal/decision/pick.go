@@ -87,7 +87,7 @@ func (w *Work) foresee(set *policy.Settings, best int32) {
 	rec.Predicted, rec.Match = c.Match.Matched(), c.Match
 	if w.compared.Split {
 		c = &w.cands[w.compared.P]
-		for p := policy.CPU; p <= policy.Shared; p++ {
+		for _, p := range policy.Lower {
 			rec.Match[p] = policy.Stretch{}
 		}
 	}

@@ -111,7 +111,7 @@ func (h *held) credited() int64 {
 
 // priceLoads sets what a candidate pays for tokens below its GPU.
 func (c *holder) priceLoads(m *policy.Match, set *policy.Tiers) {
-	for p := policy.CPU; p <= policy.Shared; p++ {
+	for _, p := range policy.Lower {
 		if m[p].Tokens > 0 {
 			m[p].Token = float32(cmp.Or(set.Of(p), c.account.LoadTime(p)))
 		}
@@ -129,7 +129,7 @@ func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
 	terms.LoadsAhead = int64(c.Loading * 1e9)
 	terms.LoadBound = c.Loading+seconds > 2*(c.Pending+c.Foreign)
 	terms.Unhindered = c.Awaiting == 0 && c.Foreign == 0 && c.Loading == 0
-	for p := policy.CPU; p <= policy.Shared; p++ {
+	for _, p := range policy.Lower {
 		if n := c.Match.Below(); n == c.Match[p].Found() {
 			terms.Loaded, terms.LoadedFrom = int64(n), p
 		}

@@ -44,7 +44,7 @@ func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
 			gauge(descSpeed, speed)
 			gauge(descLag, a.pace.lag.Load())
 		}
-		for t := policy.CPU; t < policy.Cut; t++ {
+		for _, t := range policy.Lower {
 			if tokens, _ := a.LoadedTokens(t); tokens > 0 {
 				ch <- prometheus.MustNewConstMetric(descLoad, prometheus.GaugeValue, a.LoadTime(t), h.Replica, strconv.Itoa(h.Rank), t.String())
 			}

@@ -32,6 +32,9 @@ const (
 	places
 )
 
+// Lower are the places below the GPU, from which tokens are loaded.
+var Lower = [...]Place{CPU, Storage, Shared}
+
 var placeNames = [places]string{"gpu", "coming", "cpu", "storage", "shared", "cut"}
 
 func (p Place) String() string { return placeNames[p] }
@@ -105,7 +108,7 @@ func (m *Match) Unfound() int { return m.Matched() - m.Credited() }
 
 // Below returns the tokens that the candidate is expected to find below its GPU.
 func (m *Match) Below() (tokens int) {
-	for p := CPU; p <= Shared; p++ {
+	for _, p := range Lower {
 		tokens += m[p].Found()
 	}
 	return tokens
@@ -115,7 +118,7 @@ func (m *Match) Below() (tokens int) {
 // those below its GPU. An engine loads what it finds, also where computing would take less time.
 func (m *Match) Loads() (held int, seconds float64) {
 	held = m.Credited()
-	for p := CPU; p <= Shared; p++ {
+	for _, p := range Lower {
 		if m[p].Tokens > 0 {
 			held += m[p].Found()
 			seconds += m[p].Seconds()

@@ -8,7 +8,15 @@ type Tiers struct {
 	Shared  float64 `yaml:"shared" unit:"seconds"`  // loading a token from a store that several replicas read; 0 = learned for each replica
 }
 
-// Of returns the seconds that are set for a place below the GPU.
+// Of returns the seconds that are set for a place, 0 if none are.
 func (t *Tiers) Of(p Place) float64 {
-	return [...]float64{CPU: t.CPU, Storage: t.Storage, Shared: t.Shared}[p]
+	switch p {
+	case CPU:
+		return t.CPU
+	case Storage:
+		return t.Storage
+	case Shared:
+		return t.Shared
+	}
+	return 0
 }
