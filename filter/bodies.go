@@ -13,9 +13,7 @@ func (st *stream) take(n int) bool {
 	if max(n, st.size) > tokens.SmallBody {
 		limit -= SmallShare
 	}
-	all := &st.srv.router.metrics.bodies
-	if all.Add(int64(n)) > limit {
-		all.Add(int64(-n))
+	if !st.srv.router.metrics.bodies.Take(int64(n), limit) {
 		return false
 	}
 	st.taken += n
@@ -29,7 +27,7 @@ func (st *stream) takeCopy() bool { return len(st.held) <= 1 || st.take(st.size)
 // frees, too.
 func (st *stream) free() {
 	if st.taken > 0 {
-		st.srv.router.metrics.bodies.Add(int64(-st.taken))
+		st.srv.router.metrics.bodies.Give(int64(st.taken))
 		st.taken = 0
 	}
 }

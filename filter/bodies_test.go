@@ -35,7 +35,7 @@ func TestBodiesBeyondTheLimitPass(t *testing.T) {
 			b := newBench(t, fakeTokens{n: 100}, replica(1))
 			s := NewServer(b.router, ServerOptions{MaxBodies: SmallShare + tokens.SmallBody})
 			used := &b.router.metrics.bodies
-			used.Store(tokens.SmallBody) // what large bodies may have at all
+			used.Take(tokens.SmallBody, tokens.SmallBody) // what large bodies may have at all
 			st := s.stream(tt.mode, new(hint))
 			out := st.step(t.Context(), headers(tt.mode, "POST", chatPath, false), nil)
 			sent, back := "", ""
@@ -52,8 +52,8 @@ func TestBodiesBeyondTheLimitPass(t *testing.T) {
 			if tt.mode == duplex && back != sent {
 				t.Errorf("%d of %d bytes came back", len(back), len(sent))
 			}
-			if st.close(); used.Load() != tokens.SmallBody {
-				t.Errorf("%d bytes are still counted", used.Load()-tokens.SmallBody)
+			if st.close(); used.Used() != tokens.SmallBody {
+				t.Errorf("%d bytes are still counted", used.Used()-tokens.SmallBody)
 			}
 		})
 	}
@@ -66,10 +66,10 @@ func TestAHeldBodyCounts(t *testing.T) {
 	st := s.stream(duplex, new(hint))
 	st.step(t.Context(), headers(duplex, "POST", chatPath, false), nil)
 	st.step(t.Context(), body(chat, false), nil)
-	if n := b.router.metrics.bodies.Load(); n != int64(len(chat)) {
+	if n := b.router.metrics.bodies.Used(); n != int64(len(chat)) {
 		t.Errorf("%d bytes are counted of %d held", n, len(chat))
 	}
-	if st.close(); b.router.metrics.bodies.Load() != 0 {
+	if st.close(); b.router.metrics.bodies.Used() != 0 {
 		t.Error("the body still counts when its request has ended")
 	}
 }
@@ -102,7 +102,7 @@ func TestAJoinedBodyCounts(t *testing.T) {
 		if st.d.Reason != tt.want || len(out) == 0 {
 			t.Errorf("%+v: reason %q with %d answers, where the body has %d bytes", tt, st.d.Reason, len(out), size)
 		}
-		if st.close(); b.router.metrics.bodies.Load() != 0 {
+		if st.close(); b.router.metrics.bodies.Used() != 0 {
 			t.Error("bytes of a request that has ended still count")
 		}
 	}

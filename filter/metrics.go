@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/bound"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/telemetry"
@@ -28,7 +29,7 @@ type Metrics struct {
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
 	anyway    prometheus.Counter
-	bodies    atomic.Int64 // bytes of the bodies that are held or worked on
+	bodies    bound.Pool // bytes of the bodies that are held or worked on
 }
 
 // modelSeries are the series of a model.
@@ -127,7 +128,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.matches[s] = matches.WithLabelValues(s.String())
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Load()) })
+		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Used()) })
 	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, loading, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }

@@ -145,7 +145,7 @@ func TestLegsOfBodies(t *testing.T) {
 			} else if len(counted) > 0 {
 				t.Errorf("compared: %+v without a count", <-counted)
 			}
-			if n := b.router.metrics.bodies.Load(); n != 0 {
+			if n := b.router.metrics.bodies.Used(); n != 0 {
 				t.Errorf("%d bytes of bodies are still counted", n)
 			}
 		})
@@ -163,7 +163,7 @@ func TestLegsEndWithTheirRequests(t *testing.T) {
 	for s.crowd.size() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if n := b.router.metrics.bodies.Load(); n != 0 {
+	if n := b.router.metrics.bodies.Used(); n != 0 {
 		t.Errorf("%d bytes of bodies are still counted", n)
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"warmroute/filter"
 	"warmroute/internal/bearer"
+	"warmroute/internal/bound"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
@@ -28,15 +29,13 @@ import (
 // request's body: the decision about such a request at this moment, as {"decision":
 // …}. The request is not sent on and nothing is charged.
 func explainNow(router *filter.Router, config func() Config, view func(of *decision.Record) tokenView) http.Handler {
-	reading := make(chan struct{}, maxExplained)
+	var reading bound.Pool
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case reading <- struct{}{}:
-			defer func() { <-reading }()
-		default:
+		if !reading.Take(1, maxExplained) {
 			http.Error(w, fmt.Sprintf("%d requests are being explained, which is the limit", maxExplained), http.StatusServiceUnavailable)
 			return
 		}
+		defer reading.Give(1)
 		query := r.URL.Query()
 		path := cmp.Or(query.Get("path"), openai.Chat.String())
 		route, ok := openai.RouteOf(http.MethodPost, path)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/bound"
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/tokens"
 	"warmroute/render"
@@ -156,18 +157,14 @@ func (r *router) modelNotes(now time.Time) (notes []string) {
 			notes = append(notes, fmt.Sprintf("tokens of model %q: %s for %v", b.Model, b.Phase, took.Round(time.Second)))
 		}
 	}
-	failed := 0
+	var failed []string
 	for _, f := range r.discovery.Found() {
 		if !f.Failed && (f.Error == "" || !filepath.IsAbs(f.Root)) {
 			continue
 		}
-		if failed++; failed <= mostStuck {
-			notes = append(notes, fmt.Sprintf("tokens of model %q: replicas compute them, because its tokenizer %q cannot be found, fetched or loaded: %s", f.Model, f.Root, f.Error))
-		}
+		failed = append(failed, fmt.Sprintf("tokens of model %q: replicas compute them, because its tokenizer %q cannot be found, fetched or loaded: %s", f.Model, f.Root, f.Error))
 	}
-	if failed > mostStuck {
-		notes = append(notes, fmt.Sprintf("the tokenizers of %d more models cannot be fetched or loaded", failed-mostStuck))
-	}
+	notes = append(notes, bound.Notes(failed, mostStuck, "models have tokenizers that cannot be fetched or loaded")...)
 	if r.hub != nil {
 		if err := r.hub.Paused(); err != nil {
 			notes = append(notes, "tokenizers: "+err.Error())

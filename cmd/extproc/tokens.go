@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/bound"
 	"warmroute/internal/decision"
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
@@ -267,10 +268,7 @@ func (r *router) tokenNotes(s *fleet.Snapshot) (notes []string) {
 		}
 	}
 	slices.Sort(notes)
-	if len(notes) > mostStuck {
-		notes = append(notes[:mostStuck], fmt.Sprintf("token ids: %d more notes", len(notes)-mostStuck))
-	}
-	return notes
+	return bound.Notes(notes, mostStuck, "notes about token ids")
 }
 
 // tokenMetrics registers the metrics of in-process token ids.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/bound"
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
@@ -271,59 +272,38 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 // notedMost bounds the notes of one kind: a page is for people.
 const notedMost = 8
 
-// noted is the notes of one kind, the first notedMost of them.
-type noted struct {
-	all  []string
-	left int
-}
-
-func (n *noted) addf(format string, args ...any) {
-	if len(n.all) == notedMost {
-		n.left++
-		return
-	}
-	n.all = append(n.all, fmt.Sprintf(format, args...))
-}
-
-// of returns the notes, and how many more of what there are.
-func (n *noted) of(more string) []string {
-	if n.left > 0 {
-		return append(n.all, fmt.Sprintf("%d more %s", n.left, more))
-	}
-	return n.all
-}
-
 // Notes names the ranks whose publishers are ignored because of their messages, whose events
 // have something unknown or contradict the block size that is reported, the replicas with event
 // sources that are not used, and the replicas whose blocks index.max_scopes keeps out, at most
 // notedMost of each.
 func (f *Feed) Notes() []string {
-	var paused, refused, full, strange, sized noted
+	var paused, refused, full, strange, sized []string
+	addf := func(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }
 	for _, r := range f.Status() {
 		if r.Scopes.Full && r.Scopes.Refused > 0 {
-			full.addf("replica %s: blocks of its further adapters, block sizes and cache groups are not indexed: it was the first to name %d scopes, and index.max_scopes allows no more",
+			addf(&full, "replica %s: blocks of its further adapters, block sizes and cache groups are not indexed: it was the first to name %d scopes, and index.max_scopes allows no more",
 				r.Addr, r.Scopes.Made)
 		}
 		if r.NotUsed != "" {
-			refused.addf("replica %s: event sources that it reports are not used: %s", r.Addr, r.NotUsed)
+			addf(&refused, "replica %s: event sources that it reports are not used: %s", r.Addr, r.NotUsed)
 		}
 		for i := range r.Ranks {
 			rank := &r.Ranks[i]
 			if rank.Paused != 0 {
-				paused.addf("replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
+				addf(&paused, "replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
 					r.Addr, rank.Rank, rank.Paused, rank.LastError)
 			}
 			if rank.Doubt != "" {
-				strange.addf("replica %s, rank %d: matches are inexact: %s", r.Addr, rank.Rank, rank.Doubt)
+				addf(&strange, "replica %s, rank %d: matches are inexact: %s", r.Addr, rank.Rank, rank.Doubt)
 			}
 		}
 		if r.Shown != 0 && r.Block != 0 && r.Shown != r.Block {
-			sized.addf("replica %s: its KV events have blocks of %d tokens, and its settings or /metrics say %d: the events count", r.Addr, r.Shown, r.Block)
+			addf(&sized, "replica %s: its KV events have blocks of %d tokens, and its settings or /metrics say %d: the events count", r.Addr, r.Shown, r.Block)
 		}
 	}
-	return slices.Concat(full.of("replicas have blocks that index.max_scopes keeps out"), refused.of("replicas report event sources that are not used"),
-		paused.of("ranks are left alone because of their KV events"), strange.of("ranks have KV events with something unknown"),
-		sized.of("replicas have blocks of another size than is reported"))
+	return slices.Concat(bound.Notes(full, notedMost, "replicas have blocks that index.max_scopes keeps out"), bound.Notes(refused, notedMost, "replicas report event sources that are not used"),
+		bound.Notes(paused, notedMost, "ranks are left alone because of their KV events"), bound.Notes(strange, notedMost, "ranks have KV events with something unknown"),
+		bound.Notes(sized, notedMost, "replicas have blocks of another size than is reported"))
 }
 
 // Replica is the state of one replica's supply.

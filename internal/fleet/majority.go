@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"warmroute/internal/bound"
 	"warmroute/prefixhash"
 )
 
@@ -111,10 +112,7 @@ func (s *Snapshot) Dissent() []string {
 	for _, addr := range slices.Sorted(maps.Keys(said)) {
 		notes = append(notes, said[addr])
 	}
-	if len(notes) > mostDissent {
-		notes = append(notes[:mostDissent], fmt.Sprintf("%d more replicas list other models than most", len(notes)-mostDissent))
-	}
-	return notes
+	return bound.Notes(notes, mostDissent, "replicas list other models than most")
 }
 
 // mostDissent bounds the notes of Dissent.

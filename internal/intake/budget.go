@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"io"
-	"sync/atomic"
+
+	"warmroute/internal/bound"
 )
 
 // Most is the default of Budget.Most.
@@ -22,15 +23,7 @@ var (
 // Budget counts the memory of answers.
 type Budget struct {
 	Most  int64 // of all answers that are being read; 0 = Most
-	taken atomic.Int64
-}
-
-func (b *Budget) take(n int64) bool {
-	if b.taken.Add(n) <= cmp.Or(b.Most, Most) {
-		return true
-	}
-	b.taken.Add(-n)
-	return false
+	taken bound.Pool
 }
 
 // Read reads an answer of at most limit bytes. The caller returns it when it needs it no more.
@@ -46,7 +39,7 @@ func (b *Budget) Read(from io.Reader, limit int64) ([]byte, error) {
 				return fail(ErrTooLong)
 			}
 			size := min(max(first, 2*int64(cap(answer))), limit+1)
-			if !b.take(size) {
+			if !b.taken.Take(size, cmp.Or(b.Most, Most)) {
 				return fail(ErrCrowded)
 			}
 			longer := append(make([]byte, 0, size), answer...)
@@ -67,4 +60,4 @@ func (b *Budget) Read(from io.Reader, limit int64) ([]byte, error) {
 }
 
 // Return gives back the memory of an answer of Read, which nothing may use any more.
-func (b *Budget) Return(answer []byte) { b.taken.Add(-int64(cap(answer))) }
+func (b *Budget) Return(answer []byte) { b.taken.Give(int64(cap(answer))) }

@@ -28,18 +28,18 @@ func TestAnswersAreBounded(t *testing.T) {
 		"no room for the rest": {bytes.NewReader(make([]byte, 100_000)), 100_000, Most - first, 0, ErrCrowded},
 	} {
 		var b Budget
-		b.taken.Store(tt.taken)
+		b.taken.Take(tt.taken, Most)
 		answer, err := b.Read(tt.from, tt.limit)
 		if len(answer) != tt.size || !errors.Is(err, tt.err) {
 			t.Errorf("%s: %d bytes, %v", name, len(answer), err)
 		}
-		if n := b.taken.Load(); err == nil && n < tt.taken+int64(len(answer)) || n > Most {
+		if n := b.taken.Used(); err == nil && n < tt.taken+int64(len(answer)) || n > Most {
 			t.Errorf("%s: %d bytes count", name, n)
 		}
 		if err == nil {
 			b.Return(answer)
 		}
-		if n := b.taken.Load(); n != tt.taken {
+		if n := b.taken.Used(); n != tt.taken {
 			t.Errorf("%s: %d bytes stay counted", name, n-tt.taken)
 		}
 	}

@@ -1,6 +1,10 @@
 package kvevents
 
-import "time"
+import (
+	"time"
+
+	"warmroute/internal/bound"
+)
 
 const (
 	// maxLoads bounds the loads of adapters that are kept of a publisher.
@@ -14,8 +18,7 @@ const (
 type paths struct {
 	of    func(name string, ask bool) string // nil: paths are not known
 	loads map[string]uint64                  // the newest lora_id by adapter
-	began time.Time                          // of the second in which questions are counted
-	asked int
+	asked bound.Rate
 }
 
 // resolve adds the paths to a batch's adapters. history says that the batch may be older than the
@@ -40,14 +43,6 @@ func (p *paths) resolve(b *Batch, now time.Time, history bool) {
 			}
 			p.loads[e.LoRA.Name] = e.ID
 		}
-		e.LoRA.Path = p.of(e.LoRA.Name, fresh && p.mayAsk(now))
+		e.LoRA.Path = p.of(e.LoRA.Name, fresh && p.asked.Take(now, time.Second/asksEachSecond, asksEachSecond))
 	}
-}
-
-func (p *paths) mayAsk(now time.Time) bool {
-	if now.Sub(p.began) >= time.Second {
-		p.began, p.asked = now, 0
-	}
-	p.asked++
-	return p.asked <= asksEachSecond
 }

@@ -3,6 +3,8 @@ package kvevents
 import (
 	"math"
 	"time"
+
+	"warmroute/internal/bound"
 )
 
 const (
@@ -30,8 +32,7 @@ const (
 // subscriber does not follow it.
 type troubles struct {
 	refused, lost uint64 // judged so far
-	level         float64
-	updated       time.Time
+	all           bound.Rate
 }
 
 // judge takes the total numbers of refused batches and of losses and restarts. It
@@ -40,18 +41,13 @@ func (t *troubles) judge(refused, lost uint64, now time.Time) time.Duration {
 	if refused == t.refused && lost == t.lost {
 		return 0
 	}
-	if !t.updated.IsZero() {
-		t.level = max(0, t.level-float64(now.Sub(t.updated))/float64(forgivenEvery))
-	}
-	t.level += float64(refused-t.refused) + float64(lost-t.lost)/lossesPerTrouble
-	t.refused, t.lost, t.updated = refused, lost, now
-	beyond := int(math.Round(t.level)) - toleratedTroubles
+	n := float64(refused-t.refused) + float64(lost-t.lost)/lossesPerTrouble
+	t.refused, t.lost = refused, lost
+	beyond := int(math.Round(t.all.Add(n, now, forgivenEvery, toleratedTroubles+16))) - toleratedTroubles
 	if beyond <= 0 {
 		return 0
 	}
-	pause := firstPause << min(beyond-1, 16)
-	t.level = min(t.level, toleratedTroubles+16)
-	return min(pause, longestPause)
+	return min(firstPause<<(beyond-1), longestPause)
 }
 
 // abandon drops all applied and held batches: the publisher is not followed for a

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/bound"
 	"warmroute/internal/intake"
 	"warmroute/render/openai"
 )
@@ -71,7 +72,7 @@ type Options struct {
 // Sender sends legs.
 type Sender struct {
 	o     atomic.Pointer[Options] // its Client is never nil
-	under atomic.Int64
+	under bound.Pool
 }
 
 // New returns a Sender.
@@ -105,12 +106,11 @@ func (s *Sender) Set(o Options) {
 // Send sends a leg and waits for its answer.
 func (s *Sender) Send(ctx context.Context, l *Leg) (Answer, error) {
 	o := s.o.Load()
-	if s.under.Add(1) > int64(o.Legs) {
-		s.under.Add(-1)
+	if !s.under.Take(1, int64(o.Legs)) {
 		o.Metrics.ended(ErrBusy, 0)
 		return Answer{}, ErrBusy
 	}
-	defer s.under.Add(-1)
+	defer s.under.Give(1)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	body := newBody(appendBody(make([][]byte, 0, 8), l))

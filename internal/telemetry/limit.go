@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
+
+	"warmroute/internal/bound"
 )
 
 const (
@@ -38,7 +40,7 @@ type LogLimiter struct {
 	leftOut atomic.Uint64
 
 	mu            sync.Mutex
-	kinds         map[uintptr]*allowance
+	kinds         map[uintptr]bound.Rate
 	young, former map[lineSource]*allowance // a full generation replaces the former one
 }
 
@@ -48,23 +50,10 @@ type lineSource struct {
 	subject string
 }
 
-// allowance is a bucket of lines, by the time up to which they are used.
+// allowance is the lines of a source.
 type allowance struct {
-	used    time.Time
+	lines   bound.Rate
 	leftOut uint64
-}
-
-// take uses one line of a stock that gets one for every period and at most burst at
-// once. It reports whether there was one.
-func (a *allowance) take(now time.Time, every time.Duration, burst int) bool {
-	if full := now.Add(-time.Duration(burst) * every); a.used.Before(full) {
-		a.used = full
-	}
-	if next := a.used.Add(every); !next.After(now) {
-		a.used = next
-		return true
-	}
-	return false
 }
 
 // LeftOut returns how many lines were left out.
@@ -79,26 +68,19 @@ func (l *LogLimiter) Logger(h slog.Handler) *slog.Logger {
 func (l *LogLimiter) admit(from lineSource, now time.Time) (leftOut uint64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := l.allowance(from)
-	if own.take(now, lineEvery, burstLines) && l.kind(from.kind).take(now, kindEvery, kindBurst) {
+	if l.kinds == nil {
+		l.kinds = map[uintptr]bound.Rate{}
+	}
+	own, kind := l.allowance(from), l.kinds[from.kind]
+	ok = own.lines.Take(now, lineEvery, burstLines) && kind.Take(now, kindEvery, kindBurst)
+	l.kinds[from.kind] = kind
+	if ok {
 		leftOut, own.leftOut = own.leftOut, 0
 		return leftOut, true
 	}
 	own.leftOut++
 	l.leftOut.Add(1)
 	return 0, false
-}
-
-func (l *LogLimiter) kind(pc uintptr) *allowance {
-	if l.kinds == nil {
-		l.kinds = map[uintptr]*allowance{}
-	}
-	a := l.kinds[pc]
-	if a == nil {
-		a = new(allowance)
-		l.kinds[pc] = a
-	}
-	return a
 }
 
 // allowance finds or makes the bucket of a source. A source that logs often moves

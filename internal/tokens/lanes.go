@@ -4,6 +4,8 @@ import (
 	"errors"
 	"runtime"
 	"sync/atomic"
+
+	"warmroute/internal/bound"
 )
 
 // ErrBusy means that this process already computes as many prompts as it may.
@@ -24,15 +26,15 @@ const (
 // ready, with a large body for each core. Safe for concurrent use.
 type Lanes struct {
 	limit        atomic.Int64 // of large bodies; 0: as many as cores
-	small, large atomic.Int64 // under way
+	small, large bound.Pool   // under way
 }
 
 // Set replaces the number of large bodies, for later prompts; 0 is one for each core.
 func (l *Lanes) Set(large int) { l.limit.Store(int64(large)) }
 
-// enter takes a place for a body of some bytes and returns its lane, which the caller
-// leaves, or nil if the lane is full.
-func (l *Lanes) enter(bytes int) *atomic.Int64 {
+// enter takes a place for a body of some bytes and returns its lane, to which the caller gives
+// it back, or nil if the lane is full.
+func (l *Lanes) enter(bytes int) *bound.Pool {
 	lane, limit := &l.large, l.limit.Load()
 	if limit == 0 {
 		limit = int64(runtime.GOMAXPROCS(0))
@@ -40,12 +42,8 @@ func (l *Lanes) enter(bytes int) *atomic.Int64 {
 	if bytes <= SmallBody {
 		lane, limit = &l.small, limit*smallPerLarge
 	}
-	if lane.Add(1) > limit {
-		leave(lane)
+	if !lane.Take(1, limit) {
 		return nil
 	}
 	return lane
 }
-
-// leave gives back a place in a lane.
-func leave(lane *atomic.Int64) { lane.Add(-1) }

@@ -26,7 +26,7 @@ func TestLanes(t *testing.T) {
 	if l.enter(1) != nil {
 		t.Error("no number of small bodies is too many")
 	}
-	if leave(first); l.enter(SmallBody+1) == nil {
+	if first.Give(1); l.enter(SmallBody+1) == nil {
 		t.Error("a place that was left is not taken again")
 	}
 	var unset Lanes
@@ -68,7 +68,7 @@ func TestAFullLaneIsBusy(t *testing.T) {
 			t.Errorf("%d bytes: %v, want %v", len(tt.body), err, tt.want)
 		}
 	}
-	if n := l.small.Load(); n != 0 {
+	if n := l.small.Used(); n != 0 {
 		t.Errorf("%d places were not left", n)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/bound"
 	"warmroute/internal/intake"
 	"warmroute/render"
 	"warmroute/render/openai"
@@ -103,7 +104,7 @@ type Remote struct {
 	budget  atomic.Int64 // nanoseconds
 	keys    keyer
 	cache   *cache
-	slots   chan struct{}
+	slots   bound.Pool // questions under way
 	turn    atomic.Uint64
 	paces   paces
 	ctx     context.Context
@@ -139,7 +140,7 @@ func NewRemote(o RemoteOptions) *Remote {
 		o.Answers = new(intake.Budget)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL), slots: make(chan struct{}, o.Flights),
+	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL),
 		ctx: ctx, cancel: cancel, flights: map[key]*flight{}}
 	r.client.Store(o.Client)
 	r.budget.Store(int64(o.Budget))
@@ -204,9 +205,7 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 	if ask == nil {
 		return nil, err
 	}
-	select {
-	case r.slots <- struct{}{}:
-	default:
+	if !r.slots.Take(1, int64(r.o.Flights)) {
 		return nil, ErrNone
 	}
 	f := &flight{done: make(chan struct{})}
@@ -229,7 +228,7 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 		r.mu.Lock()
 		delete(r.flights, k)
 		r.mu.Unlock()
-		<-r.slots
+		r.slots.Give(1)
 		close(f.done)
 	}()
 	return f, nil

@@ -149,7 +149,7 @@ func (c *Chooser) local(ctx context.Context, req *openai.Request, served Served)
 		if lane == nil {
 			return Result{}, ErrBusy
 		}
-		defer leave(lane)
+		defer lane.Give(1)
 	}
 	return c.Local.Tokens(ctx, req, served)
 }

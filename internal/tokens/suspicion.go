@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"warmroute/internal/bound"
 	"warmroute/render/openai"
 )
 
@@ -25,20 +26,19 @@ const (
 type suspicion struct {
 	left atomic.Int64 // requests to be looked at
 
-	mu    sync.Mutex
-	since time.Time
-	seen  []openai.Features
+	mu     sync.Mutex
+	raised bound.Rate
+	seen   []openai.Features
 }
 
 // raise begins a suspicion, unless the last one is too young.
 func (s *suspicion) raise(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.since.IsZero() && now.Sub(s.since) < suspectEvery {
-		return
+	if s.raised.Take(now, suspectEvery, 1) {
+		s.seen = s.seen[:0]
+		s.left.Store(suspectRequests)
 	}
-	s.since, s.seen = now, s.seen[:0]
-	s.left.Store(suspectRequests)
 }
 
 // chooses reports whether a request with these features is to be compared.

@@ -10,11 +10,11 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/bound"
 	"warmroute/prefixhash"
 )
 
@@ -82,7 +82,7 @@ type Writer struct {
 	m       metrics
 	queue   chan *entry
 	entries sync.Pool
-	keys    atomic.Int64 // in the queue
+	keys    bound.Pool // in the queue
 
 	// Run's goroutine owns the fields below.
 	run     string
@@ -122,8 +122,7 @@ func (w *Writer) Decided(d *Decided) bool {
 		return false
 	}
 	n := int64(len(d.Keys))
-	if w.keys.Add(n) > queueKeys {
-		w.keys.Add(-n)
+	if !w.keys.Take(n, queueKeys) {
 		w.m.busy.Inc()
 		return false
 	}
@@ -167,7 +166,7 @@ func (w *Writer) enqueue(e *entry) bool {
 
 // recycle gives back the memory of a line.
 func (w *Writer) recycle(e *entry) {
-	w.keys.Add(-int64(len(e.keys)))
+	w.keys.Give(int64(len(e.keys)))
 	e.decided, e.ended, e.counted = Decided{}, Ended{}, Counted{}
 	if e.keys = e.keys[:0]; cap(e.keys) > pooledKeys {
 		e.keys = nil

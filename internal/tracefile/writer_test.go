@@ -254,8 +254,8 @@ func TestAFullQueueLosesLines(t *testing.T) {
 		}
 	}
 	finish(t, w)
-	if w.keys.Load() != 0 {
-		t.Errorf("%d keys count as queued", w.keys.Load())
+	if w.keys.Used() != 0 {
+		t.Errorf("%d keys count as queued", w.keys.Used())
 	}
 	if !w.Decided(long) {
 		t.Error("there is no room again")
