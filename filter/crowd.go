@@ -11,15 +11,14 @@ import (
 type crowd struct {
 	mu      sync.Mutex
 	counted int
-	first   *place // of those that wait for their body, in the order of their arrival
-	last    *place
+	ends    place // of the list of those that wait for their body, in the order of their arrival
 }
 
 // place is a request's part in a crowd. The crowd's lock guards it.
 type place struct {
-	counted, waits bool
-	since          time.Time
-	before, after  *place
+	counted       bool
+	since         time.Time
+	before, after *place // nil: it does not wait
 }
 
 // enter counts a request that waits for its body, and reports whether there was room.
@@ -29,13 +28,8 @@ func (c *crowd) enter(p *place, o *ServerOptions, now time.Time) bool {
 	if !c.count(p, o, now) {
 		return false
 	}
-	p.waits, p.since, p.before = true, now, c.last
-	if c.last == nil {
-		c.first = p
-	} else {
-		c.last.after = p
-	}
-	c.last = p
+	p.since, p.before, p.after = now, c.ends.before, &c.ends
+	p.before.after, p.after.before = p, p
 	return true
 }
 
@@ -63,8 +57,10 @@ func (c *crowd) size() int {
 }
 
 func (c *crowd) count(p *place, o *ServerOptions, now time.Time) bool {
-	for c.first != nil && now.Sub(c.first.since) >= o.BodyWait {
-		late := c.first
+	if c.ends.after == nil {
+		c.ends.before, c.ends.after = &c.ends, &c.ends
+	}
+	for late := c.ends.after; late != &c.ends && now.Sub(late.since) >= o.BodyWait; late = c.ends.after {
 		c.unlink(late)
 		c.uncount(late)
 	}
@@ -84,18 +80,8 @@ func (c *crowd) uncount(p *place) {
 }
 
 func (c *crowd) unlink(p *place) {
-	if !p.waits {
-		return
+	if p.after != nil {
+		p.before.after, p.after.before = p.after, p.before
+		p.before, p.after = nil, nil
 	}
-	if p.waits = false; p.before == nil {
-		c.first = p.after
-	} else {
-		p.before.after = p.after
-	}
-	if p.after == nil {
-		c.last = p.before
-	} else {
-		p.after.before = p.before
-	}
-	p.before, p.after = nil, nil
 }

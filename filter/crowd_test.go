@@ -55,7 +55,7 @@ func TestBodiesThatNeverComeTakeNoPlace(t *testing.T) {
 			st.close()
 			st.close()
 		}
-		if n := s.crowd.size(); n != 0 || s.crowd.first != nil || s.crowd.last != nil {
+		if n := s.crowd.size(); n != 0 || s.crowd.ends.after != &s.crowd.ends || s.crowd.ends.before != &s.crowd.ends {
 			t.Errorf("%v: %d requests count when all have ended", mode, n)
 		}
 	}
