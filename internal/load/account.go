@@ -6,6 +6,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/learned"
 )
 
 // Account counts the requests in flight on one KV cache, and learns its speed and
@@ -40,8 +41,8 @@ type Account struct {
 	unheard   atomic.Int64 // requests since the last one whose answer was read
 
 	// Ledger.Lock guards the fields below.
-	queue  []*Charge // in the order of the charges
-	placed placed    // blocks sent there lately
+	queue  []*Charge      // in the order of the charges
+	placed learned.Fading // blocks sent there lately
 }
 
 // Unheard counts a request, and returns the number since Heard.
@@ -108,7 +109,7 @@ func (a *Account) SharesStore() bool { return a.shares.Load() }
 func (a *Account) Lag() float64 { return a.pace.reportLag() }
 
 // Placed returns the blocks sent there lately, weighted by age. Ledger.Lock is held.
-func (a *Account) Placed(now int64) float64 { return a.placed.weight(now) }
+func (a *Account) Placed(now int64) float64 { return a.placed.Of(now) }
 
 // State reads the account as a decision does: the requests in flight of this router and of
 // the others together. Ledger.Lock is held.

@@ -245,7 +245,5 @@ func (c *Charge) Failed(now int64) { c.account.failed(now) }
 // the blocks that it will store, for later estimates. Ledger.Lock is held.
 func (c *Charge) Noted(cost, wait float64, blocks int) {
 	c.account.scraped.sent(cost, wait, int(c.terms.Tokens))
-	if blocks > 0 {
-		c.account.placed.add(blocks, c.terms.Sent)
-	}
+	c.account.placed.Add(float64(max(0, blocks)), c.terms.Sent)
 }

@@ -39,10 +39,7 @@ func (h *health) failed(now int64) {
 	if n < failStreak {
 		return
 	}
-	penalty := failPenaltyMost
-	if n < failStreak+5 { // the doubling reaches the bound
-		penalty = min(penalty, failPenalty<<(n-failStreak))
-	}
+	penalty := min(failPenaltyMost, failPenalty<<min(n-failStreak, 5))
 	h.until.Store(now + int64(penalty))
 }
 

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -82,18 +81,3 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 	s.peak.Store(a.inFlight.Load() + a.others.requests.Load())
 	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
 }
-
-// placed counts the blocks sent to a holder. The count halves every placedHalfLife.
-type placed struct {
-	blocks float64
-	at     int64
-}
-
-// placedHalfLife is the half-life of cache weights in nanoseconds: two minutes.
-const placedHalfLife = 2 * 60 * 1e9
-
-func (p *placed) weight(now int64) float64 {
-	return p.blocks * math.Exp2(-float64(now-p.at)/placedHalfLife)
-}
-
-func (p *placed) add(blocks int, now int64) { p.blocks, p.at = p.weight(now)+float64(blocks), now }

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -9,9 +8,6 @@ import (
 	"warmroute/internal/learned"
 	"warmroute/prefixhash"
 )
-
-// halfLife is of Weight.
-const halfLife = 2 * time.Minute
 
 // Cache is the model of one holder's cache. See the package comment.
 type Cache struct {
@@ -26,8 +22,7 @@ type Cache struct {
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key
 	ends     node                     // of the list: newer is the oldest node, older the newest one
-	weight   float64                  // marks, weighted by age, as of weighed
-	weighed  int64
+	weight   learned.Fading           // marks of the prompts that were sent
 
 	visiting sync.Mutex // taken before mu
 	visits   []visit    // in the order of their arrival
@@ -101,7 +96,7 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	had, kept := c.pin(p, uint32(now.Unix()))
 	h := Hold{had: int32(had), kept: int32(kept), rest: int32(rest), life: c.life}
 	c.tokens += rest
-	c.weigh(float64(len(p.Keys)), now)
+	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
 	return h
 }
@@ -270,7 +265,7 @@ func (c *Cache) Clear() (any bool) {
 	any = c.tokens > 0
 	clear(c.nodes)
 	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
-	c.tokens, c.evicted, c.weight = 0, 0, 0
+	c.tokens, c.evicted, c.weight = 0, 0, learned.Fading{}
 	c.life++
 	return any
 }
@@ -290,15 +285,7 @@ func (c *Cache) ClearUnused(since time.Time) {
 func (c *Cache) Weight(now time.Time) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.weigh(0, now)
-}
-
-// weigh adds to the weight, and returns it.
-func (c *Cache) weigh(by float64, now time.Time) float64 {
-	at := now.UnixNano()
-	c.weight = by + c.weight*math.Exp2(-float64(at-c.weighed)/float64(halfLife))
-	c.weighed = at
-	return c.weight
+	return c.weight.Of(now.UnixNano())
 }
 
 // link puts n into the list, as the next newer one of after.
