@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cmp"
 	"sync/atomic"
 	"time"
 
@@ -67,10 +68,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 	}
 	sum, n := page.TTFTSum-s.ttftSum, page.TTFTCount-s.ttftN
 	if !events && !s.at.IsZero() && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
-		speed := max(a.Speed(), 0)
-		if speed == 0 {
-			speed = 1
-		}
+		speed := cmp.Or(a.Speed(), 1)
 		shown := sum / n / max(s.wait/s.waits, 1e-6)
 		a.pace.learn(speed*learned.Near(shown, 1, paceJump), 1, speed)
 	}
