@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/index"
 	"warmroute/internal/admin"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
@@ -25,6 +26,7 @@ type state struct {
 
 // gauges reads a running sidecar for /metrics and /readyz.
 type gauges struct {
+	holder     index.Holder
 	subscriber *kvevents.Subscriber
 	reporter   *indexrpc.Reporter
 	stats      *tally
@@ -57,24 +59,13 @@ const (
 	counter = prometheus.CounterValue
 )
 
-// series are the metrics, each read from the state. One sidecar serves one rank
-// of one replica: scrapers label it.
+// series are the sidecar's own metrics, each read from the state; those of the events are the
+// router's. One sidecar serves one rank of one replica: scrapers label it.
 var series = []struct {
 	name, help string
 	kind       prometheus.ValueType
 	value      func(s *state) uint64
 }{
-	{"warmroute_kvsub_connected", "1 while the publisher's event socket is up.", gauge, func(s *state) uint64 { return bit(s.events.Connected) }},
-	{"warmroute_kvsub_synced", "1 once the publisher's past events have been received.", gauge, func(s *state) uint64 { return bit(s.events.Synced) }},
-	{"warmroute_kvsub_batches_total", "KV event batches applied.", counter, func(s *state) uint64 { return s.events.Batches }},
-	{"warmroute_kvsub_events_total", "KV events applied.", counter, func(s *state) uint64 { return s.events.Events }},
-	{"warmroute_kvsub_unknown_events_total", "Events of an unknown kind, skipped.", counter, func(s *state) uint64 { return s.events.UnknownEvents }},
-	{"warmroute_kvsub_rejected_batches_total", "Batches that could not be decoded; no part of them was applied.", counter, func(s *state) uint64 { return s.events.Rejected }},
-	{"warmroute_kvsub_gaps_total", "Gaps in the publisher's sequence.", counter, func(s *state) uint64 { return s.events.Gaps }},
-	{"warmroute_kvsub_lost_total", "Gaps that replay could not fill: the replica's blocks were dropped.", counter, func(s *state) uint64 { return s.events.Lost }},
-	{"warmroute_kvsub_restarts_total", "Restarts of the publisher.", counter, func(s *state) uint64 { return s.events.Restarts }},
-	{"warmroute_kvsub_replays_total", "Replay requests sent.", counter, func(s *state) uint64 { return s.events.Replays }},
-	{"warmroute_kvsub_replay_failures_total", "Replay requests that failed.", counter, func(s *state) uint64 { return s.events.ReplayFails }},
 	{"warmroute_kvsub_blocks", "Blocks of the replica, by the sidecar's own record.", gauge, func(s *state) uint64 { return uint64(s.reports.Blocks) }},
 	{"warmroute_kvsub_dropped_blocks_total", "Blocks not reported: too many waited for their parent.", counter, func(s *state) uint64 { return s.reports.Dropped }},
 	{"warmroute_kvsub_behind", "1 while all blocks must be reported again.", gauge, func(s *state) uint64 { return bit(s.reports.Behind) }},
@@ -94,6 +85,7 @@ func bit(b bool) uint64 {
 
 // Describe implements prometheus.Collector.
 func (g gauges) Describe(ch chan<- *prometheus.Desc) {
+	kvevents.Describe(ch)
 	for i := range series {
 		ch <- prometheus.NewDesc(series[i].name, series[i].help, nil, nil)
 	}
@@ -102,6 +94,7 @@ func (g gauges) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	s := g.state()
+	s.events.Collect(ch, g.holder.Replica, g.holder.Rank)
 	for i := range series {
 		m := &series[i]
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(m.name, m.help, nil, nil), m.kind, float64(m.value(&s)))

@@ -37,7 +37,8 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	}
 	defer conn.Close()
 	client := indexpb.NewCacheIndexClient(conn)
-	reporter := indexrpc.NewReporter(client, index.Holder{Replica: o.replica, Rank: o.rank},
+	holder := index.Holder{Replica: o.replica, Rank: o.rank}
+	reporter := indexrpc.NewReporter(client, holder,
 		indexrpc.ReporterOptions{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log})
 	s, err := kvevents.New(o.subscription(log), reporter)
 	if err != nil {
@@ -46,7 +47,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	counted := new(tally)
 	var pages *admin.Server
 	if o.admin != "" {
-		if pages, err = (gauges{s, reporter, counted, limit}).listen(o.admin, log); err != nil {
+		if pages, err = (gauges{holder, s, reporter, counted, limit}).listen(o.admin, log); err != nil {
 			return err
 		}
 	}
