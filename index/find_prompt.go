@@ -87,9 +87,7 @@ func (v *promptLookup) Probe(p *hybrid.Probe) {
 	}
 	f := &v.r.depths
 	f.reset(v.x, ks.sh.slots.Words())
-	if f.view = raw; p.Tokens >= 0 {
-		f.view = byPrompt
-	}
+	f.raw = p.Tokens < 0
 	ks.search(v.r, f, p.Keys)
 	counted := f.first
 	if p.Tokens >= 0 {

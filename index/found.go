@@ -34,17 +34,8 @@ type Found struct {
 	list   []Match // the complete result, when listed: not only blocks on GPU
 	listed bool
 
-	view view
+	raw bool // blocks that are held are found, also if they do not count
 }
-
-// view selects the blocks that count in a lookup.
-type view uint8
-
-const (
-	byKeys   view = iota // blocks that are held
-	byPrompt             // blocks that are hit: holders with a known bound count, too
-	raw                  // blocks that are held, also if they do not count
-)
 
 // reset empties f and makes room for words of slots.
 func (f *Found) reset(x *Index, words int) {
@@ -132,9 +123,12 @@ func (f *Found) AppendTo(dst []Match) []Match {
 // begin makes first and alive the holders of the first block that count, and
 // reports whether there are any.
 func (f *Found) begin(sh *shard, set holderset.ID) bool {
-	any, hidden := uint64(0), &sh.hidden[f.view]
+	any := uint64(0)
 	for i := range f.words {
-		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i) &^ hidden.Load(i)
+		w := sh.sets.Word(set, i) & sh.slots.Live.Load(i)
+		if !f.raw {
+			w &^= sh.hidden.Load(i)
+		}
 		f.first[i], f.alive[i] = w, w
 		f.partial[i] = sh.partial.Load(i)
 		any |= w

@@ -9,9 +9,6 @@ import (
 // contain: configuration, labels, the model's files.
 type GroupSettings = hybrid.Settings
 
-// CacheGroup is one KV cache group, as settings describe it.
-type CacheGroup = hybrid.Group
-
 // MaxGroups bounds the cache groups of a replica.
 const MaxGroups = hybrid.MaxGroups
 
@@ -19,11 +16,11 @@ const MaxGroups = hybrid.MaxGroups
 type GroupRule = hybrid.Rule
 
 // The generations of vLLM's lookup, for GroupSettings. Releases 0.27 to 0.31 share
-// one; 0.33 has 0.32's.
+// one; 0.33 has 0.32's. Of earlier releases only caches with one group of full attention are
+// followed, for which all generations are equal.
 const (
 	GroupRuleUnknown = hybrid.RuleUnknown
 
-	GroupRule021 = hybrid.Rule021
 	GroupRule027 = hybrid.Rule027
 	GroupRule032 = hybrid.Rule032
 
@@ -79,19 +76,12 @@ type Guess = hybrid.Guess
 // the events decides.
 func GroupRuleOf(r prefixhash.Release) GroupRule {
 	switch {
-	case r.Between(21, 21):
-		return GroupRule021
 	case r.Between(27, 31):
 		return GroupRule027
 	case r.Between(32, 33):
 		return GroupRule032
 	}
 	return GroupRuleUnknown
-}
-
-// GroupSpec returns the group of a kind by vLLM's name of the kind, for GroupSettings.
-func GroupSpec(index int, spec string, window, chunk int) CacheGroup {
-	return CacheGroup{Index: index, Spec: spec, Kind: hybrid.KindOf(spec), Window: window, Chunk: chunk}
 }
 
 // SetGroups sets the facts about a replica's cache groups. They remain through

@@ -49,7 +49,6 @@ var endsCaches = [...][]hybridGroup{
 	{{"sliding_window", 20, 16}, {"sliding_window", 70, 16}, {"sliding_window", 130, 16}, {"full_attention", 0, 16}},
 	{{"mamba", 0, 16}, {"sliding_window", 20, 16}, {"full_attention", 0, 16}},
 	{{"", 0, 16}, {"", 0, 16}, {"", 0, 16}},
-	{{"", 0, 32}, {"", 0, 16}},
 }
 
 func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
@@ -83,7 +82,7 @@ func (e *endsTraffic) tell(c *hybridCache, chunk int) {
 	full := uint32(1) << (len(c.groups) - 1)
 	told := &GroupSettings{Chunk: chunk, EagleKnown: true, Replay: []int{0, 0, 0, 32}[e.rnd.IntN(4)]}
 	told.Eagle = []uint32{0, full, ^uint32(0), full - 1, full | 1}[e.rnd.IntN(5)]
-	told.Rule = []GroupRule{GroupRuleUnknown, GroupRule032, GroupRule027, GroupRule021}[e.rnd.IntN(4)]
+	told.Rule = []GroupRule{GroupRuleUnknown, GroupRule032, GroupRule027}[e.rnd.IntN(3)]
 	e.SetGroups(c.holder.Replica, told)
 }
 
@@ -148,9 +147,6 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 			stride := group.block / groupBlock
 			n := len(names) / stride
 			from, to := e.rnd.IntN(n+1), n
-			if group.spec == "" && e.rnd.IntN(4) > 0 {
-				from = 0
-			}
 			if e.rnd.IntN(3) == 0 {
 				to = from + e.rnd.IntN(n-from+1)
 			}
@@ -159,10 +155,6 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 			}
 			for k := from; k < to; k++ {
 				ev.Hashes = append(ev.Hashes, names[(k+1)*stride-1])
-			}
-			if group.spec == "" && from == 0 {
-				ev.GroupKind, ev.Scope.Scheme, ev.Tokens = GroupUnknown, SchemeTokens, to*group.block
-				ev.Content = prefixhash.AppendContents(nil, p[:ev.Tokens], group.block, nil)
 			}
 		}
 		c.names[g] = append(c.names[g], ev.Hashes...)
@@ -266,20 +258,6 @@ func TestEndsWithStatesAreInDoubt(t *testing.T) {
 	state := Event{Kind: Stored, Scope: events[0].Scope, GroupKind: GroupOther, Spec: "mamba", Hashes: names[2:3], Tokens: events[0].Tokens}
 	state.Scope.Group = 2
 	if m := ruledHit(t, x, h, p, append(events, state), 3*groupBlock); m.Hit != 3*groupBlock || m.Full != 20*groupBlock {
-		t.Errorf("%+v", m)
-	}
-}
-
-// TestFirstStateIsHit: in 0.21 a Mamba state behind a prompt's first block is hit even
-// if full attention no longer holds that block, because the state is requested for one
-// block further on.
-func TestFirstStateIsHit(t *testing.T) {
-	x, h := allDrop(t, GroupRule021)
-	p := somePrompt(4*groupBlock + 1)
-	events := fullAndWindow(p[:4*groupBlock], 0)
-	events[0].Spec, events[0].Window, events[0].Hashes = "mamba", 0, events[0].Hashes[:1]
-	gone := Event{Kind: Removed, Scope: events[1].Scope, Hashes: events[1].Hashes[:1]}
-	if m := ruledHit(t, x, h, p, append(events, gone), groupBlock); m.Hit != groupBlock {
 		t.Errorf("%+v", m)
 	}
 }

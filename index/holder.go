@@ -20,7 +20,6 @@ type holder struct {
 	incarnation uint64 // 0: not begun, expired or removed
 	shards      []*shard
 	groups      map[modelKey]*groups
-	named       int // the full-attention group by configuration; -1: not configured
 	last        lastStored
 	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
 	doubt       atomic.Pointer[string]        // see Batch.Doubt; nil: there is none
@@ -88,11 +87,8 @@ func (x *Index) intern(self Holder) *holder {
 	if h := x.known(self); h != nil {
 		return h
 	}
-	h := &holder{x: x, self: self, groups: map[modelKey]*groups{}, named: -1}
+	h := &holder{x: x, self: self, groups: map[modelKey]*groups{}}
 	h.removals.total = &x.removals
-	if g, ok := x.named[self.Replica]; ok {
-		h.named = g
-	}
 	if len(x.freeIDs) > minFreeIDs {
 		h.id = x.freeIDs[0]
 		x.freeIDs = x.freeIDs[1:]
@@ -270,23 +266,6 @@ func (h *holder) has(of *Part, k modelKey) bool {
 	return of.coversModel(k) && !other
 }
 
-// NameGroup sets which cache group of a replica is full attention, by configuration. It
-// stays set through incarnations.
-func (x *Index) NameGroup(replica string, group int) {
-	x.mu.Lock()
-	x.named[replica] = group
-	x.mu.Unlock()
-	x.holders.Range(func(_, v any) bool {
-		if h := v.(*holder); h.self.Replica == replica {
-			h.mu.Lock()
-			h.named = group
-			h.updateVisibility()
-			h.mu.Unlock()
-		}
-		return true
-	})
-}
-
 // sawGroup records that the holder reported a cache group. h.mu is held.
 func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	g := h.groupsOf(s.modelKey())
@@ -330,17 +309,16 @@ func (h *holder) updateVisibility() {
 
 // visibility reports whether the holder's blocks of a shard prove a cached prefix.
 // Of several groups only the full-attention one does.
-func (h *holder) visibility(k shardKey) (hybrid, hidden bool) {
-	full := h.named
-	g := h.groups[k.modelKey()]
-	if full < 0 && g != nil {
-		full = g.full
+func (h *holder) visibility(k shardKey) (unknown, hidden bool) {
+	g, m := h.groups[k.modelKey()], h.memberOf(k.modelKey())
+	switch {
+	case m != nil && m.Unknown():
+		return true, true
+	case g != nil && g.full >= 0:
+		return false, g.full != k.group
 	}
-	if full >= 0 {
-		return false, full != k.group
-	}
-	hybrid = g != nil && len(g.seen) > 1
-	return hybrid, hybrid
+	unknown = g != nil && len(g.seen) > 1
+	return unknown, unknown
 }
 
 // holdings returns the blocks a holder has in each tier, of the tenants and models

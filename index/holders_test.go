@@ -167,46 +167,18 @@ func TestHoldingsOfNobody(t *testing.T) {
 	}
 }
 
-// Of several groups that a holder calls full attention the first counts, group 0 like another, and the
-// configured one before all.
+// Of several groups that a holder calls full attention the first counts.
 func TestTheFirstFullGroupCounts(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc := x.Begin(a)
-	if g, known := x.FullGroup("", "m"); known {
-		t.Errorf("group %d is full attention before any is reported", g)
-	}
-	for i, c := range []struct {
-		group int
-		kind  GroupKind
-	}{{0, GroupUnknown}, {0, GroupFull}, {1, GroupFull}} {
-		ev := x.f.stored(a, TierGPU, x.all()[:1+i])
-		ev.Scope.Group, ev.GroupKind = c.group, c.kind
+	for group, blocks := range []int{64, 3} {
+		ev := x.f.stored(a, TierGPU, x.all()[:blocks])
+		ev.Scope.Group, ev.GroupKind, ev.Spec = group, GroupFull, "full_attention"
 		x.send(a, inc, ev)
-		if g, known := x.FullGroup("", "m"); g != 0 || known != (i > 0) {
-			t.Errorf("after event %d group %d is full attention: %v", i, g, known)
-		}
 	}
-	x.wantReported(a, 2)
-	x.NameGroup(a.Replica, 1)
-	if g, known := x.FullGroup("", "m"); g != 1 || !known {
-		t.Errorf("group %d is full attention, %v, though 1 is configured", g, known)
-	}
-	x.NameGroup(a.Replica, 0)
-	if g, known := x.FullGroup("", "m"); g != 0 || !known {
-		t.Errorf("group %d is full attention, %v, though 0 is configured", g, known)
-	}
-	x.wantReported(a, 2)
-	x = newFixture(t, Options{})
-	ev := x.f.stored(a, TierGPU, x.all())
-	ev.Scope.Group, ev.GroupKind = 1, GroupFull
-	x.send(a, x.Begin(a), ev)
-	x.NameGroup(a.Replica, 0)
-	if g, known := x.FullGroup("", "m"); g != 0 || !known {
-		t.Errorf("group %d is full attention, %v, though 0 is configured and 1 reported", g, known)
-	}
-	if _, known := x.FullGroup("", "other"); known {
-		t.Error("a model without events has a full-attention group")
-	}
+	x.wantReported(a, 64)
+	x.f.scope.Group = 1
+	x.wantReported(a, 0)
 }
 
 // Found holds plain matches again after a lookup in which groups decided.

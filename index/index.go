@@ -31,7 +31,6 @@ type Index struct {
 	shards  map[shardKey]*shard
 	nextID  HolderID
 	freeIDs []HolderID
-	named   map[string]int    // full-attention groups by replica
 	shares  map[string]*share // of the scopes, by replica
 
 	groupSettings map[string]*GroupSettings                  // by replica
@@ -53,7 +52,7 @@ type Index struct {
 // be met.
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
-	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, named: map[string]int{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
+	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
 	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: x.seed, Now: o.Now, Start: x.start, Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
@@ -143,23 +142,4 @@ func (x *Index) requestSweep() {
 	case x.sweepRequests <- struct{}{}:
 	default:
 	}
-}
-
-// FullGroup returns the group of a model that a reporter reports as full
-// attention, for callers that do not know which group to look up.
-func (x *Index) FullGroup(tenant, model string) (group int, known bool) {
-	x.holders.Range(func(_, v any) bool {
-		h := v.(*holder)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if g := h.groups[modelKey{tenant, model}]; g != nil {
-			if h.named >= 0 {
-				group, known = h.named, true
-			} else if g.full >= 0 {
-				group, known = g.full, true
-			}
-		}
-		return !known
-	})
-	return group, known
 }

@@ -64,10 +64,12 @@ func TestReportsEndLeases(t *testing.T) {
 func TestHybridSpeculationProvesNothing(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc := x.Begin(a)
-	for group, kind := range []GroupKind{GroupUnknown, GroupUnknown, GroupFull} {
-		ev := x.f.stored(a, TierGPU, x.all()[:1])
-		ev.Scope.Group, ev.GroupKind = group, kind
-		x.send(a, inc, ev)
+	for group := range 3 {
+		for i, spec := range [][]string{{""}, {"", ""}, {"mamba", "mamba", "full_attention"}}[group] {
+			ev := x.f.stored(a, TierGPU, x.all()[:1])
+			ev.Scope.Group, ev.GroupKind, ev.Spec = i, GroupKindOf(spec), spec
+			x.send(a, inc, ev)
+		}
 		x.send(a, inc, x.f.removed(a, TierGPU, 0))
 		x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
 		m := x.match(a)

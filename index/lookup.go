@@ -79,24 +79,20 @@ func (ks *keyspace) lookup(x *Index, r *scratch, f *Found, keys []prefixhash.Key
 	}
 	sh := ks.sh
 	f.reset(x, sh.slots.Words())
-	if f.view = byKeys; tokens >= 0 {
-		f.view = byPrompt
-	}
 	ks.search(r, f, keys)
 	f.ids = sh.slots.Holders() // after the sets were read: it has all slots of the sets
-	unknown := &sh.unknown[f.view]
 	for i := range f.words {
-		for w := unknown.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
+		for w := sh.unknown.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
 			f.unknown = append(f.unknown, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
 		}
 	}
 	more := ks.hasOverlay()
-	if f.view == byPrompt {
+	if tokens >= 0 {
 		ks.narrow(r, f, len(keys), tokens, !more)
 	}
 	if more {
 		ks.lookupOverlay(r, f, keys)
-		if f.view == byPrompt {
+		if tokens >= 0 {
 			ks.narrowList(f, tokens)
 		}
 	}

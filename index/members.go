@@ -53,6 +53,7 @@ func (c *memberHost) Attach() {
 		if !sh.hybrid.Follows(slot, m) {
 			sh.follow(slot, m)
 		}
+		sh.updateVisibility(c.holder, slot)
 	})
 }
 

@@ -162,7 +162,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 	}
 	m, slot := Match{ID: id, Seen: sh.x.newestBatch(id)}, int32(-1)
 	if s, ok := sh.slots.Of(int32(id)); ok {
-		if sh.hidden[byKeys].Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
+		if sh.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
 			return dst
 		}
 		slot, m.Incomplete = int32(s), sh.partial.Has(s)

@@ -26,9 +26,9 @@ type shard struct {
 	key shardKey
 
 	slots   holderset.Slots
-	unknown [2]holderset.Mask // by view: slots whose full-attention group is not known
-	hidden  [3]holderset.Mask // by view: slots that must not match here: unknown, or another group is the full one
-	partial holderset.Mask    // slots whose blocks were evicted from the index
+	unknown holderset.Mask // slots whose full-attention group is not known
+	hidden  holderset.Mask // slots that must not match here: unknown, or another group is the full one
+	partial holderset.Mask // slots whose blocks were evicted from the index
 
 	hybrid hybrid.Shard // the members in the slots
 
@@ -148,19 +148,14 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 func (sh *shard) follow(slot int, m *hybrid.Member) {
 	info := &sh.info[slot]
 	sh.hybrid.Release(slot)
-	sh.updateVisibility(info.holder, slot) // a bound counts no more
 	sh.hybrid.Follow(slot, m, &info.gpu)
-	sh.updateVisibility(info.holder, slot)
 }
 
 // updateVisibility sets whether the slot matches, by the holder's cache groups.
 func (sh *shard) updateVisibility(h *holder, slot int) {
 	unknown, hidden := h.visibility(sh.key)
-	bounded := sh.hybrid.Bounded(slot)
-	sh.unknown[byKeys].Put(slot, unknown)
-	sh.hidden[byKeys].Put(slot, hidden)
-	sh.unknown[byPrompt].Put(slot, unknown && !bounded)
-	sh.hidden[byPrompt].Put(slot, hidden && !bounded)
+	sh.unknown.Put(slot, unknown)
+	sh.hidden.Put(slot, hidden)
 }
 
 // toggleIn adds or takes a slot in one row, without the shortcut of a Toggler.

@@ -93,7 +93,7 @@ func (ks *keyspace) ending(r *scratch, h *holder, t *Trail, e *Ending) {
 	if !ok || ks.dropped || sh.x.closed.Load() {
 		return
 	}
-	e.Dropped, e.Hidden = sh.info[slot].capped, sh.unknown[byPrompt].Has(slot)
+	e.Dropped, e.Hidden = sh.info[slot].capped, sh.unknown.Has(slot)
 	gpu := &sh.info[slot].gpu
 	r.path = ks.tree.Trace(r.path, t.Keys)
 	last := radix.Place(0)

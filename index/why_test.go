@@ -85,7 +85,10 @@ func TestWhyTheBlockBehindIsNotThere(t *testing.T) {
 		"evicted in another group": {func(x *fixture, inc uint64) {
 			other := *x.f
 			other.scope.Group = 1
-			x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:9]), other.stored(a, TierGPU, x.all()))
+			first, all := x.f.stored(a, TierGPU, x.all()[:9]), other.stored(a, TierGPU, x.all())
+			first.Spec, first.GroupKind = "full_attention", GroupFull
+			all.Spec, all.GroupKind = "mla_attention", GroupFull
+			x.send(a, inc, first, all)
 			x.send(a, inc, other.removed(a, TierGPU, x.all()[9:]...))
 		}, Ending{Blocks: 9, Since: start}},
 		"cleared": {func(x *fixture, inc uint64) {

@@ -174,7 +174,7 @@ func answers(addr string) bool {
 func predictCommand(_ context.Context, args []string, std stdio) error {
 	var model string
 	if err := flags(std, "predict", args, func(f *flag.FlagSet) {
-		f.StringVar(&model, "model", "", "folder with the model's config.json, for the kinds of cache groups if events do not name them")
+		f.StringVar(&model, "model", "", "folder with the model's config.json, for the chunk size of its attention")
 	}); err != nil {
 		return err
 	}

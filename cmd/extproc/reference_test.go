@@ -260,7 +260,7 @@ func TestExplainField(t *testing.T) {
 		"filter.token_budget":                     {"filter.token_budget: duration, default 50ms, a change takes effect at reload\n"},
 		"fleet.replicas[0].address":               {"fleet.replicas[].address: string, default \"\"", "takes effect at reload"},
 		"fleet.replicas":                          {"fleet.replicas[].address: ", "fleet.replicas[].events: list of sections"},
-		"kubernetes.replica.cache.groups":         {"kubernetes.replica.cache.groups[].kind: string"},
+		"kubernetes.replica.cache":                {"kubernetes.replica.cache.draft_groups: string"},
 		"policy":                                  {"policy.route_policy: string, default ttft", "policy.min_prefix_match: number (", "policy.models: mapping of sections"},
 		"policy.ttft.lambda":                      {"policy.ttft.lambda: number (", "default 3"},
 		"policy.models.my-model.max_ttft_seconds": {"policy.models.*.max_ttft_seconds: number (seconds)"},

@@ -157,11 +157,11 @@ func (r *router) newDiscovery() *tokens.Discovery {
 	})
 }
 
-// describe reads from a model's files which cache groups its replicas have.
+// describe reads from a model's files what its layers keep in the cache.
 func (r *router) describe(model, folder string) {
 	l, err := cachelayout.Read(folder)
 	if err != nil {
-		r.log.Debug("a model's files do not define its cache groups", "model", model, "error", err)
+		r.log.Debug("a model's files do not tell what its layers keep in the cache", "model", model, "error", err)
 	}
 	r.feed.Layout(model, l)
 }

@@ -144,9 +144,6 @@ func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
 		if scope.BlockSize == 0 && len(s.Replica.Events) == 0 && !s.Replica.Sidecar {
 			scope.BlockSize = assumedBlock
 		}
-		if g := s.Replica.FullAttentionGroup; g != nil {
-			scope.Group = *g
-		}
 		at, ok := scopes[scope]
 		if !ok {
 			at = len(mv.scopes)

@@ -148,7 +148,7 @@ func TestEveryCause(t *testing.T) {
 			a, b := r.event(p), r.event(p)
 			b.Scope.Group = index.MaxGroups
 			r.apply(a, b)
-		}, "counts as holding nothing: it is not known which of its cache groups is full attention"},
+		}, "counts as holding nothing: its events do not name the kinds of its cache groups"},
 	} {
 		t.Run(string(c.cause), func(t *testing.T) {
 			r := newRig(t, policy.Config{}, decisiontest.Replica(1))

@@ -96,9 +96,6 @@ func New(x *index.Index, o Options) *Feed {
 func (f *Feed) Join(r *fleet.Replica) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	s := &supply{replica: r, joined: f.o.Now(), cancel: cancel, left: make(chan struct{})}
-	if g := r.FullAttentionGroup; g != nil {
-		f.index.NameGroup(r.Addr, *g)
-	}
 	s.refused = f.subscribe(s)
 	if s.refused != nil {
 		f.o.Log.Warn("feed: no KV events from replica", "replica", r.Addr, "error", s.refused)

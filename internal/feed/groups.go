@@ -7,9 +7,8 @@ import (
 	"warmroute/prefixhash"
 )
 
-// Layout sets the cache groups of a model by its files, nil if the files do not determine
-// them. They hold for the model's replicas, also for later ones, wherever events have not
-// shown more.
+// Layout sets what the layers of a model keep by its files, nil if the files do not determine
+// it. It holds for the model's replicas, also for later ones.
 func (f *Feed) Layout(model string, l *cachelayout.Layout) {
 	f.mu.Lock()
 	if l == nil && f.layouts[model] == nil {
@@ -81,26 +80,15 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	}
 	var told *index.GroupSettings
 	if r.SGLang != nil {
-		told = r.SGLang.Settings(groupsOf(r, l))
+		told = r.SGLang.Settings(l.KindsOf())
 	} else {
 		told = groupSettings(r)
-		l.AddTo(told)
+		told.Chunk = l.ChunkOr(told.Chunk)
 	}
 	if foreign {
 		told.Limit = "its model is also served by another engine, by whose rules prompts are rendered, so the prediction may be wrong where its own rules differ: serve it under a name of its own"
 	}
 	f.index.SetGroups(r.Addr, told)
-}
-
-// groupsOf returns the configured cache groups of a replica, or those of its model.
-func groupsOf(r *fleet.Replica, l *cachelayout.Layout) (groups []index.CacheGroup) {
-	for _, g := range r.Cache.Groups {
-		groups = append(groups, index.GroupSpec(g.Group, g.Kind, g.Window, r.Cache.ChunkSize))
-	}
-	if groups == nil && l != nil {
-		groups = l.Groups
-	}
-	return groups
 }
 
 // groupSettings returns the settings of a replica's cache groups without its events and
@@ -113,17 +101,8 @@ func groupSettings(r *fleet.Replica) *index.GroupSettings {
 		t.Eagle, _ = c.Drafts() // validated
 		t.EagleKnown = true
 	}
-	switch {
-	case r.Sidecar && r.KVReportFull:
+	if r.Sidecar && r.KVReportFull {
 		t.Limit = "its events come through a sidecar, which cannot distinguish repeated announcements (kv_report_full) from copies, so the prediction may be too high: let the router subscribe to it"
-	case r.Sidecar && t.Rule == index.GroupRule021:
-		t.Limit = "its events come through a sidecar and do not name the kinds of cache groups, so the prediction may be too low: let the router subscribe to it"
-	}
-	for _, g := range c.Groups {
-		t.Groups = append(t.Groups, index.GroupSpec(g.Group, g.Kind, g.Window, c.ChunkSize))
-	}
-	if g := r.FullAttentionGroup; g != nil && len(c.Groups) == 0 {
-		t.Groups = append(t.Groups, index.GroupSpec(*g, "full_attention", 0, 0))
 	}
 	return t
 }

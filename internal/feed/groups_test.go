@@ -13,7 +13,7 @@ import (
 )
 
 // TestWhatASidecarCannotTellIsALimit: where a sidecar stands between, reports in
-// full and the groups of vLLM 0.21 are never called exact.
+// full are never called exact.
 func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 	for _, c := range []struct {
 		replica fleet.Replica
@@ -22,8 +22,6 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 		{fleet.Replica{Sidecar: true, Version: "0.32.0"}, false},
 		{fleet.Replica{Sidecar: true, Version: "0.32.0", KVReportFull: true}, true},
 		{fleet.Replica{Version: "0.32.0", KVReportFull: true}, false},
-		{fleet.Replica{Sidecar: true, Version: "0.21.0"}, true},
-		{fleet.Replica{Version: "0.21.0"}, false},
 	} {
 		if got := groupSettings(&c.replica).Reports; got != c.replica.KVReportFull {
 			t.Errorf("vLLM %s, full reports %v: told %v", c.replica.Version, c.replica.KVReportFull, got)
@@ -34,9 +32,9 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 	}
 }
 
-// TestAModelsFilesNameItsGroups: the facts of config.json hold for the replicas
-// of that model, present and later ones.
-func TestAModelsFilesNameItsGroups(t *testing.T) {
+// TestAModelsFilesHaveItsChunk: the chunk in config.json holds for the replicas of that model,
+// present and later ones.
+func TestAModelsFilesHaveItsChunk(t *testing.T) {
 	x, err := index.New(index.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,12 +45,12 @@ func TestAModelsFilesNameItsGroups(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
 	join := func(addr, model string) {
-		f.Join(&fleet.Replica{Addr: addr, Version: "0.21.0", Models: []fleet.Model{{ID: model, Base: model}}})
+		f.Join(&fleet.Replica{Addr: addr, Version: "0.32.0", Cache: fleet.CacheOptions{DraftGroups: "none"}, Models: []fleet.Model{{ID: model, Base: model}}})
 		h := index.Holder{Replica: addr}
 		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
-		for group := range 2 {
+		for group, spec := range []string{"chunked_local_attention", "full_attention"} {
 			b.Events = append(b.Events, index.Event{
-				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16,
+				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16, Spec: spec, GroupKind: index.GroupKindOf(spec),
 				Scope: index.Scope{Model: model, Scheme: "engine", BlockSize: 16, Group: group},
 			})
 		}
@@ -60,34 +58,33 @@ func TestAModelsFilesNameItsGroups(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	geometry := func(addr, model string) string {
-		g, _ := x.ExplainGroups(x.ID(index.Holder{Replica: addr}), index.Scope{Model: model}, nil)
-		return g.Geometry
+	known := func(addr, model string) bool {
+		g, ok := x.ExplainGroups(x.ID(index.Holder{Replica: addr}), index.Scope{Model: model}, nil)
+		return ok && !strings.Contains(g.Trust.Why, "chunk")
 	}
-	l, err := cachelayout.Parse([]byte(`{"model_type": "gemma2", "num_hidden_layers": 4, "sliding_window": 64}`))
+	l, err := cachelayout.Parse([]byte(`{"model_type": "llama4_text", "num_hidden_layers": 4}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const unknown, known = "unknown 16 + unknown 16", "full attention 16 + sliding window 16/w64"
 	join("before", "m")
 	join("other", "o")
-	if got := geometry("before", "m"); got != unknown {
-		t.Errorf("nothing is known: %s", got)
+	if known("before", "m") {
+		t.Error("nothing is known, and the chunk is")
 	}
 	f.Layout("m", nil)
 	f.Layout("m", l)
 	join("after", "m")
 	for _, addr := range []string{"before", "after"} {
-		if got := geometry(addr, "m"); got != known {
-			t.Errorf("%s: %s, want %s", addr, got, known)
+		if !known(addr, "m") {
+			t.Errorf("%s: the chunk is not known", addr)
 		}
 	}
-	if got := geometry("other", "o"); got != unknown {
-		t.Errorf("another model's replica: %s", got)
+	if known("other", "o") {
+		t.Error("another model's replica has it")
 	}
 	f.Layout("m", nil) // its files are others now
-	if got := geometry("before", "m"); got != unknown {
-		t.Errorf("taken back: %s", got)
+	if known("before", "m") {
+		t.Error("taken back, and known")
 	}
 	cancel()
 	if err := <-done; err != nil {

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,9 +8,6 @@ import (
 // CacheOptions are facts about a replica's KV cache groups that its events do not
 // contain. All may be left out: they are then learned, or predictions are too low.
 type CacheOptions struct {
-	// Groups are the kinds of groups, where events do not name them (vLLM before
-	// 0.32). A group that is not listed stays unknown.
-	Groups []CacheGroup `yaml:"groups,omitempty"`
 	// DraftGroups are the groups that drop a block on every hit because they hold
 	// layers of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2".
 	// Empty: learned from the replica's hits.
@@ -25,32 +21,10 @@ type CacheOptions struct {
 	ReplayWindow int `yaml:"replay_window,omitempty" unit:"tokens"`
 }
 
-// CacheGroup is the kind of one KV cache group.
-type CacheGroup struct {
-	Group  int    `yaml:"group" unit:"cache group"`       // number of the group, from 0
-	Kind   string `yaml:"kind"`                           // vLLM's kv_cache_spec_kind: full_attention, mla_attention, sliding_window, sliding_window_mla, chunked_local_attention or mamba
-	Window int    `yaml:"window,omitempty" unit:"tokens"` // size of the window, of the two kinds with sliding windows
-}
-
-// cacheKinds are the kinds a group can have.
-var cacheKinds = []string{"full_attention", "mla_attention", "sliding_window", "sliding_window_mla", "chunked_local_attention", "mamba"}
-
 // maxCacheGroups is more than any model has.
 const maxCacheGroups = 32
 
 func (c CacheOptions) validate(p *problems, at string) {
-	for i, g := range c.Groups {
-		at := at + ".groups[" + strconv.Itoa(i) + "]"
-		if g.Group < 0 || g.Group >= maxCacheGroups {
-			p.addf(at+".group", "%d is not from 0 to %d", g.Group, maxCacheGroups-1)
-		}
-		if !slices.Contains(cacheKinds, g.Kind) {
-			p.addf(at+".kind", "%q is none of %s", g.Kind, strings.Join(cacheKinds, ", "))
-		}
-		if window := strings.HasPrefix(g.Kind, "sliding_window"); window != (g.Window > 0) {
-			p.addf(at+".window", "%d is given for the kind %q; a sliding window has one, others have none", g.Window, g.Kind)
-		}
-	}
 	if _, ok := c.Drafts(); !ok {
 		p.addf(at+".draft_groups", "%q is none of \"none\", \"all\" and a list of group numbers", c.DraftGroups)
 	}

@@ -91,12 +91,12 @@ func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
 
 func TestConfigurationOverridesLearning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		yes, seed, group := true, "42", 1
+		yes, seed := true, "42"
 		old := fake(1, 0) // as vLLM 0.21
 		delete(old.answer, "/kv_event_sources")
 		delete(old.answer, "/v1/completions/render")
 		w := start(t, Options{Replicas: []ReplicaOptions{{
-			Address: a, Tenant: "acme", BlockSize: 64, Render: &yes, HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true, FullAttentionGroup: &group,
+			Address: a, Tenant: "acme", BlockSize: 64, Render: &yes, HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true,
 			Models: []ModelOptions{{ID: "x", MaxLen: 9}, {ID: "l", Base: "x", LoRA: true, LoRAPath: "/l"}},
 			Events: []EventSource{{1, "tcp://*:7", "tcp://*:8", "t"}, {0, "tcp://10.9.9.9:5", "", ""}},
 		}}}, map[string]*fakeReplica{a: old})
@@ -104,7 +104,7 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 			Addr: a, Tenant: "acme", Ready: true, Joined: 1, Version: "0.32.0", BlockSize: 64, Ranks: []int{0, 1}, Render: true,
 			told: true, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}},
 			Events:        []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}},
-			HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true, FullAttentionGroup: &group,
+			HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true,
 		}
 		got := *w.fleet.Snapshot().Replica(a)
 		got.Load = nil

@@ -59,23 +59,22 @@ type Options struct {
 // ReplicaOptions is one replica. Only Address is required; the other fields override
 // learned values.
 type ReplicaOptions struct {
-	Address            string         `yaml:"address"`                                           // IP address and port of its HTTP API; IPv6 as [::1]:8000
-	Name               string         `yaml:"name,omitempty"`                                    // a name for people, in logs, pages and one metric; "" = none
-	Tenant             string         `yaml:"tenant,omitempty"`                                  // the only tenant that it serves; "" = it is shared
-	Role               string         `yaml:"role,omitempty" default:"both"`                     // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
-	KVConnector        string         `yaml:"kv_connector,omitempty"`                            // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
-	SharedStore        string         `yaml:"shared_store,omitempty"`                            // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
-	Models             []ModelOptions `yaml:"models,omitempty"`                                  // the models that it serves, instead of its /v1/models; they are known before it answers
-	BlockSize          int            `yaml:"block_size,omitempty" unit:"tokens"`                // tokens of one KV block; 0 = the number that it reports
-	Events             []EventSource  `yaml:"events,omitempty"`                                  // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
-	NoEvents           bool           `yaml:"no_events,omitempty"`                               // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it
-	Sidecar            bool           `yaml:"sidecar,omitempty"`                                 // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
-	Render             *bool          `yaml:"render,omitempty"`                                  // whether it answers /render; none = it is tried
-	HashAlgorithm      string         `yaml:"hash_algorithm,omitempty"`                          // its --prefix-caching-hash-algo, to check its hashes with; "" = the reported or the detected one
-	HashSeed           *string        `yaml:"hash_seed,omitempty"`                               // its PYTHONHASHSEED, to check its hashes with; none = not known
-	KVReportFull       bool           `yaml:"kv_report_full,omitempty"`                          // it runs with kv_cache_report_mode full
-	FullAttentionGroup *int           `yaml:"full_attention_group,omitempty" unit:"cache group"` // number of the cache group with full attention, if its events do not show it; none = from its events
-	Cache              CacheOptions   `yaml:"cache,omitempty"`                                   // settings of its cache groups that KV events do not contain; all are optional
+	Address       string         `yaml:"address"`                            // IP address and port of its HTTP API; IPv6 as [::1]:8000
+	Name          string         `yaml:"name,omitempty"`                     // a name for people, in logs, pages and one metric; "" = none
+	Tenant        string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
+	Role          string         `yaml:"role,omitempty" default:"both"`      // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
+	KVConnector   string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
+	SharedStore   string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
+	Models        []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
+	BlockSize     int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
+	Events        []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
+	NoEvents      bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it
+	Sidecar       bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
+	Render        *bool          `yaml:"render,omitempty"`                   // whether it answers /render; none = it is tried
+	HashAlgorithm string         `yaml:"hash_algorithm,omitempty"`           // its --prefix-caching-hash-algo, to check its hashes with; "" = the reported or the detected one
+	HashSeed      *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known
+	KVReportFull  bool           `yaml:"kv_report_full,omitempty"`           // it runs with kv_cache_report_mode full
+	Cache         CacheOptions   `yaml:"cache,omitempty"`                    // settings of its cache groups that KV events do not contain; all are optional
 }
 
 // ModelOptions is one model id of a replica.
@@ -304,9 +303,6 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 	}
 	if !validConnector(r.KVConnector) {
 		p.addf(at+".kv_connector", "%.150q is not the name of a KV connector, such as NixlConnector", r.KVConnector)
-	}
-	if r.FullAttentionGroup != nil && *r.FullAttentionGroup < 0 {
-		p.addf(at+".full_attention_group", "%d is negative", *r.FullAttentionGroup)
 	}
 	r.Cache.validate(p, at+".cache")
 	if r.HashAlgorithm != "" && !slices.Contains(hashAlgorithms, r.HashAlgorithm) {

@@ -43,7 +43,6 @@ fleet:
   - address: 10.0.0.2:8000
     models: [{}, {id: a}, {id: a, lora: true}, {id: b, lora_path: /x}]
     events: [{rank: -1}, {endpoint: "udp://x:1"}, {endpoint: "tcp://*"}, {rank: 3, endpoint: "tcp://*:x", replay_endpoint: nonsense}]
-    full_attention_group: -2
     role: encode
     kv_connector: "Nixl Connector"
   dns:
@@ -82,17 +81,16 @@ fleet:
 		`f:23: fleet.replicas[12].events[2].endpoint: "tcp://*" has no port`,
 		`f:23: fleet.replicas[12].events[3].endpoint: "tcp://*:x" has a port that is not a number from 1 to 65535`,
 		`f:23: fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
-		`f:24: fleet.replicas[12].full_attention_group: -2 is negative`,
-		`f:25: fleet.replicas[12].role: "encode" is none of both, prefill, decode`,
-		`f:26: fleet.replicas[12].kv_connector: "Nixl Connector" is not the name of a KV connector, such as NixlConnector`,
-		`f:28: fleet.dns[0].every: 1ms is shorter than 1s`,
-		`f:28: fleet.dns[0].name: "vllm" is not of the form name:port`,
-		`f:29: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
-		`f:29: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
-		`f:30: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
-		`f:30: fleet.http.cert_file: "c" is given, but http.tls is not set`,
-		`f:30: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
-		`f:30: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
+		`f:24: fleet.replicas[12].role: "encode" is none of both, prefill, decode`,
+		`f:25: fleet.replicas[12].kv_connector: "Nixl Connector" is not the name of a KV connector, such as NixlConnector`,
+		`f:27: fleet.dns[0].every: 1ms is shorter than 1s`,
+		`f:27: fleet.dns[0].name: "vllm" is not of the form name:port`,
+		`f:28: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
+		`f:28: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
+		`f:29: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
+		`f:29: fleet.http.cert_file: "c" is given, but http.tls is not set`,
+		`f:29: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
+		`f:29: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {
@@ -121,7 +119,6 @@ fleet:
     block_size: 16
     hash_seed: "42"
     kv_report_full: true
-    full_attention_group: 0
     render: false
     role: decode
     kv_connector: NixlConnector
@@ -136,7 +133,7 @@ fleet:
 		t.Fatal(err)
 	}
 	if o.DeadAfter != 3*time.Second || o.ScrapeInterval != time.Second || len(o.Replicas) != 2 || *o.Replicas[1].HashSeed != "42" ||
-		*o.Replicas[1].FullAttentionGroup != 0 || *o.Replicas[1].Render || o.DNS[0].Replica.Tenant != "acme" {
+		*o.Replicas[1].Render || o.DNS[0].Replica.Tenant != "acme" {
 		t.Errorf("%+v", o)
 	}
 	out, err := config.Print(file{o})

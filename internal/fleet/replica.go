@@ -51,12 +51,11 @@ type Replica struct {
 	told bool // its models are configured
 
 	// The fields below are configured, never learned.
-	HashSeed           *string // PYTHONHASHSEED of the replica; nil when unknown
-	NoEvents           bool    // it publishes no KV events on purpose
-	Sidecar            bool    // a sidecar reports its KV events to the router's index; Events is empty
-	KVReportFull       bool    // it runs with kv_cache_report_mode full
-	Cache              CacheOptions
-	FullAttentionGroup *int // the KV cache group whose blocks decide a prefix match; nil when unknown
+	HashSeed     *string // PYTHONHASHSEED of the replica; nil when unknown
+	NoEvents     bool    // it publishes no KV events on purpose
+	Sidecar      bool    // a sidecar reports its KV events to the router's index; Events is empty
+	KVReportFull bool    // it runs with kv_cache_report_mode full
+	Cache        CacheOptions
 }
 
 // OtherEngine reports whether the replica says that it runs neither vLLM nor SGLang.

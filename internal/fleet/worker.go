@@ -338,6 +338,6 @@ func describe(addr string, o ReplicaOptions) *Replica {
 		Models: configuredModels(o),
 		Role:   role, Transfer: configuredTransfer(o),
 		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
-		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, FullAttentionGroup: o.FullAttentionGroup, Cache: o.Cache,
+		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, Cache: o.Cache,
 	}
 }

@@ -94,8 +94,8 @@ func (r release) since(minor, patch int) bool {
 
 // Settings returns the settings of its cache for the index. groups are the cache groups of its
 // model, nil if they are not known.
-func (s *Server) Settings(groups []index.CacheGroup) *index.GroupSettings {
-	t := &index.GroupSettings{Rule: index.GroupRuleSGLang, EagleKnown: true, Block: s.BlockSize(), Limit: s.limit(groups)}
+func (s *Server) Settings(kinds []string) *index.GroupSettings {
+	t := &index.GroupSettings{Rule: index.GroupRuleSGLang, EagleKnown: true, Block: s.BlockSize(), Limit: s.limit(kinds)}
 	if s.Hierarchical {
 		t.Loads, t.LoadLeast = true, LoadLeast
 	}
@@ -115,8 +115,10 @@ func (s *Server) Settings(groups []index.CacheGroup) *index.GroupSettings {
 }
 
 // limit returns why predictions may be too high, or "".
-func (s *Server) limit(groups []index.CacheGroup) string {
-	kinds := s.kinds(groups)
+func (s *Server) limit(kinds []string) string {
+	if s.Kinds != nil {
+		kinds = s.Kinds
+	}
 	switch r := s.release(); {
 	case s.Disabled:
 		return "its radix cache is disabled, so it hits nothing: start it without --disable-radix-cache"
@@ -134,23 +136,6 @@ func (s *Server) limit(groups []index.CacheGroup) string {
 		return "SGLang announces neither sliding windows nor Mamba states (" + strings.Join(kinds, ", ") + "), so the prediction, of full attention, may be too high: nothing can be set, answers show the difference with --enable-cache-report"
 	}
 	return ""
-}
-
-// kinds returns the kinds of the model's attention, nil if they are not known.
-func (s *Server) kinds(groups []index.CacheGroup) (kinds []string) {
-	if s.Kinds != nil {
-		return s.Kinds
-	}
-	for _, g := range groups {
-		kind := g.Kind.String()
-		if kind == index.FullAttention {
-			kind = "full"
-		}
-		if !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
-		}
-	}
-	return kinds
 }
 
 // Missing returns one sentence for each flag without which a router sees less. events says that

@@ -40,10 +40,10 @@ func TestDecode(t *testing.T) {
 // TestSettings: what the events of a release show, and why the prediction is no more than an
 // upper bound.
 func TestSettings(t *testing.T) {
-	full := []index.CacheGroup{index.GroupSpec(0, "full_attention", 0, 0)}
+	full := []string{"full"}
 	for _, c := range []struct {
 		name, text string
-		layout     []index.CacheGroup
+		layout     []string
 		kinds      []string
 		sight      index.Sight
 		limit      string

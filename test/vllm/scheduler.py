@@ -735,8 +735,6 @@ class Capture:
                 a["replay"] = g["window"]
         if self.c.get("report"):
             a["report_full"] = True
-        if self.v.number < (0, 27):
-            a["groups"] = {str(i): {k: g[k] for k in ("kind", "window", "chunk") if k in g} for i, g in enumerate(groups)}
         return a
 
 

@@ -150,12 +150,6 @@ func (h *Held) count(p *part, off, spec int) {
 func (h *Held) held(p *part, off, spec int) (n int) {
 	s := &h.shape.Specs[spec]
 	at := (p.depth+off)/s.Stride*s.Stride - 1
-	if s.All {
-		if h.allBefore(p, at) {
-			return at + 1
-		}
-		return 0
-	}
 	for most := s.reach() / s.Stride; at >= 0 && n < most; at -= s.Stride {
 		for p != nil && at < p.depth {
 			p = h.parts[p.parent.Node()]
@@ -166,18 +160,6 @@ func (h *Held) held(p *part, off, spec int) (n int) {
 		n++
 	}
 	return n
-}
-
-// allBefore reports whether a hit may end at a depth: the only spec of the shape then
-// holds all blocks up to there.
-func (h *Held) allBefore(p *part, depth int) bool {
-	if depth < 0 {
-		return true
-	}
-	for p != nil && depth < p.depth {
-		p = h.parts[p.parent.Node()]
-	}
-	return p != nil && p.ends.has(depth-p.depth)
 }
 
 // change adds offsets to a part's ends and to the table, or removes them.

@@ -101,11 +101,8 @@ func (g *grove) want(b *branch, at int) bool {
 func (g *grove) reads(b *branch, spec, end int) bool {
 	s := &g.shape.Specs[spec]
 	from := max(0, end-s.Need*s.Stride)
-	switch {
-	case s.Chunk > 0:
+	if s.Chunk > 0 {
 		from = end / s.Chunk * s.Chunk
-	case s.All:
-		from = 0
 	}
 	for at := end; at > from; at -= s.Stride {
 		if !g.holds(b, spec, at) {
@@ -172,7 +169,6 @@ func TestEndsAreWhereAllAreSatisfied(t *testing.T) {
 		{Step: 1, Specs: []Spec{{Stride: 1, Need: 3}}},
 		{Step: 2, Specs: []Spec{{Stride: 2, Need: 1}, {Stride: 1, Need: 4}}},
 		{Step: 1, Specs: []Spec{{Stride: 1, Chunk: 8}}},
-		{Step: 1, Specs: []Spec{{Stride: 1, All: true}}},
 		{Step: 4, Specs: []Spec{{Stride: 4, Need: 1}, {Stride: 1, Chunk: 8}, {Stride: 2, Need: 3}}},
 		{Step: 2, Specs: []Spec{{Stride: 2, Chunk: 12}}},
 	} {

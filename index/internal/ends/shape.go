@@ -1,7 +1,5 @@
 package ends
 
-import "math"
-
 // Shape is the rule for the ends at which a cache's groups other than full attention
 // allow a hit. It is immutable.
 type Shape struct {
@@ -10,21 +8,16 @@ type Shape struct {
 }
 
 // Spec is groups that are looked up together. It needs some blocks before an end: the
-// last Need; with a Chunk, those since the last multiple of Chunk; with All, those since
-// the prompt's start.
+// last Need; with a Chunk, those since the last multiple of Chunk.
 type Spec struct {
-	Stride int  // the length of a block; Step is a multiple of it
-	Need   int  // blocks; fewer where the prompt is shorter
-	Chunk  int  // a multiple of Step, or 0
-	All    bool // in a shape with one spec and Step 1
+	Stride int // the length of a block; Step is a multiple of it
+	Need   int // blocks; fewer where the prompt is shorter
+	Chunk  int // a multiple of Step, or 0
 }
 
 // need returns how many blocks must be held before an end.
 func (s *Spec) need(end int) int {
-	switch {
-	case s.All:
-		return end / s.Stride
-	case s.Chunk > 0:
+	if s.Chunk > 0 {
 		return end % s.Chunk / s.Stride
 	}
 	return min(s.Need, end/s.Stride)
@@ -32,10 +25,7 @@ func (s *Spec) need(end int) int {
 
 // reach returns how far behind a block's start an end may still need the block.
 func (s *Spec) reach() int {
-	switch {
-	case s.All:
-		return math.MaxInt
-	case s.Chunk > 0:
+	if s.Chunk > 0 {
 		return s.Chunk
 	}
 	return s.Need * s.Stride

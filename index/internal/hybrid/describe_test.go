@@ -18,10 +18,6 @@ func leftOut(group, block int) Event {
 
 // TestEventsDescribeTheLayout: which layout follows from events and settings.
 func TestEventsDescribeTheLayout(t *testing.T) {
-	full := Group{Kind: Full, Spec: "full_attention"}
-	window := Group{Index: 1, Kind: Window, Spec: "sliding_window", Window: 64}
-	chunks := Group{Index: 1, Kind: Chunked, Spec: "chunked_local_attention", Chunk: 128}
-	files := []Group{full, window}
 	named := []Event{seen(0, 16, "full_attention", 0), seen(1, 16, "sliding_window", 64)}
 	unnamed := []Event{seen(0, 16, "", 0), seen(1, 16, "", 0)}
 	for name, c := range map[string]struct {
@@ -41,26 +37,12 @@ func TestEventsDescribeTheLayout(t *testing.T) {
 		"vLLM's hashes have a unit":            {unit: 32, events: []Event{seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0), seen(1, 16, "mamba", 0)}, want: "full attention 64 + Mamba state 64", hashes: 32, known: true},
 		"a unit is configured":                 {settings: Settings{Unit: 8}, unit: 32, events: []Event{seen(0, 64, "full_attention", 0), seen(1, 64, "mamba", 0)}, want: "full attention 64 + Mamba state 64", hashes: 8, known: true},
 		"a window is repeated without length":  {events: append(named[:2:2], seen(1, 16, "sliding_window", 0)), want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
-		"kinds are configured":                 {settings: Settings{Groups: []Group{full, window}}, events: unnamed, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
-		"one is configured":                    {settings: Settings{Groups: []Group{window}}, events: unnamed, want: "unknown 16 + sliding window 16/w64", hashes: 16, why: "the kinds"},
-		"a kind without a window":              {settings: Settings{Groups: []Group{{Index: 1, Kind: Window, Spec: "sliding_window"}}}, events: named, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
-		"chunks are configured":                {settings: Settings{Groups: []Group{full, chunks}}, events: unnamed, want: "full attention 16 + chunked attention 16", hashes: 16, known: true},
+		"of two nothing is named":              {events: unnamed, want: "unknown 16 + unknown 16", hashes: 16, why: "do not name the kinds"},
+		"one of two is named":                  {events: []Event{named[0], unnamed[1]}, want: "full attention 16 + unknown 16", hashes: 16, why: "do not name the kinds"},
 		"only partial blocks yet":              {settings: Settings{Unit: 16, Block: 64}, events: []Event{seen(0, 16, "full_attention", 0), seen(1, 16, "mamba", 0), seen(2, 16, "sliding_window", 64)}, want: "full attention 64 + Mamba state 64 + sliding window 16/w64", hashes: 16, known: true},
 		"the block is no multiple of the unit": {settings: Settings{Unit: 16, Block: 72}, events: []Event{seen(0, 16, "full_attention", 0)}, want: "full attention 16", hashes: 16, known: true},
 		"the block is the unit":                {settings: Settings{Unit: 16, Block: 16}, events: []Event{seen(0, 16, "full_attention", 0)}, want: "full attention 16", hashes: 16, known: true},
 		"the block has been seen":              {settings: Settings{Unit: 16, Block: 64}, events: []Event{seen(0, 32, "full_attention", 0)}, want: "full attention 32", hashes: 32, known: true},
-		"0.21 has not shown a group yet":       {settings: Settings{Rule: Rule021, Groups: []Group{full, window, {Index: 32, Kind: Full}, {Index: -1, Kind: Full}}}, events: unnamed[:1], want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
-		"0.32 has not shown a group":           {settings: Settings{Rule: Rule032, Groups: []Group{full, window}}, events: unnamed[:1], want: "full attention 16", hashes: 16, known: true},
-		"by the files":                         {settings: Settings{Filed: files}, events: unnamed, want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
-		"events have priority over the files":  {settings: Settings{Filed: files}, events: named[:1], want: "full attention 16", hashes: 16, known: true},
-		"the files have a group more":          {settings: Settings{Filed: files}, events: unnamed[:1], want: "full attention 16", hashes: 16, known: true, why: "makes 2 cache groups, but its events have shown 1,"},
-		"the files have a group less":          {settings: Settings{Filed: files}, events: append(unnamed[:2:2], seen(2, 16, "", 0)), want: "unknown 16 + unknown 16 + unknown 16", hashes: 16, why: "have shown 3,"},
-		"another group than in the files":      {settings: Settings{Filed: files}, events: []Event{seen(0, 16, "", 0), seen(2, 16, "", 0)}, want: "unknown 16 + unknown 16", hashes: 16, why: "have shown 2,"},
-		"the files' full attention lacks some": {settings: Settings{Filed: files}, events: append(unnamed[:2:2], leftOut(0, 16)), want: "unknown 16 + unknown 16", hashes: 16, why: "leave blocks out of group 0"},
-		"the files' window lacks some":         {settings: Settings{Filed: files}, events: append(unnamed[:2:2], leftOut(1, 16)), want: "full attention 16 + sliding window 16/w64", hashes: 16, known: true},
-		"a setting agrees with the files":      {settings: Settings{Filed: files, Groups: []Group{{Index: 1, Window: 80}}}, events: unnamed, want: "full attention 16 + sliding window 16/w80", hashes: 16, known: true},
-		"a setting contradicts the files":      {settings: Settings{Filed: files, Groups: []Group{{Index: 0, Kind: Mamba, Spec: "mamba"}}}, events: unnamed, want: "Mamba state 16 + unknown 16", hashes: 16, why: "the kinds"},
-		"a setting for a group without file":   {settings: Settings{Filed: files, Groups: []Group{{Index: 2, Window: 80}}}, events: unnamed, want: "unknown 16 + unknown 16", hashes: 16, why: "the kinds"},
 	} {
 		m, _ := newMember(newTestModel(), 1, &c.settings)
 		apply(m, Keying{Unit: c.unit}, c.events...)
@@ -95,18 +77,22 @@ func TestEventsShowNewsOnce(t *testing.T) {
 
 // TestRetention: the parts of windows that vLLM keeps by rule, settings and events.
 func TestRetention(t *testing.T) {
-	window := []Group{{Index: 0, Kind: Full, Spec: "f"}, {Index: 1, Kind: Window, Spec: "w", Window: 64}}
+	full, window := seen(0, 16, "full_attention", 0), seen(1, 16, "sliding_window", 64)
+	without := func(e Event) Event {
+		e.Tokens, e.Hashes = 2*e.Block, []uint64{1}
+		return e
+	}
 	for name, c := range map[string]struct {
 		rule   Rule
 		events []Event
 		want   int
 	}{
-		"0.32 as set":             {Rule032, []Event{seen(0, 16, "", 0), seen(1, 16, "", 0)}, 256},
-		"0.27 keeps all":          {Rule027, []Event{seen(0, 16, "", 0), seen(1, 16, "", 0)}, RetainAll},
-		"0.27 leaves some out":    {Rule027, []Event{seen(0, 16, "", 0), leftOut(1, 16)}, 0},
-		"of full attention alone": {Rule027, []Event{leftOut(0, 16), seen(1, 16, "", 0)}, RetainAll},
+		"0.32 as set":             {Rule032, []Event{full, window}, 256},
+		"0.27 keeps all":          {Rule027, []Event{full, window}, RetainAll},
+		"0.27 leaves some out":    {Rule027, []Event{full, without(window)}, 0},
+		"of full attention alone": {Rule027, []Event{without(full), window}, RetainAll},
 	} {
-		m, _ := newMember(newTestModel(), 1, &Settings{Rule: c.rule, Groups: window, Retention: 256})
+		m, _ := newMember(newTestModel(), 1, &Settings{Rule: c.rule, Retention: 256})
 		apply(m, Keying{}, c.events...)
 		equal(t, name, m.plan.Load().retention, c.want)
 	}
@@ -147,10 +133,7 @@ func TestTrustHasAReason(t *testing.T) {
 		}
 		equal(t, name+": word", trust.String(), map[bool]string{true: "exact", false: map[bool]string{true: "unconfirmed", false: "inexact"}[trust.Unconfirmed]}[trust.Exact])
 	}
-	for chunk, want := range map[int]int{0: 64, 128: 128} {
-		g := (&Settings{Chunk: 64, Groups: []Group{{Kind: Chunked, Chunk: chunk}}}).adjust(Group{Block: 16})
-		equal(t, "chunk", g.Chunk, want)
-	}
+	equal(t, "chunk", (&Settings{Chunk: 64}).adjust(Group{Block: 16, Kind: Chunked}).Chunk, 64)
 	equal(t, "a window has no chunk", (&Settings{Chunk: 64}).adjust(Group{Block: 16, Kind: Window}).Chunk, 0)
 }
 

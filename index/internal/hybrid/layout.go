@@ -60,7 +60,6 @@ type Rule uint8
 
 const (
 	RuleUnknown Rule = iota
-	Rule021          // as in vLLM 0.21
 	Rule032          // as in vLLM 0.32
 	Rule027          // as in vLLM 0.27: as 0.32, but a group that drops a block looks no further than the last token but one
 	RuleSGLang       // SGLang's: a hit has the whole pages of the prompt without its last token, and drops none for a draft model
@@ -85,14 +84,13 @@ type Layout struct {
 	Unit    int    // u: tokens per hash
 	Step    int    // A: hits are multiples of it
 	Partial bool   // Mamba states inside blocks are cached
-	Known   bool   // every group's kind is known, so that Hit is vLLM's; otherwise Hit is a lower bound
+	Known   bool   // the rule and every group's kind are known, so that Hit is vLLM's; otherwise nothing is hit
 
-	full   int // the number of full-attention specs, which are the first ones
-	finest int // the smallest block
+	full int // the number of full-attention specs, which are the first ones
 }
 
 // NewLayout returns the layout of a cache with these groups, or nil if none of them has a
-// block size. unit is vLLM's prefix_match_unit (0.21: hash_block_size), 0 when not set.
+// block size. unit is vLLM's prefix_match_unit, 0 when not set.
 func NewLayout(rule Rule, groups []Group, unit int) *Layout {
 	g := &Layout{Rule: rule, Known: rule != RuleUnknown}
 	for _, one := range groups {
@@ -147,14 +145,13 @@ func (g *Layout) add(one Group) {
 const maxAlign = 1 << 30
 
 func (g *Layout) measure(unit int) {
-	g.Align, g.Unit, g.finest = 1, 0, g.Specs[0].Block
+	g.Align, g.Unit = 1, 0
 	fine := true // vLLM can probe every group inside blocks, or its blocks are one unit long
 	inside := false
 	for i := range g.Specs {
 		b := g.Specs[i].Block
 		g.Align = min(g.Align/gcd(g.Align, b)*b, maxAlign)
 		g.Unit = gcd(g.Unit, b)
-		g.finest = min(g.finest, b)
 	}
 	told := unit > 0 && g.Unit%unit == 0
 	if len(g.Specs) == 1 && len(g.Specs[0].Groups) == 1 {
@@ -174,7 +171,7 @@ func (g *Layout) measure(unit int) {
 			fine = false
 		}
 	}
-	g.Partial = g.Rule != Rule021 && inside && fine
+	g.Partial = inside && fine
 	g.Step = g.Align
 	if g.Partial {
 		g.Step = g.Unit
@@ -196,12 +193,6 @@ func (g *Layout) FullSpec() int {
 	return -1
 }
 
-// Even reports whether kinds are not known, but all groups have blocks of one size. The
-// blocks of one group then show where the blocks of all groups lie.
-func (g *Layout) Even() bool {
-	return !g.Known && len(g.Specs) > 1 && len(g.Specs[0].Groups) == 1 && g.finest == g.Align
-}
-
 // ByTokens reports whether the blocks of full attention show where the blocks of all groups
 // lie, because no group has finer ones. No hash of vLLM is needed then.
 func (g *Layout) ByTokens() bool {
@@ -220,11 +211,11 @@ func (g *Layout) ByTokens() bool {
 	return g.full == 1
 }
 
-// reallyDrop returns Drops without the Mamba specs, which drop a block in 0.21 alone.
+// reallyDrop returns Drops without the Mamba specs, which never drop a block.
 func (g *Layout) reallyDrop(groups uint32) (specs uint32) {
 	specs = g.Drops(groups)
 	for i := range g.Specs {
-		if g.Specs[i].Kind == Mamba && g.Rule != Rule021 {
+		if g.Specs[i].Kind == Mamba {
 			specs &^= 1 << i
 		}
 	}

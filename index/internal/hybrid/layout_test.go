@@ -53,7 +53,6 @@ func TestLayouts(t *testing.T) {
 		"an unknown rule":                  {RuleUnknown, []Group{fullOf16, windowOf16}, 0, 16, 16, 16, false, false, false, false, 0},
 		"two kinds of full attention":      {Rule032, []Group{fullOf16, other}, 0, 16, 16, 16, true, false, false, false, -1},
 		"states inside blocks":             {Rule032, []Group{fullOf64, mambaOf64}, 16, 64, 16, 16, true, true, false, false, 0},
-		"states inside blocks, 0.21":       {Rule021, []Group{fullOf64, mambaOf64}, 16, 64, 16, 64, true, false, false, true, 0},
 		"states at the ends of blocks":     {Rule032, []Group{fullOf16, mambaOf16}, 16, 16, 16, 16, true, false, false, true, 0},
 		"states inside, windows of a unit": {Rule032, []Group{fullOf64, windowOf16, mambaOf64}, 16, 64, 16, 16, true, true, false, false, 0},
 		"states inside, longer windows":    {Rule032, []Group{fullOf64, windowOf64, mambaOf64}, 16, 64, 16, 64, true, false, false, true, 0},

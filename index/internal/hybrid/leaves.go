@@ -51,10 +51,7 @@ func (g *Layout) Leaves(dst []Places, a Assumed, p InFlight) []Places {
 		put(from, to, l)
 		at = to
 	}
-	junction := 0
-	if g.Rule != Rule021 {
-		junction = max(0, p.Full-behind) / l * l
-	}
+	junction := max(0, p.Full-behind) / l * l
 	if every := p.Retention; every > 0 && every%l == 0 && reach > 0 && g.Rule == Rule032 {
 		last := end / every * every
 		switch first := at/every*every + every; {
@@ -103,7 +100,7 @@ func (g *Layout) reach(retention int) int {
 		switch s := &g.Specs[i]; {
 		case s.Kind == Mamba:
 			return 0
-		case s.Kind == Window && g.Rule != Rule021 && retention != RetainAll:
+		case s.Kind == Window && retention != RetainAll:
 			reach = min(reach, s.WindowBlocks()*s.Block)
 		}
 	}

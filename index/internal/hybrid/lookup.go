@@ -110,8 +110,8 @@ func (l *Lookup) evaluate(g *Model, r *roster) {
 			l.aim(g, p, seat)
 			l.agree(p, seat)
 			a := Answer{Hit: int32(p.layout.Hit(l.query.Tokens, p.assumed, &l.prober))}
-			if p.layout.Known && len(l.prober.prefixes) > 0 {
-				a.Full = l.prober.prefixes[0].tokens
+			if p.inNodes(0) {
+				a.Full = int32(l.prober.full)
 			}
 			for w, agree := range l.prober.agree {
 				l.todo[w] &^= agree
@@ -128,10 +128,10 @@ func (l *Lookup) aim(g *Model, p *Plan, seat int) {
 	b := &l.prober
 	b.model, b.plan, b.seat = g, p, seat
 	b.keys = l.keys(p.keying)
-	b.prefixes = b.prefixes[:0]
-	for _, n := range p.homes {
-		held := l.probe(n.home, -1).held
-		b.prefixes = append(b.prefixes, prefix{n.spec, held[seat] * int32(n.home.Block), held})
+	b.held, b.full = nil, 0
+	if p.inNodes(0) {
+		b.held = l.probe(p.home, -1).held
+		b.full = int(b.held[seat]) * p.home.Block
 	}
 }
 
@@ -143,11 +143,7 @@ func (l *Lookup) agree(p *Plan, seat int) {
 	for w := range b.agree {
 		for left := b.agree[w]; left != 0; left &= left - 1 {
 			at := w<<6 + bits.TrailingZeros64(left)
-			same := l.members[at].joined.Load() == p
-			for i := range b.prefixes {
-				same = same && b.prefixes[i].held[at] == b.prefixes[i].held[seat]
-			}
-			if !same {
+			if l.members[at].joined.Load() != p || b.held != nil && b.held[at] != b.held[seat] {
 				b.agree[w] &^= 1 << (at & 63)
 			}
 		}
@@ -199,31 +195,13 @@ func (l *Lookup) probe(home Home, tokens int) depths {
 // prober probes the blocks of one member, and keeps the members for which every probe had
 // the same result. It implements Prober.
 type prober struct {
-	model    *Model
-	plan     *Plan
-	keys     []prefixhash.Key
-	seat     int
-	prefixes []prefix
-	agree    []uint64 // seats, as bits
-}
-
-// prefix is how many tokens of a spec the member holds from the prompt's start, by the
-// depths of all members in the nodes.
-type prefix struct {
-	spec   int
-	tokens int32
-	held   []int32
-}
-
-// inNodes returns how many tokens of a spec the member holds from the start, or false if
-// its blocks are not in the nodes.
-func (b *prober) inNodes(spec int) (tokens int, ok bool) {
-	for i := range b.prefixes {
-		if r := &b.prefixes[i]; r.spec == spec && (!ok || int(r.tokens) < tokens) {
-			tokens, ok = int(r.tokens), true
-		}
-	}
-	return tokens, ok
+	model *Model
+	plan  *Plan
+	keys  []prefixhash.Key
+	seat  int
+	held  []int32  // by seat, the blocks that are held at home from the start; nil: the plan has no home
+	full  int      // the tokens of the member's
+	agree []uint64 // seats, as bits
 }
 
 // Held reports whether the member holds the block of a spec that ends after end tokens.
@@ -233,10 +211,8 @@ func (b *prober) Held(spec, end int) bool {
 	if end%unit != 0 || at < 1 || at > len(b.keys) {
 		return false
 	}
-	if len(b.prefixes) > 0 {
-		if tokens, ok := b.inNodes(spec); ok {
-			return end <= tokens
-		}
+	if b.plan.inNodes(spec) {
+		return end <= b.full
 	}
 	set := b.model.table.get(b.plan.rowOf(spec, uint64(b.keys[at-1])))
 	has := set.has(b.seat)
@@ -253,8 +229,8 @@ func (b *prober) Held(spec, end int) bool {
 // Depth returns how many blocks of a spec the member holds from the start, at most limit.
 func (b *prober) Depth(spec, limit int) int {
 	block := b.plan.layout.Specs[spec].Block
-	if tokens, ok := b.inNodes(spec); ok {
-		return min(limit, tokens/block)
+	if b.plan.inNodes(spec) {
+		return min(limit, b.full/block)
 	}
 	for k := range limit {
 		if !b.Held(spec, (k+1)*block) {

@@ -121,18 +121,28 @@ func TestEvaluateReadsDepths(t *testing.T) {
 	equal(t, "probes of nodes", n.probes, 1)
 }
 
-// TestUnknownKindsAreBounded: of unknown kinds with blocks of two sizes, the least that a
-// group has from the start bounds the hit, less a block.
-func TestUnknownKindsAreBounded(t *testing.T) {
-	g := newTestModel()
-	for id := range int32(2) {
-		m, _ := newMember(g, id, known)
-		apply(m, Keying{}, leftOut(0, 32), leftOut(1, 16))
+// TestUnknownKindsProveNothing: a lookup does not find a member whose groups have no names, or one
+// group that leaves blocks out.
+func TestUnknownKindsProveNothing(t *testing.T) {
+	for name, events := range map[string][]Event{
+		"two groups":        {seen(0, 16, "", 0), seen(1, 16, "", 0)},
+		"one with gaps":     {leftOut(0, 16)},
+		"one beside a name": {seen(0, 16, "", 0), windowEvent.in(1)},
+	} {
+		g := newTestModel()
+		m, _ := newMember(g, 0, known)
+		apply(m, Keying{}, events...)
+		n := &nodesByHand{depths: map[Home]map[int32]depth{{0, 16, 0}: {0: {held: 9, hit: 9}}}}
+		equal(t, name+": answers", len(find(g, n, 200, 16)), 0)
+		equal(t, name+": unknown", m.Unknown(), true)
+		d, ok := m.Describe()
+		new(Lookup).Explain(&d, m, &Query{Prompt: length(200), Tokens: 200}, n)
+		equal(t, name+": hit", fmt.Sprint(ok, d.Hit, d.Trust.Exact, d.Trust.Unconfirmed), "true 0 false false")
 	}
-	n := &nodesByHand{depths: map[Home]map[int32]depth{{0, 32, 0}: {0: {held: 4}, 1: {held: 4}}, {1, 16, 0}: {0: {held: 9}, 1: {held: 5}}}}
-	answers := find(g, n, 200, 16)
-	equal(t, "all in 32", answers[0], Answer{Hit: 96})
-	equal(t, "fewer in 16", answers[1], Answer{Hit: 32})
+	m, _ := newMember(newTestModel(), 0, known)
+	equal(t, "before any event", m.Unknown(), false)
+	apply(m, Keying{}, seen(0, 16, "", 0))
+	equal(t, "one without gaps", m.Unknown(), false)
 }
 
 // TestExplain: the blocks of each spec alone, and the spec that ends the hit.
@@ -203,23 +213,6 @@ func TestGuessFollowsThePlan(t *testing.T) {
 	m.Configure(known)
 	l.Guess(&guess, m, q, n)
 	equal(t, "nothing is open", len(guess.Hits), 0)
-}
-
-// TestGroupsAlikeAreBoundedTogether: of groups that are looked up together, the one with
-// the fewest blocks bounds the hit, and the blocks of each alone.
-func TestGroupsAlikeAreBoundedTogether(t *testing.T) {
-	window := seen(0, 32, "sliding_window", 64)
-	for _, least := range []int{0, 2} {
-		g := newTestModel()
-		m, _ := newMember(g, 0, known)
-		apply(m, Keying{}, window, window.in(2), leftOut(1, 16))
-		n := &nodesByHand{depths: map[Home]map[int32]depth{{0, 32, 0}: {0: {held: 5}}, {2, 32, 0}: {0: {held: 5}}, {1, 16, 0}: {0: {held: 12}}}}
-		n.depths[Home{least, 32, 0}][0] = depth{held: 3}
-		equal(t, "hit", find(g, n, 200, 16)[0], Answer{Hit: 64})
-		d, _ := m.Describe()
-		new(Lookup).Explain(&d, m, &Query{Prompt: length(200), Tokens: 200}, n)
-		equal(t, "alone", fmt.Sprintln(d.Hit, d.Specs[0].Alone, d.Specs[1].Alone), fmt.Sprintln(64, 96, 192))
-	}
 }
 
 // TestEndsHaveAHome: ends along a home decide the hit of a member with a window.

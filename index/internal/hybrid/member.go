@@ -44,7 +44,6 @@ type Member struct {
 	observed observed
 	guesses  *Guesses // learned from counts; nil: the layout is not known yet
 	plain    bool     // the layout is one group of full attention, so held stays empty
-	unfit    string   // why the groups of the model's files are not used
 	held     held
 	reports  reports
 	tier     *tier // nil: no event of CPU memory has come
@@ -63,7 +62,7 @@ type Member struct {
 // published is the part of a member that lookups read.
 type published struct {
 	seat    atomic.Int32         // + 1; 0: lookups do not find the member
-	joined  atomic.Pointer[Plan] // how they find its hit; nil: it hits all blocks of its full attention
+	joined  atomic.Pointer[Plan] // how they find its hit; nil: it hits all blocks of its full attention, or none if it is Unknown
 	plan    atomic.Pointer[Plan] // the same, set also if lookups need not find the member
 	guessed atomic.Pointer[guessList]
 	trust   atomic.Pointer[Trust]
@@ -162,7 +161,7 @@ func (m *Member) join(l *Layout) {
 	m.plan.Store(p)
 	was := m.joined.Load()
 	switch {
-	case m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
+	case !l.Known, m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
 		m.leave()
 		m.joined.Store(nil)
 	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other assumptions
@@ -318,6 +317,13 @@ func (m *Member) root(l prefixhash.LoRA) uint64 {
 func (m *Member) Attached(group int) bool {
 	p := m.joined.Load()
 	return p != nil && p.decides(group)
+}
+
+// Unknown reports whether the kinds of the member's groups are not known, so that nothing can be
+// told of its hits.
+func (m *Member) Unknown() bool {
+	p := m.plan.Load()
+	return p != nil && !p.layout.Known
 }
 
 // Grouped reports whether hits do not follow from the blocks of full attention alone.

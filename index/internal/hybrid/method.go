@@ -6,7 +6,6 @@ import "warmroute/index/internal/ends"
 // Lengths are in blocks of full attention.
 type method struct {
 	by        decidedBy
-	bound     bool  // the kinds are not known, so the home need not be of full attention
 	lastToken bool  // full attention is looked up to the prompt's last token, not the one before
 	fullDrops int32 // blocks that full attention drops for a draft model
 	endDrops  int32 // blocks between a hit and its end in the table, which all specs drop
@@ -28,25 +27,17 @@ const (
 //
 // If only full attention drops a block, the hit is the last end that the other groups
 // allow, at least a block before the end of full attention. Mamba groups never drop a
-// block, since 0.27.
+// block.
 //
 // If there is one other spec and it drops a block too, it requires one block more,
 // behind the hit. So the hit is a block less than the last end at which the spec has
 // one block more than it needs. All blocks must have one size.
 //
-// If the kinds are not known, the blocks that all groups hold from the start bound the
-// hit, less a block.
-//
 // Other drops depend on the order in which vLLM evaluates the specs. No model is known
-// that has them but by an unusual draft model: several other specs that drop, or, in 0.21,
-// Mamba groups with MTP, which restore the block that full attention drops. For them a
+// that has them but by an unusual draft model: several other specs that drop. For them a
 // lookup evaluates the rule.
 func (p *Plan) chooseMethod() (method, *ends.Shape) {
 	l, unit := p.layout, p.home.Block
-	if l.Even() {
-		return method{by: byEnds, bound: true, endDrops: 1, replay: int32(p.assumed.Replay / unit)},
-			&ends.Shape{Step: 1, Specs: []ends.Spec{{Stride: 1, All: true}}}
-	}
 	if l.FullSpec() != 0 || !l.ByTokens() || p.keying.Sight == SightPages {
 		return method{}, nil
 	}
@@ -104,12 +95,6 @@ func (p *Plan) shapeOf(drops uint32) *ends.Shape {
 // specsOf returns the shape's specs, as bits, that hold a block, given the groups, as bits,
 // that hold it.
 func (p *Plan) specsOf(groups uint32) (specs uint32) {
-	if p.method.bound {
-		if rest := p.others(); groups&rest == rest {
-			return 1
-		}
-		return 0
-	}
 	for i := range p.layout.Specs[1:] {
 		if mask := p.layout.Specs[i+1].Mask; groups&mask == mask {
 			specs |= 1 << i

@@ -121,7 +121,7 @@ func TestAssumptionsKeepTheSeat(t *testing.T) {
 	equal(t, "method", m.joined.Load().method.endDrops, int32(1))
 	apply(m, Keying{}, seen(2, 16, "mamba", 0))
 	equal(t, "with another layout", m.seatNow(), 1)
-	m.Configure(&Settings{EagleKnown: true, Eagle: 3, Groups: []Group{{Index: 0, Window: 128}}})
+	apply(m, Keying{}, seen(0, 16, "sliding_window", 128))
 	equal(t, "by the rule, too", m.seatNow(), 2)
 	equal(t, "listed", g.roster.Load().ruled[0], uint64(4))
 	equal(t, "attached", m.Attached(1), false)

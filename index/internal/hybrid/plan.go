@@ -32,19 +32,12 @@ func (h Home) keying() Keying { return Keying{Unit: h.Block, Ahead: h.Ahead} }
 type Plan struct {
 	layout    *Layout
 	assumed   Assumed
-	retention int    // as in InFlight
-	keying    Keying // of the keys in the model's table
-	home      Home   // of full attention; zero: no single group shows where all blocks lie
-	homes     []specHome
+	retention int      // as in InFlight
+	keying    Keying   // of the keys in the model's table
+	home      Home     // of full attention, then of spec 0; zero: no single group shows where all blocks lie
 	rows      []uint64 // by spec, the value that is mixed with its keys in the model's table
 	method    method
 	shape     *ends.Shape // the ends at which the other groups allow a hit, of byEnds
-}
-
-// specHome is a group of a spec whose blocks are in the index's nodes.
-type specHome struct {
-	spec int
-	home Home
 }
 
 // newPlan chooses how the blocks of a layout are joined with prompts. hashed is the keying
@@ -55,23 +48,13 @@ func newPlan(l *Layout, a Assumed, hashed Keying, ahead int) *Plan {
 	switch {
 	case l.Known && !l.ByTokens() && hashed.Hash != nil && !l.Plain():
 		p.keying = hashed
-	case l.FullSpec() >= 0, l.Even():
+	case l.FullSpec() >= 0:
 		p.home = Home{l.Specs[0].Index, l.Specs[0].Block, ahead}
 		p.keying.Unit = p.home.Block
-		if l.Known || l.Even() {
-			p.homes = []specHome{{0, p.home}}
-		}
 	default:
 		p.keying.Unit = l.Unit
 	}
 	p.keying.Ahead = ahead
-	if !l.Known && !l.Even() {
-		for i := range l.Specs {
-			for _, group := range l.Specs[i].Groups {
-				p.homes = append(p.homes, specHome{i, Home{group, l.Specs[i].Block, ahead}})
-			}
-		}
-	}
 	return p
 }
 
@@ -99,20 +82,13 @@ func (p *Plan) rowOf(spec int, key uint64) uint64 {
 
 // inNodes reports whether the blocks of a spec are in the index's nodes, not in the
 // model's table.
-func (p *Plan) inNodes(spec int) bool {
-	for i := range p.homes {
-		if p.homes[i].spec == spec {
-			return true
-		}
-	}
-	return false
-}
+func (p *Plan) inNodes(spec int) bool { return spec == 0 && p.home.Block > 0 }
 
 // takes reports whether the index's nodes take the blocks of a group.
 func (p *Plan) takes(group int) bool {
 	for i := range p.layout.Specs {
 		if s := &p.layout.Specs[i]; s.Mask>>group&1 != 0 {
-			return s.Kind == Full || s.Kind == Unknown || p.inNodes(i)
+			return s.Kind == Full || s.Kind == Unknown
 		}
 	}
 	return true
@@ -127,14 +103,6 @@ func (p *Plan) sameBlocks(o *Plan) bool {
 // index's nodes, by the ends along them.
 func (p *Plan) decides(group int) bool {
 	return p.method.by != byRule && p.home.Group == group
-}
-
-// others returns the groups, as bits, except the one at home.
-func (p *Plan) others() (groups uint32) {
-	for i := range p.layout.Specs {
-		groups |= p.layout.Specs[i].Mask
-	}
-	return groups &^ (1 << p.home.Group)
 }
 
 // states reports whether the layout has Mamba groups.

@@ -19,35 +19,30 @@ func TestPlans(t *testing.T) {
 		a      Assumed
 		keying Keying
 		home   Home
-		nodes  int
 		method method
 		shape  string
 	}{
-		"full attention":             {Rule032, []Group{fullOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byDepth}, ""},
-		"it drops a block":           {Rule032, []Group{fullOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byDepth, fullDrops: 1, replay: 2}, ""},
-		"a window":                   {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds}, "1 [{1 4 0 false}]"},
-		"a window of one token":      {Rule032, []Group{fullOf16, {Index: 1, Kind: Window, Spec: "w", Block: 16, Window: 1}}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds}, "1 [{1 1 0 false}]"},
-		"a window of longer blocks":  {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds}, "4 [{4 1 0 false}]"},
-		"full drops":                 {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds, lastToken: true, fullDrops: 1, replay: 2}, "1 [{1 4 0 false}]"},
-		"full drops, 0.27":           {Rule027, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds, fullDrops: 1}, "1 [{1 4 0 false}]"},
-		"all drop":                   {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds, lastToken: true, endDrops: 1}, "1 [{1 5 0 false}]"},
-		"all drop, longer blocks":    {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"the window alone drops":     {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 2}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"two others, one drops":      {Rule032, []Group{fullOf16, windowOf16, mambaOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"states keep their blocks":   {Rule032, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds, lastToken: true, fullDrops: 1}, "1 [{1 1 0 false}]"},
-		"states of 0.21 drop":        {Rule021, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"states of 0.21 do not drop": {Rule021, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds, fullDrops: 1}, "1 [{1 1 0 false}]"},
-		"chunks":                     {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds}, "1 [{1 1 4 false}]"},
-		"chunks by assumption":       {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds}, "1 [{1 1 2 false}]"},
-		"configured chunks first":    {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds}, "1 [{1 1 4 false}]"},
-		"chunks unknown":             {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"chunks of no whole blocks":  {Rule032, []Group{fullOf16, chunk(72)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"chunks beside longer":       {Rule021, []Group{fullOf16, chunk(64), mambaOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{}, ""},
-		"windows alone":              {Rule032, []Group{windowOf16}, 0, Assumed{}, hashed, Home{}, 0, method{}, ""},
-		"coarse full attention":      {Rule032, []Group{fullOf64, windowOf16}, 0, Assumed{}, hashed, Home{}, 0, method{}, ""},
-		"unknown, of one size":       {Rule032, []Group{fullOf16, unknown}, 0, Assumed{Replay: 48}, Keying{Unit: 16}, Home{0, 16, 0}, 1, method{by: byEnds, bound: true, endDrops: 1, replay: 3}, "1 [{1 0 0 true}]"},
-		"unknown, of two sizes":      {Rule032, []Group{{Index: 0, Block: 32}, unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{}, 2, method{}, ""},
-		"unknown and alike":          {Rule032, []Group{windowOf64.at(0), windowOf64.at(2), unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{}, 3, method{}, ""},
+		"full attention":            {Rule032, []Group{fullOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byDepth}, ""},
+		"it drops a block":          {Rule032, []Group{fullOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byDepth, fullDrops: 1, replay: 2}, ""},
+		"a window":                  {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 4 0}]"},
+		"a window of one token":     {Rule032, []Group{fullOf16, {Index: 1, Kind: Window, Spec: "w", Block: 16, Window: 1}}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 0}]"},
+		"a window of longer blocks": {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "4 [{4 1 0}]"},
+		"full drops":                {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, fullDrops: 1, replay: 2}, "1 [{1 4 0}]"},
+		"full drops, 0.27":          {Rule027, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, fullDrops: 1}, "1 [{1 4 0}]"},
+		"all drop":                  {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, endDrops: 1}, "1 [{1 5 0}]"},
+		"all drop, longer blocks":   {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"the window alone drops":    {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 2}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"two others, one drops":     {Rule032, []Group{fullOf16, windowOf16, mambaOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"states keep their blocks":  {Rule032, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, fullDrops: 1}, "1 [{1 1 0}]"},
+		"chunks":                    {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 4}]"},
+		"chunks by assumption":      {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 2}]"},
+		"configured chunks first":   {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 4}]"},
+		"chunks unknown":            {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"chunks of no whole blocks": {Rule032, []Group{fullOf16, chunk(72)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"chunks beside longer":      {Rule032, []Group{fullOf16, chunk(64), windowOf64.at(2)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"windows alone":             {Rule032, []Group{windowOf16}, 0, Assumed{}, hashed, Home{}, method{}, ""},
+		"coarse full attention":     {Rule032, []Group{fullOf64, windowOf16}, 0, Assumed{}, hashed, Home{}, method{}, ""},
+		"an unknown kind":           {Rule032, []Group{fullOf16, unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
 	} {
 		given := hashed
 		p := newPlan(NewLayout(c.rule, c.groups, c.unit), c.a, given, 0)
@@ -56,8 +51,8 @@ func TestPlans(t *testing.T) {
 		if p.shape != nil {
 			shape = fmt.Sprint(p.shape.Step, " ", p.shape.Specs)
 		}
-		if p.keying != c.keying || p.home != c.home || len(p.homes) != c.nodes || p.method != c.method || shape != c.shape {
-			t.Errorf("%s: keying %v, home %v, %d in nodes, method %+v, shape %q", name, p.keying, p.home, len(p.homes), p.method, shape)
+		if p.keying != c.keying || p.home != c.home || p.method != c.method || shape != c.shape {
+			t.Errorf("%s: keying %v, home %v, method %+v, shape %q", name, p.keying, p.home, p.method, shape)
 		}
 	}
 	for _, groups := range [][]Group{{windowOf16}, {fullOf64, windowOf16}} { // rows by hash and by key are apart
@@ -94,8 +89,8 @@ func TestNodesTakeFullAttention(t *testing.T) {
 	for group, want := range []bool{true, false, true} {
 		equal(t, fmt.Sprint("group ", group), p.takes(group), want)
 	}
-	uneven := newPlan(NewLayout(Rule032, []Group{{Block: 32}, windowOf16, {Index: 2, Block: 16}}, 0), Assumed{}, Keying{}, 0)
-	equal(t, "a window beside unknown kinds", uneven.takes(1), true)
+	equal(t, "full attention", p.inNodes(0), true)
+	equal(t, "the window", p.inNodes(1), false)
 	m, _ := newMember(newTestModel(), 1, known)
 	short := seen(0, 16, "full_attention", 0)
 	equal(t, "nothing is known yet", m.InNodes(&short), true)

@@ -170,7 +170,7 @@ func (m *Member) Repeats(events []Event) int {
 		return m.repeatsPlain(&events[0], events[:1])
 	}
 	p := m.joined.Load()
-	if p == nil || p.layout.Rule == Rule021 || !p.layout.Known {
+	if p == nil || !p.layout.Known {
 		return 0
 	}
 	events, groups := opening(events)
@@ -211,7 +211,7 @@ func opening(events []Event) (first []Event, groups uint32) {
 // nodes: 1 if the event changes nothing.
 func (m *Member) repeatsPlain(e *Event, events []Event) int {
 	p := m.plan.Load()
-	if p == nil || !m.observed.kinds || e.HasParent || len(e.Hashes) == 0 || p.layout.Rule == Rule021 || e.Contents == nil {
+	if p == nil || !m.observed.kinds || e.HasParent || len(e.Hashes) == 0 || e.Contents == nil {
 		return 0
 	}
 	b := depthProber(m.host.Leading(e.Group, e.Hashes))

@@ -108,11 +108,6 @@ func TestRepeats(t *testing.T) {
 	store("stored", 32, 0)
 	store("a report, as the settings say", 32, 2)
 	equal(t, "no copy is open", len(m.reports.open), 0)
-
-	for name, c := range map[string]*Settings{"0.21": {Rule: Rule021, EagleKnown: true}} {
-		m.Configure(c)
-		store(name+" sends no reports", 32, 0)
-	}
 }
 
 // TestRepeatsPlain: the same of full attention alone, whose blocks are in the nodes.

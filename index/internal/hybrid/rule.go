@@ -53,14 +53,12 @@ func (g *Layout) Alone(spec, n int, a Assumed, p Prober) int {
 	return l.spec(spec, n-1, g.Drops(a.Eagle)>>spec&1 != 0)
 }
 
-// Hit returns how many tokens of a prompt of n tokens vLLM takes from the cache, or a lower
-// bound if the layout is not known.
+// Hit returns how many tokens of a prompt of n tokens vLLM takes from the cache, or 0 if the
+// layout is not known.
 func (g *Layout) Hit(n int, a Assumed, p Prober) int {
 	hit := 0
 	switch {
-	case n <= 1:
-	case !g.Known:
-		hit = g.Bound(n, p)
+	case n <= 1, !g.Known:
 	case g.one():
 		l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
 		hit = l.spec(0, n-1, g.Drops(a.Eagle) != 0)
@@ -72,18 +70,6 @@ func (g *Layout) Hit(n int, a Assumed, p Prober) int {
 		return 0
 	}
 	return hit
-}
-
-// Bound returns the least hit of a cache, in tokens, whatever the kinds of its groups: the
-// blocks that all of them hold from the start, less one for a draft model.
-func (g *Layout) Bound(n int, p Prober) int {
-	hit := n - 1
-	for i := range g.Specs {
-		b := g.Specs[i].Block
-		hit = min(hit, p.Depth(i, hit/b)*b)
-	}
-	hit -= hit % g.Align
-	return max(0, hit-g.Align)
 }
 
 // lookup is the evaluation of the rule for one prompt.
@@ -106,11 +92,7 @@ func (l *lookup) settle() int {
 		for i := range g.Specs {
 			s, bit := &g.Specs[i], uint32(1)<<i
 			if s.Kind == Full && stored&bit != 0 {
-				if g.Rule == Rule021 {
-					cur -= cur % s.Block
-				} else {
-					cur = min(cur, found[i])
-				}
+				cur = min(cur, found[i])
 				continue
 			}
 			drop := l.eagle&^verified&bit != 0
@@ -139,7 +121,7 @@ func (l *lookup) settle() int {
 func (l *lookup) limit(s *Spec, cur int, drop bool) int {
 	further, end := s.Block, l.n/l.g.Unit*l.g.Unit
 	switch {
-	case !drop, s.Kind == Mamba && l.g.Rule != Rule021:
+	case !drop, s.Kind == Mamba:
 		return cur
 	case l.g.Partial && s.Kind == Full && s.Block > l.g.Unit:
 		further = l.g.Unit

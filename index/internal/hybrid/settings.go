@@ -5,11 +5,9 @@ package hybrid
 // over learned assumptions. A Settings does not change once a Member has it.
 type Settings struct {
 	Rule        Rule
-	Groups      []Group // by Index; zero fields are not given
-	Filed       []Group // all groups by the model's files: used if events name no kinds and show the same groups
-	Unit        int     // prefix_match_unit
-	Block       int     // the block size of the groups whose first blocks are partial
-	Eagle       uint32  // the groups that drop a block, as bits
+	Unit        int    // prefix_match_unit
+	Block       int    // the block size of the groups whose first blocks are partial
+	Eagle       uint32 // the groups that drop a block, as bits
 	EagleKnown  bool
 	Chunk       int
 	Retention   int // prefix_cache_retention_interval, or RetainAll; 0 also if it is unknown

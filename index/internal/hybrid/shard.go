@@ -73,12 +73,6 @@ func (s *Shard) Follows(slot int, m *Member) bool {
 // HasEnds reports whether the shard keeps ends of a slot.
 func (s *Shard) HasEnds(slot int) bool { return s.at(slot).ends != nil }
 
-// Bounded reports whether a slot counts although the kinds of its groups are not known.
-func (s *Shard) Bounded(slot int) bool {
-	p := s.at(slot).plan
-	return p != nil && p.method.bound
-}
-
 // Follow makes the groups of a member decide a slot's hits; with nil, no groups do. blocks
 // are the slot's in the nodes. Release comes first.
 func (s *Shard) Follow(slot int, m *Member, blocks *radix.Holding) {
@@ -237,7 +231,7 @@ func (s *Shard) narrowEnds(n *Narrowing, w *methodSlots, slots []uint64) {
 			n.Depth[i<<6+bits.TrailingZeros64(word)] = 0
 		}
 	}
-	if w.replay == 0 && !w.bound {
+	if w.replay == 0 {
 		return
 	}
 	for i := range min(len(slots), len(w.slots)) {
@@ -245,9 +239,6 @@ func (s *Shard) narrowEnds(n *Narrowing, w *methodSlots, slots []uint64) {
 			slot := i<<6 + bits.TrailingZeros64(word)
 			if n.Depth[slot] <= w.replay {
 				n.Depth[slot] = 0
-			}
-			if w.bound {
-				n.Held[slot] = 0
 			}
 		}
 	}

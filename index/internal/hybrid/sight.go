@@ -129,7 +129,7 @@ func (m *Member) unseenWhy(mix Mix) string {
 
 // byPages makes the plan find each page in the model's table by its own tokens.
 func (p *Plan) byPages() {
-	p.home, p.homes = Home{}, nil
+	p.home = Home{}
 	p.keying = Keying{Unit: p.layout.Specs[0].Block, Ahead: p.keying.Ahead, Sight: SightPages}
 }
 

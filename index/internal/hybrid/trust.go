@@ -54,10 +54,8 @@ func (m *Member) judge(p *Plan) Trust {
 	switch byHash := !m.plain && !p.layout.ByTokens(); {
 	case m.observed.doubt != "":
 		return Trust{Above: true, Why: m.observed.doubt}
-	case m.unfit != "" && !believed:
-		return inexact(m.unfit)
 	case !p.layout.Known:
-		return inexact("the kinds of its cache groups are not known, so a safe lower bound is used: tell the groups, or give the model's config.json")
+		return inexact("its events do not name the kinds of its cache groups, so it counts as holding nothing: update vLLM to 0.27 or later")
 	case m.held.lost:
 		return inexact("it holds more blocks than are kept of one cache, so less may be credited than is hit")
 	case byHash && m.observed.ahead > 0:
@@ -70,6 +68,8 @@ func (m *Member) judge(p *Plan) Trust {
 		return Trust{Above: told.Rule == RuleSGLang, Why: told.Limit}
 	case told.Loads && m.observed.ahead > 0:
 		return inexact("it drafts, so what it loads from the host's memory is not predicted, and less may be credited than is hit")
+	case m.guesses.inferred && told.Rule != RuleSGLang && !believed:
+		return Trust{Unconfirmed: true, Why: "its events do not name the kind of its cache, as those of vLLM before 0.27 do not, and the replica's reports have not shown yet that it is full attention"}
 	case told.Doubt != "" && eagle && !believed:
 		return inexact(told.Doubt)
 	case !eagle && !believed:

@@ -62,15 +62,15 @@ type header struct {
 	NoneHash string         `json:"none_hash"`
 	Assume   *assume        `json:"assume"`
 	Labels   map[string]any `json:"cache_config_info"`
-	// Model is the model's config.json. It decides the groups' kinds if neither Assume
-	// nor the events name them.
+	// Model is the model's config.json. It has the chunk size, and the kinds of SGLang's
+	// attention.
 	Model json.RawMessage `json:"model_config"`
 
 	Engine string `json:"engine"`
 	sglangHeader
 }
 
-// layout returns the cache groups of the model, nil without a config.json.
+// layout returns what the model's layers keep, nil without a config.json.
 func (h *header) layout() (*cachelayout.Layout, error) {
 	if h.Model == nil {
 		return nil, nil
@@ -85,20 +85,13 @@ func (h *header) layout() (*cachelayout.Layout, error) {
 // assume has the settings that events do not contain. If it is given, a field that it
 // leaves out is absent: no draft model, no replayed window.
 type assume struct {
-	Rule       string                  `json:"rule"`
-	Eagle      json.RawMessage         `json:"eagle"`
-	Unit       int                     `json:"unit"`
-	Block      int                     `json:"block"`
-	Chunk      int                     `json:"chunk"`
-	Replay     int                     `json:"replay"`
-	ReportFull bool                    `json:"report_full"` // otherwise the events show it
-	Groups     map[string]assumedGroup `json:"groups"`
-}
-
-type assumedGroup struct {
-	Kind   string `json:"kind"`
-	Window int    `json:"window"`
-	Chunk  int    `json:"chunk"`
+	Rule       string          `json:"rule"`
+	Eagle      json.RawMessage `json:"eagle"`
+	Unit       int             `json:"unit"`
+	Block      int             `json:"block"`
+	Chunk      int             `json:"chunk"`
+	Replay     int             `json:"replay"`
+	ReportFull bool            `json:"report_full"` // otherwise the events show it
 }
 
 // maxGroups exceeds the cache groups of any model, maxTokens the tokens of any block,
@@ -108,21 +101,8 @@ const (
 	maxTokens = 1 << 30
 )
 
-// kinds are the kinds of a group.
-var kinds = []string{"full_attention", "mla_attention", "sliding_window", "sliding_window_mla", "chunked_local_attention", "mamba"}
-
 func (a *assume) validate() error {
 	return inRange(map[string]int{"unit": a.Unit, "block": a.Block, "chunk": a.Chunk, "replay": a.Replay})
-}
-
-func (g assumedGroup) validate() error {
-	if !slices.Contains(kinds, g.Kind) {
-		return fmt.Errorf("kind %q: want one of %s", g.Kind, strings.Join(kinds, ", "))
-	}
-	if strings.HasPrefix(g.Kind, "sliding_window") && g.Window == 0 {
-		return errors.New("a sliding window needs its window")
-	}
-	return inRange(map[string]int{"window": g.Window, "chunk": g.Chunk})
 }
 
 // inRange returns an error unless all are possible numbers of tokens.
@@ -162,24 +142,12 @@ func (h *header) groupSettings() (*index.GroupSettings, error) {
 	}
 	switch a.Rule {
 	case "":
-	case "0.21":
-		t.Rule = index.GroupRule021
 	case "0.27":
 		t.Rule = index.GroupRule027
 	case "0.32":
 		t.Rule = index.GroupRule032
 	default:
-		return nil, fmt.Errorf("assume: rule %q: want 0.21, 0.27 or 0.32", a.Rule)
-	}
-	for name, g := range a.Groups {
-		i, err := strconv.Atoi(name)
-		if err != nil || i < 0 || i >= maxGroups {
-			return nil, fmt.Errorf("assume: group %q: want a number from 0 to %d", name, maxGroups-1)
-		}
-		if err := g.validate(); err != nil {
-			return nil, fmt.Errorf("assume: group %d: %w", i, err)
-		}
-		t.Groups = append(t.Groups, index.GroupSpec(i, g.Kind, g.Window, g.Chunk))
+		return nil, fmt.Errorf("assume: rule %q: want 0.27 or 0.32", a.Rule)
 	}
 	var err error
 	t.Eagle, err = eagle(a.Eagle)

@@ -31,15 +31,11 @@ func (h *header) engine(l *cachelayout.Layout) (*index.GroupSettings, kvevents.A
 		if err != nil {
 			return nil, nil, err
 		}
-		l.AddTo(told)
+		told.Chunk = l.ChunkOr(told.Chunk)
 		return told, kvevents.VLLM(), nil
 	case sglang.Name:
 		s := h.server()
-		var groups []index.CacheGroup
-		if l != nil {
-			groups = l.Groups
-		}
-		return s.Settings(groups), kvevents.SGLang(kvevents.SGLangOptions{Dynamo: s.Dynamo()}), nil
+		return s.Settings(l.KindsOf()), kvevents.SGLang(kvevents.SGLangOptions{Dynamo: s.Dynamo()}), nil
 	}
 	return nil, nil, fmt.Errorf("engine %q: want vllm or sglang", h.Engine)
 }

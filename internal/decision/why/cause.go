@@ -11,7 +11,7 @@ const (
 	TooShort    Cause = "too_short"    // no full block before the last token
 	NoEvents    Cause = "no_events"    // nothing reports the replica's blocks: the history has taken their place
 	Doubted     Cause = "doubted"      // the replica did not hit what its events promised
-	NoGroup     Cause = "no_group"     // it is not known which cache group is full attention
+	NoGroup     Cause = "no_group"     // the kinds of its cache groups are not known
 	Whole       Cause = "whole"        // all full blocks before the last token are cached
 	InFlight    Cause = "in_flight"    // the next block is expected from a request in flight
 	Group       Cause = "group"        // another cache group than full attention ends the match
@@ -37,7 +37,7 @@ var causes = []struct {
 	{TooShort, "Nothing: vLLM caches full blocks only."},
 	{NoEvents, "Enable the replica's KV events, or run a sidecar for them."},
 	{Doubted, "Compare the replica's hits with its events in /debug/replicas."},
-	{NoGroup, "Set full_attention_group for the replica."},
+	{NoGroup, "Update vLLM to 0.27 or later: its events name the kinds."},
 	{Whole, "Nothing: vLLM always computes the last token."},
 	{InFlight, "Nothing: the blocks count as cached when that request is served."},
 	{Group, "Nothing, or let the replicas keep more of that group (prefix_cache_retention_interval)."},

@@ -18,7 +18,6 @@ type config struct {
 	UseWindow     bool     `json:"use_sliding_window"`
 	WindowPattern number   `json:"sliding_window_pattern"`
 	Bidirectional any      `json:"use_bidirectional_attention"`
-	SharedLayers  number   `json:"num_kv_shared_layers"`
 
 	Chunk        number `json:"attention_chunk_size"`
 	RopeLayers   []int  `json:"no_rope_layers"` // 0 where a layer has none: it attends to everything
@@ -55,7 +54,7 @@ func (v number) or(absent int) int {
 }
 
 // layers returns the layers in vLLM's order, for the models whose code was read.
-func (c *config) layers() ([]layer, error) {
+func (c *config) layers() ([]string, error) {
 	if c.Layers < 0 || c.Layers > maxLayers || len(c.HybridPattern) > maxLayers {
 		return nil, fmt.Errorf("num_hidden_layers %d: %w", c.Layers, ErrUnknown)
 	}
@@ -63,16 +62,16 @@ func (c *config) layers() ([]layer, error) {
 	case "llama", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "mistral", "mixtral":
 		return c.alike()
 	case "deepseek_v2", "deepseek_v3":
-		return c.each(func(int) layer { return mla })
+		return c.each(func(int) string { return full })
 	case "gemma2":
 		return c.windows(4096, c.every(2))
 	case "gemma3", "gemma3_text":
 		return c.windows(4096, c.every(c.WindowPattern.or(6)))
 	case "gemma3n_text":
-		return c.shared(15)(c.windows(512, c.every(5)))
+		return c.windows(512, c.every(5))
 	case "gemma4_text":
 		sixth := c.every(6)
-		return c.shared(0)(c.windows(512, func(i int) bool { return sixth(i) || i == c.Layers-1 }))
+		return c.windows(512, func(i int) bool { return sixth(i) || i == c.Layers-1 })
 	case "cohere2":
 		return c.windows(4096, c.every(c.WindowPattern.or(4)))
 	case "gpt_oss":
@@ -99,28 +98,28 @@ func (c *config) layers() ([]layer, error) {
 		return c.pattern()
 	case "kimi_linear":
 		if c.Linear != nil {
-			return c.each(func(i int) layer {
+			return c.each(func(i int) string {
 				if slices.Contains(c.Linear.States, i+1) {
 					return state
 				}
-				return mla
+				return full
 			})
 		}
 	case "falcon_h1": // each layer has both
-		both, err := c.each(func(int) layer { return full })
-		return append(both, slices.Repeat([]layer{state}, len(both))...), err
+		both, err := c.each(func(int) string { return full })
+		return append(both, slices.Repeat([]string{state}, len(both))...), err
 	case "mamba", "mamba2", "falcon_mamba":
-		return c.each(func(int) layer { return state })
+		return c.each(func(int) string { return state })
 	}
 	return nil, fmt.Errorf("model_type %q: %w", c.Type, ErrUnknown)
 }
 
 // each makes every layer of the model.
-func (c *config) each(of func(i int) layer) ([]layer, error) {
+func (c *config) each(of func(i int) string) ([]string, error) {
 	if c.Layers == 0 {
 		return nil, fmt.Errorf("num_hidden_layers is missing: %w", ErrUnknown)
 	}
-	out := make([]layer, c.Layers)
+	out := make([]string, c.Layers)
 	for i := range out {
 		out[i] = of(i)
 	}
@@ -133,29 +132,27 @@ func (c *config) every(n int) func(i int) bool {
 }
 
 // alike returns a model all of whose layers have one window, or full attention.
-func (c *config) alike() ([]layer, error) {
+func (c *config) alike() ([]string, error) {
 	qwen := c.Type != "llama" && c.Type != "mistral" && c.Type != "mixtral"
 	switch {
 	case qwen && c.UseWindow, !qwen && c.LayerTypes != nil, c.Type == "mistral" && !c.Window.given:
 		return nil, fmt.Errorf("model_type %q with windows in some layers: %w", c.Type, ErrUnknown)
 	case !qwen && c.Window.or(0) > 0:
-		return c.each(func(int) layer { return layer{spec: "sliding_window", window: c.Window.n} })
+		return c.each(func(int) string { return window })
 	}
-	return c.each(func(int) layer { return full })
+	return c.each(func(int) string { return full })
 }
 
 // windows returns a model with windows, except in the layers that layer_types or isFull
 // names.
-func (c *config) windows(absent int, isFull func(i int) bool) ([]layer, error) {
-	width := c.Window.or(absent)
-	if width <= 0 || c.Bidirectional != nil && c.Bidirectional != false && c.Bidirectional != "vision" {
+func (c *config) windows(absent int, isFull func(i int) bool) ([]string, error) {
+	if c.Window.or(absent) <= 0 || c.Bidirectional != nil && c.Bidirectional != false && c.Bidirectional != "vision" {
 		return nil, fmt.Errorf("model_type %q with unusual windows: %w", c.Type, ErrUnknown)
 	}
-	window := layer{spec: "sliding_window", window: width}
 	if c.LayerTypes != nil {
-		return c.named(c.LayerTypes, map[string]layer{"full_attention": full, "sliding_attention": window})
+		return c.named(c.LayerTypes, map[string]string{"full_attention": full, "sliding_attention": window})
 	}
-	return c.each(func(i int) layer {
+	return c.each(func(i int) string {
 		if isFull(i) {
 			return full
 		}
@@ -163,45 +160,33 @@ func (c *config) windows(absent int, isFull func(i int) bool) ([]layer, error) {
 	})
 }
 
-// shared leaves out the last layers, which use the caches of earlier ones.
-func (c *config) shared(absent int) func([]layer, error) ([]layer, error) {
-	return func(all []layer, err error) ([]layer, error) {
-		n := c.SharedLayers.or(absent)
-		if err != nil {
-			return nil, err
-		}
-		if n < 0 || n >= len(all) {
-			return nil, fmt.Errorf("num_kv_shared_layers %d of %d: %w", n, len(all), ErrUnknown)
-		}
-		return all[:len(all)-n], nil
-	}
-}
-
 // chunks returns a Llama 4: chunked attention in the layers with rotary embeddings.
-func (c *config) chunks() ([]layer, error) {
-	size := c.Chunk.or(8192)
-	if size <= 0 {
-		return c.each(func(int) layer { return full })
+func (c *config) chunks() ([]string, error) {
+	if c.chunk() <= 0 {
+		return c.each(func(int) string { return full })
 	}
 	interval := c.every(c.RopeInterval.or(4))
 	if len(c.RopeLayers) > 0 && len(c.RopeLayers) < c.Layers {
 		return nil, fmt.Errorf("no_rope_layers lists %d of %d layers: %w", len(c.RopeLayers), c.Layers, ErrUnknown)
 	}
-	return c.each(func(i int) layer {
+	return c.each(func(i int) string {
 		if len(c.RopeLayers) > 0 && c.RopeLayers[i] == 0 || len(c.RopeLayers) == 0 && interval(i) {
 			return full
 		}
-		return layer{spec: "chunked_local_attention", chunk: size}
+		return chunked
 	})
 }
 
+// chunk returns the chunk size of a Llama 4.
+func (c *config) chunk() int { return c.Chunk.or(8192) }
+
 // states returns a model with Mamba states, except in the layers that types or isFull
 // names.
-func (c *config) states(types []string, isFull func(i int) bool) ([]layer, error) {
+func (c *config) states(types []string, isFull func(i int) bool) ([]string, error) {
 	if types != nil {
-		return c.named(types, map[string]layer{"full_attention": full, "attention": full, "linear_attention": state, "mamba": state, "conv": state})
+		return c.named(types, map[string]string{"full_attention": full, "attention": full, "linear_attention": state, "mamba": state, "conv": state})
 	}
-	return c.each(func(i int) layer {
+	return c.each(func(i int) string {
 		if isFull(i) {
 			return full
 		}
@@ -210,14 +195,14 @@ func (c *config) states(types []string, isFull func(i int) bool) ([]layer, error
 }
 
 // named returns layers by the names of their kinds.
-func (c *config) named(types []string, kinds map[string]layer) ([]layer, error) {
+func (c *config) named(types []string, kinds map[string]string) ([]string, error) {
 	if c.Layers > 0 && len(types) < c.Layers {
 		return nil, fmt.Errorf("layer_types lists %d of %d layers: %w", len(types), c.Layers, ErrUnknown)
 	}
 	if c.Layers > 0 {
 		types = types[:c.Layers]
 	}
-	var out []layer
+	var out []string
 	for _, name := range types {
 		one, ok := kinds[name]
 		if !ok {
@@ -229,14 +214,14 @@ func (c *config) named(types []string, kinds map[string]layer) ([]layer, error) 
 }
 
 // pattern returns a Nemotron-H, whose layers are Mamba states, attention, or cache nothing.
-func (c *config) pattern() ([]layer, error) {
+func (c *config) pattern() ([]string, error) {
 	if c.HybridPattern == "" {
 		c.Layers = len(c.BlockTypes)
-		return c.named(c.BlockTypes, map[string]layer{
-			"mamba": state, "linear_attention": state, "attention": full, "full_attention": full, "mlp": {}, "moe": {},
+		return c.named(c.BlockTypes, map[string]string{
+			"mamba": state, "linear_attention": state, "attention": full, "full_attention": full, "mlp": "", "moe": "",
 		})
 	}
-	var out []layer
+	var out []string
 	for _, one := range c.HybridPattern {
 		switch one {
 		case 'M':
@@ -244,7 +229,7 @@ func (c *config) pattern() ([]layer, error) {
 		case '*':
 			out = append(out, full)
 		case '-', 'E':
-			out = append(out, layer{})
+			out = append(out, "")
 		default:
 			return nil, fmt.Errorf("hybrid_override_pattern has %q: %w", one, ErrUnknown)
 		}

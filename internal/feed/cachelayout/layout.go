@@ -6,29 +6,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"warmroute/index"
+	"slices"
 )
 
-// ErrUnknown means that nobody has found out how vLLM arranges the layers of such a
-// model.
-var ErrUnknown = errors.New("it is not known which cache groups vLLM makes of this model")
+// ErrUnknown means that nobody has found out what the layers of such a model keep.
+var ErrUnknown = errors.New("it is not known what the layers of this model keep in the cache")
 
-// Layout is the cache groups of a model.
+// Layout is what the layers of a model keep in the KV cache.
 type Layout struct {
-	Groups []index.CacheGroup
-	Chunk  int // tokens, of chunked attention; 0: there is none
+	Kinds []string // of its layers, each once: "full", "sliding window", "chunked attention", "Mamba state"
+	Chunk int      // tokens, of chunked attention; 0: there is none
 }
 
-// AddTo fills in the settings of a replica's groups that are not set from the layout.
-func (l *Layout) AddTo(t *index.GroupSettings) {
+// The kinds of layers; "" keeps nothing.
+const (
+	full    = "full"
+	window  = "sliding window"
+	chunked = "chunked attention"
+	state   = "Mamba state"
+)
+
+// KindsOf returns the kinds, nil if there is no layout.
+func (l *Layout) KindsOf() []string {
 	if l == nil {
-		return
+		return nil
 	}
-	t.Filed = l.Groups
-	if t.Chunk == 0 {
-		t.Chunk = l.Chunk
+	return l.Kinds
+}
+
+// ChunkOr returns n, or the model's chunk size if n is 0.
+func (l *Layout) ChunkOr(n int) int {
+	if n == 0 && l != nil {
+		return l.Chunk
 	}
+	return n
 }
 
 // maxConfig bounds a config.json.
@@ -64,7 +75,19 @@ func Parse(raw []byte) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	return arrange(layers)
+	out := &Layout{}
+	for _, kind := range layers {
+		if kind != "" && !slices.Contains(out.Kinds, kind) {
+			out.Kinds = append(out.Kinds, kind)
+		}
+	}
+	if out.Kinds == nil {
+		return nil, ErrUnknown
+	}
+	if slices.Contains(out.Kinds, chunked) {
+		out.Chunk = c.chunk()
+	}
+	return out, nil
 }
 
 // parse reads the configuration of the part that generates text.
@@ -80,60 +103,4 @@ func parse(raw []byte) (*config, error) {
 		return c.Text, nil
 	}
 	return &c.config, nil
-}
-
-// layer describes the cache of one layer. Equal layers may share a group.
-type layer struct {
-	spec   string // vLLM's kv_cache_spec_kind; "": nothing
-	window int
-	chunk  int
-}
-
-var (
-	full  = layer{spec: "full_attention"}
-	mla   = layer{spec: "mla_attention"}
-	state = layer{spec: "mamba"}
-)
-
-// arrange makes groups of layers as vLLM does if all layers have pages of one size,
-// or are given them. Each group has as many layers as the rarest kind, or as the most
-// frequent kind if that has less than half as many more.
-func arrange(layers []layer) (*Layout, error) {
-	var kinds []layer
-	count := map[layer]int{}
-	for _, l := range layers {
-		if l.spec == "" {
-			continue
-		}
-		if count[l] == 0 {
-			kinds = append(kinds, l)
-		}
-		count[l]++
-	}
-	if len(kinds) == 0 {
-		return nil, ErrUnknown
-	}
-	least, most := count[kinds[0]], 0
-	for _, n := range count {
-		least, most = min(least, n), max(most, n)
-	}
-	size := least
-	if 2*most < 3*least {
-		size = most
-	}
-	out := &Layout{}
-	for _, kind := range kinds {
-		groups := (count[kind] + size - 1) / size
-		if len(kinds) == 1 {
-			groups = 1
-		}
-		for range groups {
-			out.Groups = append(out.Groups, index.GroupSpec(len(out.Groups), kind.spec, kind.window, kind.chunk))
-		}
-		out.Chunk = max(out.Chunk, kind.chunk)
-	}
-	if len(out.Groups) > index.MaxGroups {
-		return nil, ErrUnknown
-	}
-	return out, nil
 }

@@ -17,7 +17,6 @@ type groupKind struct {
 	extra   int    // groups besides full attention
 	windows bool   // of 128, 256, 512, … tokens; else Mamba states
 	drops   uint32 // groups that drop a block for a draft model, as bits
-	unknown bool   // events do not name the kinds
 	hashed  bool   // no full attention: only vLLM's hashes show the position of blocks
 }
 
@@ -28,7 +27,7 @@ var groupKinds = []groupKind{
 	{name: "3 states", extra: 3}, {name: "5 states", extra: 5}, {name: "3 windows", extra: 3, windows: true}, {name: "5 windows", extra: 5, windows: true},
 	{name: "dense, all drop", drops: all}, {name: "3 states, all drop", extra: 3, drops: all},
 	{name: "1 window, all drop", extra: 1, windows: true, drops: all}, {name: "5 windows, full drops", extra: 5, windows: true, drops: 1 << 5},
-	{name: "3 windows, all drop", extra: 3, windows: true, drops: all}, {name: "3 unknown", extra: 3, unknown: true},
+	{name: "3 windows, all drop", extra: 3, windows: true, drops: all},
 	{name: "states alone, by hash", extra: 1, hashed: true}, {name: "3 windows alone, by hash", extra: 3, windows: true, hashed: true},
 }
 
@@ -143,7 +142,7 @@ func (f *groupFleet) lookup(replicas, blocks int) error {
 		n++
 	}
 	want := replicas / 8 * (8 + 1) * blocks / 2
-	if f.kind.drops != 0 || f.kind.unknown {
+	if f.kind.drops != 0 {
 		want -= replicas
 	}
 	if n != replicas || got != want {
@@ -168,8 +167,6 @@ func groupEvents(prompt groupPrompt, blocks int, kind groupKind) []index.Event {
 	for g := range kind.extra {
 		e := index.Event{Kind: index.Stored, Scope: scope(g, "engine"), GroupKind: index.GroupOther, Tokens: len(p)}
 		switch {
-		case kind.unknown:
-			e.Scope.Scheme, e.GroupKind, e.Hashes, e.Content = index.SchemeTokens, index.GroupUnknown, names, contents
 		case kind.windows:
 			drop := 0
 			if kind.drops != 0 {
@@ -188,9 +185,6 @@ func groupEvents(prompt groupPrompt, blocks int, kind groupKind) []index.Event {
 		return events
 	}
 	full := index.Event{Kind: index.Stored, Scope: scope(kind.extra, index.SchemeTokens), GroupKind: index.GroupFull, Spec: "full_attention", Hashes: names, Content: contents, Tokens: len(p)}
-	if kind.unknown {
-		full.GroupKind, full.Spec = index.GroupUnknown, ""
-	}
 	return slices.Concat(events, []index.Event{full})
 }
 
