@@ -15,8 +15,9 @@ func TestRequestsInFlightMakeTiersInexact(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(1)...)
 	r.index.SetGroups(one, &index.GroupSettings{EagleKnown: true})
 	held := prompt(1, 0, 8)
-	r.stored(one, held)
 	e := r.event(held)
+	e.GroupKind, e.Spec = index.GroupFull, "full_attention"
+	r.apply(e)
 	e.Tier, e.ByHash, e.Connector, e.Content, e.Scope.BlockSize = index.TierCPU, true, index.OffloadChunks, nil, 0
 	e.Hashes = e.Hashes[:1]
 	r.apply(e)
