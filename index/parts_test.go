@@ -120,7 +120,6 @@ func TestPartsOfGroups(t *testing.T) {
 // that described it was read in.
 func TestByHashInAnyScheme(t *testing.T) {
 	x := newFixture(t, Options{})
-	a := Holder{Replica: "a:1"}
 	inc := x.Begin(a)
 	engine := *x.f
 	engine.scope.Scheme = "engine"
@@ -138,7 +137,6 @@ func TestByHashInAnyScheme(t *testing.T) {
 // is one of the cache.
 func TestALossOfAPart(t *testing.T) {
 	x := newFixture(t, Options{})
-	a := Holder{Replica: "a:1"}
 	inc := x.Begin(a)
 	start := x.clock.t
 	other := *x.f
@@ -154,5 +152,24 @@ func TestALossOfAPart(t *testing.T) {
 		if e := x.Why(x.ID(a), x.f.scope, &Trail{Keys: x.f.key}); !e.Since.Equal(start.Add(c.since)) || e.Loss != c.loss {
 			t.Errorf("after a clear of %s: %+v", c.model, e)
 		}
+	}
+}
+
+// TestRemovalsOfOtherModels: removals of two models at the same places of their nodes are told apart.
+func TestRemovalsOfOtherModels(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	other := *x.f
+	other.scope.Model = "other"
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()), other.stored(a, TierGPU, x.all()))
+	x.clock.t = x.clock.t.Add(time.Second)
+	late, early := x.f.removed(a, TierGPU, x.all()[40:]...), other.removed(a, TierGPU, x.all()[20:]...)
+	late.Part, early.Part = &Part{Model: "m"}, &Part{Model: "other"}
+	x.send(a, inc, early)
+	x.send(a, inc, other.stored(a, TierGPU, x.all()[20:40]))
+	early.Hashes = early.Hashes[:20]
+	x.send(a, inc, late, early)
+	if e := x.Why(x.ID(a), x.f.scope, &Trail{Keys: x.f.key}); e.Blocks != 40 || !e.Removed.Equal(x.clock.t) {
+		t.Errorf("%+v, want the removal behind 40 blocks", e)
 	}
 }

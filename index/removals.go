@@ -35,6 +35,7 @@ type removals struct {
 	total *atomic.Int64
 
 	open *removal // the newest one, of a node's blocks from an offset on: it grows towards the start
+	in   *shard
 	node uint32
 	from int
 }
@@ -53,12 +54,12 @@ const tenth = 100 * time.Millisecond
 // at the end of its part of the node.
 func (r *removals) stretch(sh *shard, node uint32, from, to int) {
 	first := sh.nodes.Key(radix.At(node, from))
-	if r.open != nil && r.node == node && r.from == to && r.open.group == uint16(sh.key.group) {
+	if r.open != nil && r.in == sh && r.node == node && r.from == to {
 		r.open.first, r.open.at, r.open.blocks, r.from = first, r.at, r.open.blocks+uint16(to-from), from
 		return
 	}
 	r.put(removal{first: first, last: sh.nodes.Key(radix.At(node, to-1)), at: r.at, blocks: uint16(to - from), group: uint16(sh.key.group)})
-	r.node, r.from = node, from
+	r.in, r.node, r.from = sh, node, from
 }
 
 // one remembers a block that is not at the end of the holder's part of a node.

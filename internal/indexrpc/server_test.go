@@ -213,22 +213,6 @@ func TestStreamEvents(t *testing.T) {
 	}
 }
 
-func TestCleared(t *testing.T) {
-	b := serve(t)
-	b.report(from("r", "engine", 100, 3))
-	leased := from("r", "engine", 500, 1)
-	leased.TtlMs = 60_000
-	b.report(leased)
-	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_ALL_CLEARED, ReplicaId: "r"}); out.GetRemoved() != 3 {
-		t.Errorf("%v", out)
-	}
-	for _, first := range []uint64{100, 500} {
-		if got := b.lookup(ask("engine", first, 1)); got != "UNKNOWN_MODEL" && got != "NO_MATCH" {
-			t.Errorf("%d after a clear: %s", first, got)
-		}
-	}
-}
-
 // state is everything the service reports of itself, as text.
 func (b *bench) state() string {
 	b.t.Helper()
