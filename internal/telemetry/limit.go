@@ -22,8 +22,8 @@ const (
 	// thousand replicas can join at once.
 	kindBurst = 1024
 	kindEvery = time.Second
-	// limitedSubjects bounds each of the two generations of subjects in memory.
-	limitedSubjects = 4096
+	// limitedSources bounds the sources in memory: beyond it all are forgotten.
+	limitedSources = 8192
 	// longestValue bounds the written bytes of an attribute: a panic's stack fits.
 	longestValue = 8 << 10
 )
@@ -39,9 +39,9 @@ var subjects = map[string]bool{"replica": true, "envoy": true, "peer": true, "mo
 type LogLimiter struct {
 	leftOut atomic.Uint64
 
-	mu            sync.Mutex
-	kinds         map[uintptr]bound.Rate
-	young, former map[lineSource]*allowance // a full generation replaces the former one
+	mu      sync.Mutex
+	kinds   map[uintptr]bound.Rate
+	sources map[lineSource]allowance
 }
 
 // lineSource is a kind and a subject, "" for a line without one.
@@ -69,35 +69,21 @@ func (l *LogLimiter) admit(from lineSource, now time.Time) (leftOut uint64, ok b
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.kinds == nil {
-		l.kinds = map[uintptr]bound.Rate{}
+		l.kinds, l.sources = map[uintptr]bound.Rate{}, map[lineSource]allowance{}
 	}
-	own, kind := l.allowance(from), l.kinds[from.kind]
-	ok = own.lines.Take(now, lineEvery, burstLines) && kind.Take(now, kindEvery, kindBurst)
-	l.kinds[from.kind] = kind
-	if ok {
+	own, known := l.sources[from]
+	if !known && len(l.sources) == limitedSources {
+		clear(l.sources)
+	}
+	kind := l.kinds[from.kind]
+	if ok = own.lines.Take(now, lineEvery, burstLines) && kind.Take(now, kindEvery, kindBurst); ok {
 		leftOut, own.leftOut = own.leftOut, 0
-		return leftOut, true
+	} else {
+		own.leftOut++
+		l.leftOut.Add(1)
 	}
-	own.leftOut++
-	l.leftOut.Add(1)
-	return 0, false
-}
-
-// allowance finds or makes the bucket of a source. A source that logs often moves
-// to the young generation; the others are forgotten with the former one.
-func (l *LogLimiter) allowance(from lineSource) *allowance {
-	if a := l.young[from]; a != nil {
-		return a
-	}
-	if l.young == nil || len(l.young) >= limitedSubjects {
-		l.former, l.young = l.young, map[lineSource]*allowance{}
-	}
-	a := l.former[from]
-	if a == nil {
-		a = new(allowance)
-	}
-	l.young[from] = a
-	return a
+	l.sources[from], l.kinds[from.kind] = own, kind
+	return leftOut, ok
 }
 
 // limited is a handler whose lines a limiter admits.

@@ -69,8 +69,8 @@ func TestNamesThatAreMadeUpOpenNoLog(t *testing.T) {
 		if count(&out) != kindBurst {
 			t.Errorf("%d lines", count(&out))
 		}
-		if n := len(l.young) + len(l.former); n > 2*limitedSubjects {
-			t.Errorf("%d subjects are in memory", n)
+		if n := len(l.sources); n > limitedSources {
+			t.Errorf("%d sources are in memory", n)
 		}
 		out.Reset()
 		for i := range 1000 { // one host, a port for each connection
