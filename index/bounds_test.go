@@ -288,7 +288,7 @@ func TestReportedWithDeadlineAnyShape(t *testing.T) {
 	x.Report(x.f.scope, id, x.f.key[:5], at(time.Minute)) // idempotent
 	x.wantReported(a, 10)
 	x.Report(x.f.scope, id, x.f.key[:2], at(2*time.Minute))
-	x.Retract(x.f.scope, id, x.f.key[9:])
+	x.Retract(nil, 0, id, x.f.key[9:])
 	x.wantReported(a, 9)
 	x.clock.t = x.clock.t.Add(time.Minute)
 	x.Sweep()

@@ -41,9 +41,13 @@ func (x *Index) Report(s Scope, h HolderID, keys []prefixhash.Key, until time.Ti
 	x.lease(leaseReported, s, h, keys, until.UnixNano())
 }
 
-// Retract ends entries of Report.
-func (x *Index) Retract(s Scope, h HolderID, keys []prefixhash.Key) {
-	x.lease(leaseReported, s, h, keys, 0)
+// Retract ends entries of Report in the scopes of a part that are of a cache group.
+func (x *Index) Retract(of *Part, group int, h HolderID, keys []prefixhash.Key) {
+	for s, ks := range *x.keyspaces.Load() {
+		if l := ks.leases[leaseReported].Load(); l != nil && s.Group == group && of.Covers(s) {
+			l.End(int32(h), keys)
+		}
+	}
 }
 
 // lease sets the deadline of entries or, with until 0, ends them.

@@ -330,7 +330,7 @@ func (w *world) lease(h Holder, kind leaseBasis) {
 			delete(held, n)
 		}
 		if kind == leaseReported {
-			w.x.Retract(w.f.scope, id, keys)
+			w.x.Retract(&Part{Model: w.f.scope.Model, Scheme: w.f.scope.Scheme}, w.f.scope.Group, id, keys)
 		} else {
 			w.x.Withdraw(w.f.scope, id, keys)
 		}

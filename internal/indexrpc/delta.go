@@ -99,15 +99,6 @@ func (d *delta) lease(l lease) {
 	d.leasedBlocks += uint64(len(l.keys))
 }
 
-// retract ends leases of evicted blocks, in every scope that the event is about.
-func (s *Server) retract(q *indexpb.PublishEventRequest, id index.HolderID, keys []prefixhash.Key) {
-	for st := range s.x.Scopes() {
-		if st.ReportedLeases > 0 && st.Scope.Group == int(q.GetGroup()) && partOf(q).Covers(st.Scope) {
-			s.x.Retract(st.Scope, id, keys)
-		}
-	}
-}
-
 // opaqueLimit bounds the hashes whose token counts are kept: about 100 MB.
 const opaqueLimit = 1 << 20
 

@@ -241,7 +241,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 				e.Hashes = append(e.Hashes, uint64(key))
 			}
 			batch.Events = []index.Event{e}
-			s.retract(q, s.x.ID(h), keys)
+			s.x.Retract(e.Part, e.Scope.Group, s.x.ID(h), keys)
 		}
 	case indexpb.EventType_ALL_CLEARED:
 		batch.Events = []index.Event{{Kind: index.Cleared, Part: partOf(q)}}
