@@ -106,7 +106,7 @@ func (a *applying) stored(i int, ev *Event) (events int) {
 	if m.InNodes(&a.h.events[i]) {
 		a.store(ev)
 	} else {
-		a.h.sawGroup(ev.Scope, ev.GroupKind)
+		a.h.sawGroup(ev.Scope, ev.FullAttention())
 	}
 	m.Stored(&a.h.events[i])
 	return 1
@@ -123,18 +123,18 @@ func (a *applying) store(ev *Event) {
 		a.storeByHash(ev)
 		return
 	}
-	if len(ev.Hashes) == 0 || ev.GroupKind == GroupOther {
-		h.sawGroup(ev.Scope, ev.GroupKind)
+	if len(ev.Hashes) == 0 || ev.OtherKind() {
+		h.sawGroup(ev.Scope, ev.FullAttention())
 		return
 	}
 	ks := h.lockLast(ev)
 	if ks == nil {
-		h.sawGroup(ev.Scope, ev.GroupKind)
+		h.sawGroup(ev.Scope, ev.FullAttention())
 		if ks = a.x.lockKeyspace(ev.Scope, h.self.Replica); ks == nil {
 			res.Dropped += len(ev.Hashes)
 			return
 		}
-		h.last = lastStored{ev.Scope, ev.GroupKind, ks}
+		h.last = lastStored{ev.Scope, ev.Spec, ks}
 	}
 	sh := ks.sh
 	defer sh.mu.Unlock()
@@ -186,10 +186,10 @@ func (a *applying) storeByHash(ev *Event) {
 }
 
 // lockLast returns the tables of the event's scope with their writer's lock held, if the
-// event before it has the same scope and kind, otherwise nil.
+// event before it has the same scope and Spec, otherwise nil.
 func (h *holder) lockLast(ev *Event) *keyspace {
 	l := &h.last
-	if ev.GroupKind != l.kind || ev.Scope != l.scope { // at first the empty scope, whose blocks store drops
+	if ev.Spec != l.spec || ev.Scope != l.scope { // at first the empty scope, whose blocks store drops
 		return nil
 	}
 	l.keyspace.sh.mu.Lock()

@@ -123,7 +123,7 @@ func TestClearedTakesWhatFollowsInTheBatch(t *testing.T) {
 func TestHybridUnknownUntilKindsAreNamed(t *testing.T) {
 	group := func(x *fixture, g int, spec string) Event {
 		ev := x.f.stored(a, TierGPU, x.all())
-		ev.Scope.Group, ev.GroupKind, ev.Spec = g, GroupKindOf(spec), spec
+		ev.Scope.Group, ev.Spec = g, spec
 		return ev
 	}
 	unknown := func(x *fixture) {

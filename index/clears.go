@@ -117,7 +117,7 @@ func (a *applying) ownerByNext(i int) owner {
 			return ofGPUProbably
 		case ev.Kind == Removed:
 			return ofBelow // the GPU has blocks
-		case ev.GroupKind == GroupOther || len(ev.Hashes) == 0: // the block before its first need not be on the GPU
+		case ev.OtherKind() || len(ev.Hashes) == 0: // the block before its first need not be on the GPU
 		case ev.HasParent:
 			return ofBelow
 		case len(ev.Hashes) > 1 && a.holds(ev):

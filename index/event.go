@@ -3,6 +3,7 @@ package index
 import (
 	"time"
 
+	"warmroute/index/internal/hybrid"
 	"warmroute/prefixhash"
 )
 
@@ -39,27 +40,6 @@ const (
 	tiers = 3
 )
 
-// GroupKind is the kind of a cache group, if the publisher reports it (vLLM's
-// kv_cache_spec_kind, which GPU events do not carry in all versions).
-type GroupKind uint8
-
-const (
-	GroupUnknown GroupKind = iota
-	GroupFull              // full attention: a block is reusable only with all blocks before it
-	GroupOther             // sliding window, Mamba, ...: no prefix of it is a cached prefix
-)
-
-// GroupKindOf returns the kind that a kv_cache_spec_kind stands for.
-func GroupKindOf(spec string) GroupKind {
-	switch spec {
-	case "", "unknown":
-		return GroupUnknown
-	case "full_attention", "mla_attention", "sink_full_attention":
-		return GroupFull
-	}
-	return GroupOther
-}
-
 // EventType is the kind of change that an Event reports.
 type EventType uint8
 
@@ -84,7 +64,6 @@ const (
 type Event struct {
 	Kind      EventType
 	Scope     Scope
-	GroupKind GroupKind // Stored only
 	Tier      Tier
 	Connector Connector // that has copied the blocks to CPU memory, if it is known
 	ByHash    bool
@@ -94,13 +73,23 @@ type Event struct {
 	Hashes    []uint64
 	Content   []prefixhash.Content
 
-	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported
+	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported; Stored only
 	Window int    // of a sliding window, in tokens; 0 when not reported
 	Tokens int    // tokens that the event covers: more than the blocks of Hashes if it leaves blocks out
 	Ahead  int    // tokens behind each block that its hash and its content cover too
 
 	// Last is the content of the last block alone, if contents cover tokens behind.
 	Last prefixhash.Content
+}
+
+// FullAttention reports whether the event is of a group of full attention: a block is reusable only with
+// all blocks before it.
+func (ev *Event) FullAttention() bool { return hybrid.KindOf(ev.Spec) == hybrid.Full }
+
+// OtherKind reports whether the event is of a group of another kind: no prefix of it is a cached
+// prefix.
+func (ev *Event) OtherKind() bool {
+	return ev.Spec != "" && ev.Spec != "unknown" && !ev.FullAttention()
 }
 
 // Part is a part of the scopes: those of a tenant and, if it names them, of a model and a hash

@@ -139,11 +139,9 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 		s.Group, s.BlockSize = g, group.block
 		ev := Event{Kind: Stored, Scope: s, Spec: group.spec, Window: group.window, Tokens: len(p)}
 		if g == len(c.groups)-1 {
-			if ev.GroupKind, ev.Hashes, ev.Content = GroupFull, names, contents; group.spec == "" {
-				ev.GroupKind = GroupUnknown
-			}
+			ev.Hashes, ev.Content = names, contents
 		} else {
-			ev.GroupKind, ev.Scope.Scheme = GroupOther, "engine"
+			ev.Scope.Scheme = "engine"
 			stride := group.block / groupBlock
 			n := len(names) / stride
 			from, to := e.rnd.IntN(n+1), n
@@ -255,7 +253,7 @@ func TestEndsWithStatesAreInDoubt(t *testing.T) {
 	events := fullAndWindow(p[:20*groupBlock], 0)
 	names := events[0].Hashes
 	events[0].Window, events[0].Hashes = 33, slices.Concat(names[:3], names[5:9])
-	state := Event{Kind: Stored, Scope: events[0].Scope, GroupKind: GroupOther, Spec: "mamba", Hashes: names[2:3], Tokens: events[0].Tokens}
+	state := Event{Kind: Stored, Scope: events[0].Scope, Spec: "mamba", Hashes: names[2:3], Tokens: events[0].Tokens}
 	state.Scope.Group = 2
 	if m := ruledHit(t, x, h, p, append(events, state), 3*groupBlock); m.Hit != 3*groupBlock || m.Full != 20*groupBlock {
 		t.Errorf("%+v", m)

@@ -69,7 +69,7 @@ func TestEachHolderIsAnsweredOnce(t *testing.T) {
 			h := Holder{Replica: fmt.Sprint(i)}
 			events := fullAndWindow(p[:20*groupBlock], 0)
 			events[0].Scope.Scheme, events[0].Content = SchemeTokens, events[1].Content
-			events[1].Spec, events[1].GroupKind = "mamba", GroupOther
+			events[1].Spec = "mamba"
 			if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
 				t.Fatal(err)
 			}

@@ -46,8 +46,8 @@ func fullAndWindow(p tokensPrompt, keep int) []Event {
 	window.Scheme = "engine" // as an event is read that leaves blocks out
 	full.Group = 1
 	return []Event{
-		{Kind: Stored, Scope: window, GroupKind: GroupOther, Spec: "sliding_window", Window: 64, Hashes: names[keep:], Tokens: len(names) * groupBlock},
-		{Kind: Stored, Scope: full, GroupKind: GroupFull, Spec: "full_attention", Hashes: names, Content: contents, Tokens: len(names) * groupBlock},
+		{Kind: Stored, Scope: window, Spec: "sliding_window", Window: 64, Hashes: names[keep:], Tokens: len(names) * groupBlock},
+		{Kind: Stored, Scope: full, Spec: "full_attention", Hashes: names, Content: contents, Tokens: len(names) * groupBlock},
 	}
 }
 

@@ -35,11 +35,11 @@ type holder struct {
 	leased  []*expiry.Table // the tables that may have its leases
 }
 
-// lastStored is the scope and kind of the last Stored event. The next event mostly has
+// lastStored is the scope and Spec of the last Stored event. The next event mostly has
 // the same; comparing a scope costs less than hashing it.
 type lastStored struct {
 	scope    Scope
-	kind     GroupKind
+	spec     string
 	keyspace *keyspace
 }
 
@@ -267,7 +267,7 @@ func (h *holder) has(of *Part, k modelKey) bool {
 }
 
 // sawGroup records that the holder reported a cache group. h.mu is held.
-func (h *holder) sawGroup(s Scope, kind GroupKind) {
+func (h *holder) sawGroup(s Scope, full bool) {
 	g := h.groupsOf(s.modelKey())
 	changed := true
 	for _, seen := range g.seen {
@@ -278,7 +278,7 @@ func (h *holder) sawGroup(s Scope, kind GroupKind) {
 	if changed {
 		g.seen = append(g.seen, s.Group)
 	}
-	if kind == GroupFull && g.full < 0 {
+	if full && g.full < 0 {
 		g.full, changed = s.Group, true
 	}
 	if changed && len(g.seen) > 1 { // the only group hides nothing

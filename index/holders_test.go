@@ -173,7 +173,7 @@ func TestTheFirstFullGroupCounts(t *testing.T) {
 	inc := x.Begin(a)
 	for group, blocks := range []int{64, 3} {
 		ev := x.f.stored(a, TierGPU, x.all()[:blocks])
-		ev.Scope.Group, ev.GroupKind, ev.Spec = group, GroupFull, "full_attention"
+		ev.Scope.Group, ev.Spec = group, "full_attention"
 		x.send(a, inc, ev)
 	}
 	x.wantReported(a, 64)

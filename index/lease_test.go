@@ -67,7 +67,7 @@ func TestHybridSpeculationProvesNothing(t *testing.T) {
 	for group := range 3 {
 		for i, spec := range [][]string{{""}, {"", ""}, {"mamba", "mamba", "full_attention"}}[group] {
 			ev := x.f.stored(a, TierGPU, x.all()[:1])
-			ev.Scope.Group, ev.GroupKind, ev.Spec = i, GroupKindOf(spec), spec
+			ev.Scope.Group, ev.Spec = i, spec
 			x.send(a, inc, ev)
 		}
 		x.send(a, inc, x.f.removed(a, TierGPU, 0))

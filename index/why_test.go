@@ -86,8 +86,8 @@ func TestWhyTheBlockBehindIsNotThere(t *testing.T) {
 			other := *x.f
 			other.scope.Group = 1
 			first, all := x.f.stored(a, TierGPU, x.all()[:9]), other.stored(a, TierGPU, x.all())
-			first.Spec, first.GroupKind = "full_attention", GroupFull
-			all.Spec, all.GroupKind = "mla_attention", GroupFull
+			first.Spec = "full_attention"
+			all.Spec = "mla_attention"
 			x.send(a, inc, first, all)
 			x.send(a, inc, other.removed(a, TierGPU, x.all()[9:]...))
 		}, Ending{Blocks: 9, Since: start}},

@@ -52,8 +52,8 @@ func (p chained) removed(from int) index.Event {
 // first ones in a group of windows, which is group 0.
 func (r *rig) hybrid(p chained, windows int) {
 	full, window := r.event(p), r.event(chained{blocks: p.blocks[:windows]})
-	full.Spec, full.GroupKind, full.Tokens, full.Scope.Group = "full_attention", index.GroupFull, len(full.Hashes)*blockSize, 1
-	window.Spec, window.GroupKind, window.Tokens, window.Window = "sliding_window", index.GroupOther, len(window.Hashes)*blockSize, 2*blockSize
+	full.Spec, full.Tokens, full.Scope.Group = "full_attention", len(full.Hashes)*blockSize, 1
+	window.Spec, window.Tokens, window.Window = "sliding_window", len(window.Hashes)*blockSize, 2*blockSize
 	r.apply(full, window)
 }
 
@@ -198,7 +198,7 @@ func TestCausesInCachesOfSeveralGroups(t *testing.T) {
 		{why.Whole, func(r *rig) {
 			r.index.SetGroups(one, &index.GroupSettings{Eagle: 1, EagleKnown: true})
 			e := r.event(p)
-			e.Spec, e.GroupKind, e.Tokens = "full_attention", index.GroupFull, 10*blockSize
+			e.Spec, e.Tokens = "full_attention", 10*blockSize
 			r.apply(e)
 		}, "has the whole prompt but its last 17 tokens; 16 tokens more are cached, but computed again for a draft model"},
 	} {

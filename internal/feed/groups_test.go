@@ -50,7 +50,7 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
 		for group, spec := range []string{"chunked_local_attention", "full_attention"} {
 			b.Events = append(b.Events, index.Event{
-				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16, Spec: spec, GroupKind: index.GroupKindOf(spec),
+				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16, Spec: spec,
 				Scope: index.Scope{Model: model, Scheme: "engine", BlockSize: 16, Group: group},
 			})
 		}

@@ -76,7 +76,7 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 			d.lease(lease{scope, keys, until})
 		default:
 			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Hashes: make([]uint64, n),
-				GroupKind: index.GroupKindOf(p.GetSpecKind()), Spec: p.GetSpecKind(), Window: int(p.GetWindow()), Ahead: int(p.GetLookahead())}
+				Spec: p.GetSpecKind(), Window: int(p.GetWindow()), Ahead: int(p.GetLookahead())}
 			for i, k := range keys {
 				e.Hashes[i] = uint64(k)
 			}

@@ -83,7 +83,7 @@ func (m *mirror) noteGroup(e index.Event, add func(*cacheGroup)) {
 	g := &cacheGroup{scope: e.Scope, spec: e.Spec, window: e.Window, ahead: e.Ahead}
 	g.scope.LoRA = prefixhash.LoRA{}
 	m.groups = append(m.groups, g)
-	if e.GroupKind == index.GroupFull {
+	if e.FullAttention() {
 		m.full = e.Scope.Group
 	}
 	add(g)
@@ -104,7 +104,7 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 		return m.storeByHash(e, full, add)
 	}
 	group := m.groupOf(e)
-	if e.GroupKind == index.GroupOther && (m.full >= 0 || e.Content == nil) {
+	if e.OtherKind() && (m.full >= 0 || e.Content == nil) {
 		m.storeLoose(e, group, full, add)
 		return 0
 	}

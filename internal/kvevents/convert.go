@@ -96,7 +96,6 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				Kind: index.Stored,
 				Scope: index.Scope{Tenant: c.tenant, Model: c.model, LoRA: e.LoRA, Scheme: scheme,
 					BlockSize: e.BlockSize, Group: e.Group},
-				GroupKind: index.GroupKindOf(e.Spec),
 				Tier:      tier,
 				HasParent: e.HasParent, Parent: e.Parent,
 				Hashes: e.Hashes, Content: contents,

@@ -278,7 +278,7 @@ func TestConvert(t *testing.T) {
 	if len(bare.Content) != 1 || !slices.Equal(bare.Content, told.Content) || bare.Tier != index.TierStorage || told.Tier != index.TierStorage {
 		t.Errorf("an adapter's blocks differ by whether its key is described: %+v %+v", bare, told)
 	}
-	if e[11].GroupKind != index.GroupOther || e[12].GroupKind != index.GroupFull || s.GroupKind != index.GroupUnknown {
+	if !e[11].OtherKind() || !e[12].FullAttention() || s.OtherKind() || s.FullAttention() {
 		t.Error("kinds of groups")
 	}
 }

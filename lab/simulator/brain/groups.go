@@ -45,7 +45,7 @@ func (b *Brain) event(c *simulator.Change) index.Event {
 		Scope: index.Scope{Model: model, Scheme: kvevents.SchemeEngine, BlockSize: b.o.Block},
 	}
 	if b.o.Groups == EveryGroup {
-		e.Spec, e.Window, e.Scope.Group, e.GroupKind = c.Kind, c.Window, c.Group, index.GroupKindOf(c.Kind)
+		e.Spec, e.Window, e.Scope.Group = c.Kind, c.Window, c.Group
 	}
 	for _, block := range c.Blocks {
 		e.Hashes = append(e.Hashes, uint64(key(int64(block))))

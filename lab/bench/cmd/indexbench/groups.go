@@ -165,7 +165,7 @@ func groupEvents(prompt groupPrompt, blocks int, kind groupKind) []index.Event {
 	}
 	var events []index.Event
 	for g := range kind.extra {
-		e := index.Event{Kind: index.Stored, Scope: scope(g, "engine"), GroupKind: index.GroupOther, Tokens: len(p)}
+		e := index.Event{Kind: index.Stored, Scope: scope(g, "engine"), Tokens: len(p)}
 		switch {
 		case kind.windows:
 			drop := 0
@@ -184,7 +184,7 @@ func groupEvents(prompt groupPrompt, blocks int, kind groupKind) []index.Event {
 	if kind.hashed {
 		return events
 	}
-	full := index.Event{Kind: index.Stored, Scope: scope(kind.extra, index.SchemeTokens), GroupKind: index.GroupFull, Spec: "full_attention", Hashes: names, Content: contents, Tokens: len(p)}
+	full := index.Event{Kind: index.Stored, Scope: scope(kind.extra, index.SchemeTokens), Spec: "full_attention", Hashes: names, Content: contents, Tokens: len(p)}
 	return slices.Concat(events, []index.Event{full})
 }
 
