@@ -473,12 +473,6 @@ func TestGroupsTold(t *testing.T) {
 	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
 		t.Errorf("told: %+v", trust)
 	}
-	doubted := *told
-	doubted.Doubt = "a reason"
-	x.SetGroups(h.Replica, &doubted)
-	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a reason" {
-		t.Errorf("told with a doubt: %+v", trust)
-	}
 	limited := *told
 	limited.Limit = "a limit"
 	x.SetGroups(h.Replica, &limited)

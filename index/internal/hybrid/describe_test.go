@@ -123,7 +123,6 @@ func TestTrustHasAReason(t *testing.T) {
 		"the chunk is configured":  {Settings{EagleKnown: true, Chunk: 64}, Keying{}, []Event{seen(0, 16, "full_attention", 0), chunks}, ""},
 		"a limit":                  {Settings{EagleKnown: true, Limit: "a limit"}, Keying{}, []Event{windowEvent, fullEvent}, "a limit"},
 		"no limit of plain caches": {Settings{EagleKnown: true, Limit: "a limit"}, Keying{}, []Event{fullEvent}, ""},
-		"a doubt":                  {Settings{EagleKnown: true, Doubt: "a doubt"}, Keying{}, []Event{fullEvent}, "a doubt"},
 	} {
 		m, _ := newMember(newTestModel(), 1, &c.settings)
 		apply(m, c.keying, c.events...)

@@ -21,10 +21,8 @@ type Settings struct {
 	Loads     bool
 	LoadLeast int
 
-	// Doubt is the reason, in one sentence, why predictions may be wrong until the
+	// Limit is the reason, in one sentence, why predictions may be wrong although the
 	// replica's own counts agree with them.
-	Doubt string
-	// Limit is the reason why predictions may be wrong although counts agree with them.
 	// Of vLLM's, a cache of one group of full attention has none.
 	Limit string
 }

@@ -70,8 +70,6 @@ func (m *Member) judge(p *Plan) Trust {
 		return inexact("it drafts, so what it loads from the host's memory is not predicted, and less may be credited than is hit")
 	case m.guesses.inferred && told.Rule != RuleSGLang && !believed:
 		return Trust{Unconfirmed: true, Why: "its events do not name the kind of its cache, as those of vLLM before 0.27 do not, and the replica's reports have not shown yet that it is full attention"}
-	case told.Doubt != "" && eagle && !believed:
-		return inexact(told.Doubt)
 	case !eagle && !believed:
 		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not configured, and the replica's reports have not shown it yet"}
 	case m.belowWhy(p) != "":
