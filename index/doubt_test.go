@@ -19,7 +19,7 @@ func TestADoubtMakesMatchesUpperBounds(t *testing.T) {
 	}
 	stored := func(model string) Event {
 		e := x.f.stored(a, TierGPU, []int{0, 1})
-		e.Scope.Model = model
+		e.Scope.Model, e.Spec = model, "full_attention"
 		return e
 	}
 	ia, ib := x.Begin(a), x.Begin(b)

@@ -16,7 +16,7 @@ func TestRequestsInFlightMakeTiersInexact(t *testing.T) {
 	r.index.SetGroups(one, &index.GroupSettings{EagleKnown: true})
 	held := prompt(1, 0, 8)
 	e := r.event(held)
-	e.GroupKind, e.Spec = index.GroupFull, "full_attention"
+	e.Spec = "full_attention"
 	r.apply(e)
 	e.Tier, e.ByHash, e.Connector, e.Content, e.Scope.BlockSize = index.TierCPU, true, index.OffloadChunks, nil, 0
 	e.Hashes = e.Hashes[:1]
