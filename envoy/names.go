@@ -51,10 +51,6 @@ const (
 	KeyPrompt    = "prompt_tokens"
 	KeyPredicted = "predicted_tokens"
 
-	// KeyUnfound holds, in MetadataOwn, how many of the predicted tokens are an upper bound's
-	// that the replica is not expected to find. It is absent if there are none.
-	KeyUnfound = "unfound_tokens"
-
 	// KeyRank holds, in MetadataOwn, the value of HeaderRank. It is absent without the header.
 	KeyRank = "rank"
 

@@ -19,8 +19,8 @@ type answerMetadata struct {
 	lbKind, ownKind, bodyKind, splitKind, loadsKind structpb.Value_StructValue
 	texts                                           [12]structpb.Value
 	textKinds                                       [12]structpb.Value_StringValue
-	numbers                                         [14]structpb.Value
-	numberKinds                                     [14]structpb.Value_NumberValue
+	numbers                                         [13]structpb.Value
+	numberKinds                                     [13]structpb.Value_NumberValue
 	splice                                          splice
 	usedText, usedNums                              int
 	withoutClient                                   bool // clients get no reason, so the reason for them is left out
@@ -54,9 +54,6 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		own["model"] = s.body.Fields[envoy.KeyModel]
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
-		if n := d.Match.Unfound(); n > 0 {
-			own[envoy.KeyUnfound] = s.number(n)
-		}
 		if source := d.Match.Source(); source != policy.NoSource {
 			own[envoy.KeyMatch] = s.text(source.String())
 		}

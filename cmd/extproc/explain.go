@@ -203,9 +203,6 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 	}
 	line("tokens", "%d from %s; prompts %d, blocks looked up %d", rec.Tokens, cmp.Or(rec.Source, "nowhere"), rec.Prompts, rec.Blocks)
 	line("cached", "%d tokens predicted%s", rec.Predicted, knownFrom[rec.Match.Source()])
-	if rec.Match.Unfound() > 0 {
-		line("credited", "%d of them: this is an upper bound, of which earlier answers had less", rec.Match.Credited())
-	}
 	if n := rec.Match.Below(); n > 0 {
 		_, seconds := rec.Match.Loads()
 		line("loaded", "%d tokens more, in %.3f s", n, seconds)
@@ -240,13 +237,13 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "\nreplica\trank\tevents\tmatched\treported\tunfound\tlower tiers\tin flight\tawaiting\tprefill queued\tothers'\tspeed\tcost\tverdict\t")
+	fmt.Fprintln(t, "\nreplica\trank\tevents\tmatched\treported\tlower tiers\tin flight\tawaiting\tprefill queued\tothers'\tspeed\tcost\tverdict\t")
 	for _, c := range byRank(rec.Candidates, chosen) {
 		s, events := c.State, "none"
 		if c.Events {
 			events = "yes"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%d\t%s\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Match.Matched(), s.Match.Cached(), s.Match.Unfound(), belowText(&s.Match),
+		fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\t%d\t%d\t%.3f s\t%.3f s\t%.2f\t%.4f\t%s\t\n", c.Replica, c.Rank, events, s.Match.Matched(), s.Match.Cached(), belowText(&s.Match),
 			s.InFlight, s.Awaiting, s.Pending, s.Foreign, s.Speed, c.Score.Cost, c.Score.Verdict)
 	}
 	if err := t.Flush(); err != nil {

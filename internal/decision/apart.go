@@ -91,7 +91,7 @@ func splitReason(c *policy.Compared) SplitReason {
 func (d *Decider) chooseBoth(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation, local load.Terms) {
 	c := &w.compared
 	at := &mv.holders[w.at[c.P]]
-	leg := w.terms(a, mv, set, c.P)
+	leg := d.terms(a, mv, set, w, c.P)
 	decode := local
 	decode.Model = int64(set.TTFT.PrefillToken * 1e9) // D computes the last token
 	decode.Expected, decode.Moved, decode.Moving = decode.Model, int64(w.Record.Split.Moves), int64(c.Remote.Handover*1e9)

@@ -34,8 +34,8 @@ func (h *holder) listens(now time.Time) bool {
 }
 
 // awaited are the requests whose answers' usage may show the index what the events of their
-// replicas do not contain, or the histories how much the caches of their replicas hold, or how
-// much is found of an upper bound. Their memory is reused.
+// replicas do not contain, or the histories how much the caches of their replicas hold. Their
+// memory is reused.
 type awaited struct {
 	mu   sync.Mutex
 	next int
@@ -49,8 +49,7 @@ type awaitedAnswer struct {
 	at    index.HolderID
 	scope index.Scope
 	guess index.Guess
-	load  *load.Account // of at
-	bound bounded
+	load  *load.Account    // of at
 	cache *history.Cache   // that learns from the answer; nil: none does
 	used  history.Used     // of cache
 	alone bool             // the request has ended, and no other is known to have been on the holder meanwhile
@@ -118,7 +117,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 		used.Most = m.MaxLen
 	}
 	keys := r.checked(w)
-	if cache == nil && !dec.Telling && len(keys) == 0 && w.bound.tokens == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+	if cache == nil && !dec.Telling && len(keys) == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
 		return
 	}
 	l := &d.awaited
@@ -130,7 +129,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	one.id, one.at, one.scope, one.alone = xxhash.Sum64String(id), r.here.id, r.mv.scopes[r.here.scope], false
 	one.guess.Set(&w.guess)
 	one.cache, one.used = cache, used
-	one.load, one.bound = r.here.account, w.bound
+	one.load = r.here.account
 	one.keys, one.sent = append(one.keys[:0], keys...), r.own.Terms().Sent
 }
 
@@ -161,9 +160,6 @@ func (d *Decider) Answered(seq uint64, id string, n Counted, exact, disproved bo
 	}
 	one.load.Heard()
 	exact = exact && n.Cached >= 0
-	if exact && one.bound.tokens > 0 {
-		one.load.FoundOf(one.bound.end, one.bound.tokens, n.Cached)
-	}
 	if size := max(1, one.scope.BlockSize); exact && disproved && n.Cached/size < len(one.keys) {
 		d.index.Disprove(one.at, one.scope, one.keys, n.Cached/size, time.Unix(0, one.sent))
 	}

@@ -129,7 +129,6 @@ type Work struct {
 	prompt   onePrompt
 	marked   marked
 	guess    index.Guess // of a single prompt, if its answer may teach
-	bound    bounded     // of the chosen candidate
 	matched  []held
 	cands    []policy.Candidate
 	scores   []policy.Score
@@ -147,11 +146,10 @@ type Work struct {
 
 // held counts the tokens of the prompts that one holder has.
 type held struct {
-	match     policy.Match // without credit until it is complete
-	shared    int          // tokens in the store that it shares, from the prompt's beginning
-	grouped   bool         // cache groups decide the match
-	unclaimed int32        // of the reported tokens, an upper bound's that the last count there did not have
-	weight    float64
+	match   policy.Match // without credit until it is complete
+	shared  int          // tokens in the store that it shares, from the prompt's beginning
+	grouped bool         // cache groups decide the match
+	weight  float64
 }
 
 // gpu returns the tokens that are on the GPU or on their way to it.
@@ -207,7 +205,6 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
 	w.guess.Reset()
-	w.bound = bounded{}
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}

@@ -17,7 +17,6 @@ const eventGrace = 250 * time.Millisecond
 func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.allow(a, mv, set)
 	w.gather(a, mv)
-	d.discount(a, mv, w)
 	if w.answer == 0 {
 		return Decision{Reason: ReasonEmptySubset}
 	}
@@ -55,15 +54,12 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	best := w.ranked[0]
 	d.speculate(a, mv, w, res)
 	d.expect(a, mv, w, res.here)
-	telling := d.expectBound(a, mv, w)
 	if res.split != nil {
 		d.speculateLeg(a, mv, w, res.split)
 		d.expect(a, mv, w, res.split.at)
-		w.bound, telling = bounded{}, false
 		w.guess.Reset() // the answer does not say what each of two replicas took from its cache
 	}
 	if res.here.chooses() {
-		w.bound, telling = bounded{}, false
 		w.guess.Reset() // the answer may be another rank's
 	}
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
@@ -75,7 +71,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: rank, Reservation: res,
-		Reported: int(res.own.Terms().Claimed), Telling: telling || w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
+		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
 	}
 }
 
@@ -103,7 +99,7 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	}
 	at := w.ranked[0]
 	res.here = &mv.holders[w.at[at]]
-	terms := w.terms(a, mv, set, at)
+	terms := d.terms(a, mv, set, w, at)
 	if w.compared.Split {
 		d.chooseBoth(a, mv, set, w, res, terms)
 		return ""
@@ -115,7 +111,7 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 }
 
 // terms returns the charge of the whole request on candidate i.
-func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms {
+func (d *Decider) terms(a *Ask, mv *View, set *policy.Settings, w *Work, i int32) load.Terms {
 	in, c, at := w.Record.Input, &w.cands[i], &mv.holders[w.at[i]]
 	held, _ := c.Match.Loads()
 	sentinel, size := w.sentinel, mv.scopes[at.scope].BlockSize
@@ -129,7 +125,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Match.Cached()))
 	terms.Prompts, terms.Answers = int64(w.Record.Prompts), int64(a.Answers)
 	if a.Prompts != nil && !at.chooses() { // the learned place of a text is no claim
-		terms.Claimed, terms.Head = w.claimed(mv, i, in.Input), w.Record.head
+		terms.Claimed, terms.Head = d.claimed(mv, w, i, in.Input), w.Record.head
 	}
 	cached := c.Match.Matched() >= w.blocks*size
 	timed := at.timed && !at.account.Silent()
@@ -138,7 +134,7 @@ func (w *Work) terms(a *Ask, mv *View, set *policy.Settings, i int32) load.Terms
 	if cached || !timed {
 		terms.Sentinel = 0
 	}
-	w.loads(&terms, set, i)
+	w.loads(&terms, i)
 	terms.DueIn(set.TTFT.Wait(in, c), at.account.Lag())
 	return terms
 }
@@ -150,15 +146,21 @@ func (w *Work) noted(c *load.Charge, i int32) {
 }
 
 // claimed returns the tokens of the prompts that candidate i's events report and the
-// engine can find: the full blocks before the last token. Of an upper bound the replica is
-// held to no more than what it has counted itself, once it counts.
-func (w *Work) claimed(mv *View, i int32, input int) int64 {
-	at := w.at[i]
-	if !mv.holders[at].reports() {
+// engine can find: the full blocks before the last token. Events of an SGLang that show an
+// upper bound claim nothing: a count below it is no fault of the replica.
+func (d *Decider) claimed(mv *View, w *Work, i int32, input int) int64 {
+	c := &mv.holders[w.at[i]]
+	if !c.reports() {
 		return 0
 	}
-	size := max(1, mv.scopes[mv.holders[at].scope].BlockSize)
-	return int64(max(0, min(int(w.matched[at].match[policy.GPU].Tokens), (input-1)/size*size)-int(w.matched[at].unclaimed)))
+	s := &mv.scopes[c.scope]
+	if c.replica.SGLang != nil {
+		if t, ok := d.index.Trust(c.id, s.Tenant, s.Model); ok && t.Above {
+			return 0
+		}
+	}
+	size := max(1, s.BlockSize)
+	return int64(max(0, min(int(w.matched[w.at[i]].match[policy.GPU].Tokens), (input-1)/size*size)))
 }
 
 // rank reads the loads and ranks the candidates. It returns the reason if there is no

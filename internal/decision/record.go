@@ -24,7 +24,7 @@ type Decision struct {
 	Tokens, Predicted int          // tokens of the prompts; of these, tokens that the first one has on its GPU
 	Match             policy.Match // what the first one has of them
 	Traced            uint64       // its number in the trace file, 0 = it has no line there
-	Reported          int          // tokens that the first one's events report as cached, also if it is doubted; of an upper bound, what the last count there had
+	Reported          int          // tokens that the first one's events report as cached, also if it is doubted; none of an SGLang's upper bound
 	Seq               uint64       // of the record
 	Telling           bool         // the answer shows which of the first one's assumed settings are wrong
 	Usage             string       // how Envoy is asked to read the answer's usage, "" = not at all

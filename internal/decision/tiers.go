@@ -119,7 +119,7 @@ func (c *holder) priceLoads(m *policy.Match, set *policy.Tiers) {
 }
 
 // loads adds to the terms of a request on candidate i what it loads.
-func (w *Work) loads(terms *load.Terms, set *policy.Settings, i int32) {
+func (w *Work) loads(terms *load.Terms, i int32) {
 	c := &w.cands[i]
 	_, seconds := c.Match.Loads()
 	if seconds == 0 {

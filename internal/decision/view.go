@@ -52,7 +52,6 @@ type View struct {
 	events   bool          // some holder has its blocks reported
 	silent   bool          // of some holder nothing is reported
 	context  int           // tokens of the longest known context, 0 = none is known
-	bounded  bool          // matches with some holder may be upper bounds that counts correct
 	unsalted bool          // most replicas do not read the cache_salt of /v1/messages
 }
 
@@ -297,7 +296,6 @@ func (mv *View) add(c holder) {
 	mv.byHolder[c.id] = int32(len(mv.holders))
 	mv.holders = append(mv.holders, c)
 	mv.events, mv.silent = mv.events || c.events, mv.silent || !c.events
-	mv.bounded = mv.bounded || c.replica.SGLang != nil
 }
 
 // inSubset reports whether addr is named by a subset of "ip:port" or "ip"

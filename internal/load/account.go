@@ -36,7 +36,6 @@ type Account struct {
 	parts     parts        // what it has done in split requests
 	loads     loads        // how long blocks below the GPU take to be loaded
 	credit    credit       // how many of them are there, where events do not tell
-	bounds    bounds       // how much is there of matches that are upper bounds
 	missed    atomic.Int64 // Unix ns of the last answer that found less than events had reported
 	unheard   atomic.Int64 // requests since the last one whose answer was read
 

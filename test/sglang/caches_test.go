@@ -64,30 +64,6 @@ func TestCaches(t *testing.T) {
 		s.traffic[i].check(t)
 	}
 	s.differences(t)
-	s.credits(t)
-}
-
-// credits: what an older SGLang does not find of its bound, because its events do not show the
-// namespaces of requests, is credited less and less; the prediction stays the bound.
-func (s *stack) credits(t *testing.T) {
-	t.Helper()
-	k := s.traffic[slices.IndexFunc(s.traffic, func(k *traffic) bool { return configs[k.of].name == "older" })]
-	b := body{Model: configs[k.of].name, Prompt: k.text(400), Tokens: 1}
-	var last *decision.Record
-	for i := range 24 {
-		s.settle(t, k.replicas)
-		id := fmt.Sprintf("credits-%d", i)
-		s.send(t, id, b, new(answer))
-		last = s.answered(t, id)
-		if last.Answered == nil || last.ActualCached == nil || *last.ActualCached != 0 {
-			t.Fatalf("%s: %+v", id, last.Answered)
-		}
-		b.Key = id // the next one is of a namespace of its own
-	}
-	t.Logf("predicted %d, not expected %d", last.Predicted, last.Unfound)
-	if last.Predicted != 384 || last.Unfound*2 < last.Predicted {
-		t.Errorf("predicted %d, not expected %d, and none were found in any of 24 requests", last.Predicted, last.Unfound)
-	}
 }
 
 // answered reads the record of a request when Envoy has reported its usage.
@@ -137,7 +113,7 @@ type traffic struct {
 	past     []body // prompts with their answers
 
 	sent, hits, exact, wrong, low, high, loads int
-	far, farCredited                           int            // tokens between counts and predictions, and credits
+	far                                        int            // tokens between counts and predictions
 	doubts                                     map[string]int // why predictions are not called exact
 }
 
@@ -244,15 +220,12 @@ func (c *traffic) compare(t *testing.T, b *body, r, now *decision.Record, a *ans
 	if !r.Reason.Hint() || !strings.HasPrefix(r.Chosen, a.replica) || at < 0 || now.Candidates[at].Cache == nil {
 		t.Fatalf("request %d of %s, %d tokens: reason %s, chosen %s, served by %s, explained %s, %+v", c.sent, b.Model, len(b.Prompt), r.Reason, r.Chosen, a.replica, now.Reason, now.Candidates)
 	}
-	exact, predicted := now.Candidates[at].Cache.Trust.Exact, r.Predicted+r.Loaded
-	if exact && r.Unfound > 0 {
-		t.Errorf("request %d: %d tokens of an exact prediction are not credited", c.sent, r.Unfound)
-	}
-	c.far, c.farCredited = c.far+predicted-cached, c.farCredited+max(predicted-r.Unfound-cached, cached-predicted+r.Unfound)
+	exact, predicted := now.Candidates[at].Cache.Trust.Exact, r.Predicted+r.Match.Below()
+	c.far += predicted - cached
 	if cached > 0 {
 		c.hits++
 	}
-	if r.Loaded > 0 {
+	if r.Match.Below() > 0 {
 		c.loads++
 	}
 	if exact {
@@ -273,13 +246,13 @@ func (c *traffic) compare(t *testing.T, b *body, r, now *decision.Record, a *ans
 	if !exact && predicted > cached {
 		return
 	}
-	t.Errorf("request %d (adapter %v, salt %q, extra_key %q), %d tokens: predicted %d (%d of them loaded, %v), SGLang found %d", c.sent, strings.HasSuffix(b.Model, "-adapter"), b.Salt, b.Key, r.Tokens, predicted, r.Loaded, now.Candidates[at].Cache.Trust, cached)
+	t.Errorf("request %d (adapter %v, salt %q, extra_key %q), %d tokens: predicted %d (%d of them loaded, %v), SGLang found %d", c.sent, strings.HasSuffix(b.Model, "-adapter"), b.Salt, b.Key, r.Tokens, predicted, r.Match.Below(), now.Candidates[at].Cache.Trust, cached)
 }
 
 func (c *traffic) check(t *testing.T) {
 	k := configs[c.of]
-	t.Logf("%s: %d requests, %d hit something, %d loaded from the host; %d called exact, %d of them wrong; %d bounds above the count, %d below, %d tokens between bounds and counts, %d between credits and counts; not exact: %v",
-		k.name, c.sent, c.hits, c.loads, c.exact, c.wrong, c.high, c.low, c.far, c.farCredited, c.doubts)
+	t.Logf("%s: %d requests, %d hit something, %d loaded from the host; %d called exact, %d of them wrong; %d bounds above the count, %d below, %d tokens between bounds and counts; not exact: %v",
+		k.name, c.sent, c.hits, c.loads, c.exact, c.wrong, c.high, c.low, c.far, c.doubts)
 	if c.hits < c.sent/4 || k.loads != (c.loads > 0) || k.bound && c.exact > 0 || !k.bound && c.exact < c.sent/4 {
 		t.Errorf("%s: too little is shown, or another part is called exact", k.name)
 	}

@@ -4,7 +4,7 @@ package hybrid
 type Trust struct {
 	Exact       bool   `json:"exact"`
 	Unconfirmed bool   `json:"unconfirmed"`     // it may be exact, but the replica's counts have not shown it yet
-	Above       bool   `json:"above,omitempty"` // it is an upper bound, which counts may show to be too high
+	Above       bool   `json:"above,omitempty"` // it is an upper bound: a count below it is no fault
 	Why         string `json:"why"`             // one sentence, when not exact
 
 	repeats bool // Why is about blocks that were announced again: prompts without such blocks are exact

@@ -4,15 +4,10 @@ import (
 	"encoding/json"
 	"flag"
 	"iter"
-	"math"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/cespare/xxhash/v2"
-
-	"warmroute/internal/load"
 	"warmroute/render/testkit/golden"
 )
 
@@ -121,71 +116,5 @@ func TestSGLang(t *testing.T) {
 				t.Errorf("%d of %d called exact: %v", s.exact, s.queries, s.why)
 			}
 		})
-	}
-}
-
-// credits has the errors of a capture's bounds, and of what is credited of them, behind the
-// first 100 lookups, in tokens.
-type credits struct {
-	lookups                       int
-	bound, credited               float64 // sums of the errors
-	boundSquares, creditedSquares float64
-}
-
-// creditSGLang plays a capture and tells after each lookup what SGLang took from its cache, as
-// answers with a usage do. Lookups are estimated before they are told.
-func creditSGLang(t *testing.T, name string) (s credits) {
-	t.Helper()
-	p := newPredictor(t)
-	a := load.NewLedger(time.Now).Of(p.holder)
-	n := 0
-	for l, bound := range sglangLookups(t, p, name) {
-		raw, err := json.Marshal([]any{l.Query.Tokens[:bound.Cached], l.Query.Salt, l.Query.LoRA})
-		if err != nil {
-			t.Fatal(err)
-		}
-		end, unfound := xxhash.Sum64(raw), 0
-		if bound.Cached > 0 && !bound.Exact {
-			unfound = a.Bound(end, bound.Cached).Unfound
-			a.FoundOf(end, bound.Cached, l.Cached)
-		}
-		if n++; n <= 100 {
-			continue
-		}
-		s.lookups++
-		of, credited := float64(bound.Cached-l.Cached), float64(bound.Cached-unfound-l.Cached)
-		s.bound, s.boundSquares = s.bound+math.Abs(of), s.boundSquares+of*of
-		s.credited, s.creditedSquares = s.credited+math.Abs(credited), s.creditedSquares+credited*credited
-	}
-	return s
-}
-
-// TestSGLangCredits: what is credited of upper bounds is nearer to what SGLang took from its
-// cache than the bounds, by the mean square, which a price by expected tokens needs; and exact
-// predictions are not touched. docs/caches.md has the table.
-func TestSGLangCredits(t *testing.T) {
-	files, err := filepath.Glob(*sglangFrom)
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no captures: %v", err)
-	}
-	better := 0
-	for _, name := range files {
-		short := strings.TrimSuffix(filepath.Base(name), ".jsonl.gz")
-		s := creditSGLang(t, name)
-		if s.bound == 0 && s.credited == 0 {
-			continue
-		}
-		n := float64(s.lookups)
-		t.Logf("%-28s mean error: bound %5.1f, credited %5.1f; root mean square: bound %6.1f, credited %6.1f", short,
-			s.bound/n, s.credited/n, math.Sqrt(s.boundSquares/n), math.Sqrt(s.creditedSquares/n))
-		if s.creditedSquares > 1.01*s.boundSquares || s.credited > 1.05*s.bound {
-			t.Errorf("%s: credits are worse than the bound: %+v", short, s)
-		}
-		if s.creditedSquares < 0.95*s.boundSquares {
-			better++
-		}
-	}
-	if better < 3 {
-		t.Errorf("credits of %d captures are better than the bound", better)
 	}
 }

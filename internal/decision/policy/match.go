@@ -94,7 +94,7 @@ func (s *Stretch) counts() int {
 	return int(s.Tokens)
 }
 
-// Cached returns the tokens that are on the GPU, of an upper bound all of them.
+// Cached returns the tokens that are on the GPU.
 func (m *Match) Cached() int { return m[GPU].counts() }
 
 // Matched returns the tokens that are on the GPU or on their way to it.
@@ -102,9 +102,6 @@ func (m *Match) Matched() int { return m[GPU].counts() + m[Coming].counts() }
 
 // Credited returns the tokens of Matched that the candidate is expected to find.
 func (m *Match) Credited() int { return m[GPU].Found() + m[Coming].Found() }
-
-// Unfound returns the tokens of Matched that the candidate is not expected to find.
-func (m *Match) Unfound() int { return m.Matched() - m.Credited() }
 
 // Below returns the tokens that the candidate is expected to find below its GPU.
 func (m *Match) Below() (tokens int) {

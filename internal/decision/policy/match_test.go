@@ -16,18 +16,18 @@ func TestAMatch(t *testing.T) {
 	doubted.Doubt()
 	learned := Match{GPU: {Tokens: 100, Credit: 1, Source: History}}
 	for name, tt := range map[string]struct {
-		m                                           Match
-		cached, matched, credited, unfound, loading int
-		seconds                                     float64
-		source                                      Source
+		m                                  Match
+		cached, matched, credited, loading int
+		seconds                            float64
+		source                             Source
 	}{
 		"none":    {},
-		"in part": {part, 100, 200, 170, 30, 250, 0.5, Reported},
+		"in part": {part, 100, 200, 170, 250, 0.5, Reported},
 		"doubted": {m: doubted},
-		"learned": {learned, 100, 100, 100, 0, 0, 0, History},
+		"learned": {learned, 100, 100, 100, 0, 0, History},
 	} {
 		held, seconds := tt.m.Loads()
-		if m := &tt.m; m.Cached() != tt.cached || m.Matched() != tt.matched || m.Credited() != tt.credited || m.Unfound() != tt.unfound || m.Below() != tt.loading || m.Source() != tt.source {
+		if m := &tt.m; m.Cached() != tt.cached || m.Matched() != tt.matched || m.Credited() != tt.credited || m.Below() != tt.loading || m.Source() != tt.source {
 			t.Errorf("%s: %+v", name, m)
 		}
 		if held != tt.credited+tt.loading || seconds < tt.seconds-1e-6 || seconds > tt.seconds+1e-6 {
