@@ -45,49 +45,12 @@ func (r *Role) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Pairs reports whether d can answer a request whose prompt p has computed.
-func Pairs(p, d *Replica) bool { return WhyNotPaired(p, d) == "" }
-
-// WhyNotPaired returns the reason why d cannot answer a request whose prompt p has
-// computed, "" if it can.
-func WhyNotPaired(p, d *Replica) string {
-	switch {
-	case p == d || p.Addr == d.Addr:
-		return "they are one replica"
-	case p.Role == RoleDecode:
-		return "the first has the role decode"
-	case d.Role == RolePrefill:
-		return "the second has the role prefill"
-	}
-	return whyNotAlike(p, d)
-}
-
 // Alike reports whether two replicas can hand KV caches to each other, whatever their roles
-// are.
-func Alike(p, d *Replica) bool { return whyNotAlike(p, d) == "" }
-
-// whyNotAlike returns the reason why not. A connector's handshake needs equal versions, and
-// blocks are copied by their positions: they must have equal sizes.
-func whyNotAlike(p, d *Replica) string {
-	switch {
-	case p.Transfer.Connector == "":
-		return "the first has no known KV connector"
-	case d.Transfer.Connector == "":
-		return "the second has no known KV connector"
-	case p.Transfer.Connector != d.Transfer.Connector:
-		return "their KV connectors differ"
-	case p.Version == "" || d.Version == "":
-		return "a version is not known"
-	case p.Version != d.Version:
-		return "their versions differ"
-	case p.BlockSize == 0 || d.BlockSize == 0:
-		return "a block size is not known"
-	case p.BlockSize != d.BlockSize:
-		return "their block sizes differ"
-	case !slices.ContainsFunc(p.Models, func(m Model) bool { return d.servesBase(m.Base) }):
-		return "they serve no model in common"
-	}
-	return ""
+// are. A connector's handshake needs equal versions, and blocks are copied by their positions:
+// they must have equal sizes.
+func Alike(p, d *Replica) bool {
+	return p.Transfer.Connector != "" && p.Transfer.Connector == d.Transfer.Connector && p.Version != "" && p.Version == d.Version &&
+		p.BlockSize != 0 && p.BlockSize == d.BlockSize && slices.ContainsFunc(p.Models, func(m Model) bool { return d.servesBase(m.Base) })
 }
 
 func (r *Replica) servesBase(base string) bool {

@@ -31,31 +31,29 @@ func pairable(addr string, change func(*Replica)) *Replica {
 	return r
 }
 
-// A pair needs the same model, version, connector and block size, and roles that allow it.
-func TestPairs(t *testing.T) {
+// A pair needs the same model, version, connector and block size, all of them known.
+func TestAlike(t *testing.T) {
 	none := func(*Replica) {}
-	for _, c := range []struct {
-		p, d func(*Replica)
-		why  string
+	for name, c := range map[string]struct {
+		p, d  func(*Replica)
+		alike bool
 	}{
-		{none, none, ""},
-		{func(r *Replica) { r.Role = RolePrefill }, func(r *Replica) { r.Role = RoleDecode }, ""},
-		{func(r *Replica) { r.Models = []Model{{ID: "other", Base: "n"}, {ID: "m", Base: "m"}} }, none, ""},
-		{func(r *Replica) { r.Role = RoleDecode }, none, "the first has the role decode"},
-		{none, func(r *Replica) { r.Role = RolePrefill }, "the second has the role prefill"},
-		{func(r *Replica) { r.Transfer = Transfer{} }, none, "the first has no known KV connector"},
-		{none, func(r *Replica) { r.Transfer = Transfer{From: FoundInConfiguration} }, "the second has no known KV connector"},
-		{none, func(r *Replica) { r.Transfer.Connector = "LMCacheConnectorV1" }, "their KV connectors differ"},
-		{none, func(r *Replica) { r.Version = "" }, "a version is not known"},
-		{none, func(r *Replica) { r.Version = "0.33.0" }, "their versions differ"},
-		{func(r *Replica) { r.BlockSize = 0 }, none, "a block size is not known"},
-		{none, func(r *Replica) { r.BlockSize = 32 }, "their block sizes differ"},
-		{none, func(r *Replica) { r.Models = []Model{{ID: "m", Base: "n"}} }, "they serve no model in common"},
-		{none, func(r *Replica) { r.Addr = "10.0.0.1:8000" }, "they are one replica"},
+		"equal":                     {none, none, true},
+		"one model in common":       {func(r *Replica) { r.Models = []Model{{ID: "other", Base: "n"}, {ID: "m", Base: "m"}} }, none, true},
+		"the first's connector":     {func(r *Replica) { r.Transfer = Transfer{} }, none, false},
+		"the second's connector":    {none, func(r *Replica) { r.Transfer = Transfer{From: FoundInConfiguration} }, false},
+		"no connectors":             {func(r *Replica) { r.Transfer = Transfer{} }, func(r *Replica) { r.Transfer = Transfer{} }, false},
+		"connectors differ":         {none, func(r *Replica) { r.Transfer.Connector = "LMCacheConnectorV1" }, false},
+		"a version is not known":    {none, func(r *Replica) { r.Version = "" }, false},
+		"no version is known":       {func(r *Replica) { r.Version = "" }, func(r *Replica) { r.Version = "" }, false},
+		"versions differ":           {none, func(r *Replica) { r.Version = "0.33.0" }, false},
+		"a block size is not known": {func(r *Replica) { r.BlockSize = 0 }, none, false},
+		"no block size is known":    {func(r *Replica) { r.BlockSize = 0 }, func(r *Replica) { r.BlockSize = 0 }, false},
+		"block sizes differ":        {none, func(r *Replica) { r.BlockSize = 32 }, false},
+		"no model in common":        {none, func(r *Replica) { r.Models = []Model{{ID: "m", Base: "n"}} }, false},
 	} {
-		p, d := pairable("10.0.0.1:8000", c.p), pairable("10.0.0.2:8000", c.d)
-		if why := WhyNotPaired(p, d); why != c.why || Pairs(p, d) != (why == "") {
-			t.Errorf("got %q, want %q", why, c.why)
+		if p, d := pairable("10.0.0.1:8000", c.p), pairable("10.0.0.2:8000", c.d); Alike(p, d) != c.alike {
+			t.Errorf("%s: alike %v", name, !c.alike)
 		}
 	}
 }

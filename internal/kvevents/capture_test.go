@@ -338,7 +338,7 @@ func TestCaptureGenerations(t *testing.T) {
 	arrays, dicts, raw, adapters, clears, removed := 0, 0, 0, 0, 0, 0
 	for _, c := range captures(t) {
 		for _, f := range c.Frames {
-			b, err := Decode(f.Payload)
+			b, err := new(Decoder).Decode(f.Payload)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,19 +38,9 @@ const (
 )
 
 // Decode decodes one payload of either generation. Any malformed part rejects the complete
-// payload: the error wraps one of the package's Err values and names the place. Decode
-// skips unknown tags and unknown trailing fields.
-func Decode(payload []byte) (Batch, error) {
-	var d Decoder
-	b, err := d.Decode(payload)
-	if err != nil {
-		return Batch{}, err
-	}
-	return *b, nil
-}
-
-// Decode is the package's Decode without its allocations: the batch is valid
-// until the next call and while payload is unchanged.
+// payload: the error wraps one of the package's Err values and names the place. Decode skips
+// unknown tags and unknown trailing fields. The batch is valid until the next call and while
+// payload is unchanged.
 func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 	if d.names == nil {
 		d.names, d.ids = make(interned), make(interned)

@@ -33,7 +33,7 @@ func TestDecodeBothGenerations(t *testing.T) {
 					Group:    ptr(1),
 					Trailing: []string{"something_new"}},
 			)
-			b, err := Decode(payload)
+			b, err := new(Decoder).Decode(payload)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -139,7 +139,7 @@ func TestDecodeMalformed(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := Decode(c.payload)
+			_, err := new(Decoder).Decode(c.payload)
 			if !errors.Is(err, c.want) {
 				t.Fatalf("error %v, want %v", err, c.want)
 			}
@@ -155,7 +155,7 @@ func TestDecodeTruncated(t *testing.T) {
 	for name, c := range captures(t) {
 		payload := c.Frames[0].Payload
 		for n := range payload {
-			if _, err := Decode(payload[:n]); err == nil {
+			if _, err := new(Decoder).Decode(payload[:n]); err == nil {
 				t.Fatalf("%s: cut at %d of %d and accepted", name, n, len(payload))
 			}
 		}
@@ -178,7 +178,7 @@ func TestDecodeTolerates(t *testing.T) {
 		stored("BlockStored", []any{5}, nil, []any{1, 2}, 2, nil, "GPU", nil, []any{[]any{1.5}}),
 		stored("BlockStored", []any{5}, nil, []any{}, 0, nil, "CPU"),
 	)
-	b, err := Decode(payload)
+	b, err := new(Decoder).Decode(payload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,14 +198,14 @@ func TestDecodeTolerates(t *testing.T) {
 	if !e[5].Placeholder() {
 		t.Errorf("%+v is no placeholder", e[5])
 	}
-	if b, err = Decode(kvtest.Pack([]any{math.NaN(), []any{}, nil, "later", 7})); err != nil || b.Time != 0 || b.Rank != -1 {
+	if b, err = new(Decoder).Decode(kvtest.Pack([]any{math.NaN(), []any{}, nil, "later", 7})); err != nil || b.Time != 0 || b.Rank != -1 {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
 
 // TestErrorsHideContents: the values of a batch never show in an error.
 func TestErrorsHideContents(t *testing.T) {
-	_, err := Decode(pack(stored("BlockStored", []any{424242}, nil, []any{515151, "secret-prompt"}, 2)))
+	_, err := new(Decoder).Decode(pack(stored("BlockStored", []any{424242}, nil, []any{515151, "secret-prompt"}, 2)))
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -354,7 +354,7 @@ func FuzzDecode(f *testing.F) {
 				t.Fatal("contents and hashes differ in number")
 			}
 		}
-		again, err := Decode(payload)
+		again, err := new(Decoder).Decode(payload)
 		if err != nil || len(again.Events) != len(b.Events) {
 			t.Fatal("a second reading differs")
 		}

@@ -21,12 +21,12 @@ func TestAdapterPaths(t *testing.T) {
 		return path
 	}}
 	of := func(name string, id any, history bool) *Batch {
-		b, err := Decode(pack(named(map[string]any{"lora_name": name, "lora_id": id})))
+		b, err := new(Decoder).Decode(pack(named(map[string]any{"lora_name": name, "lora_id": id})))
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.resolve(&b, now, history)
-		return &b
+		p.resolve(b, now, history)
+		return b
 	}
 	for i, c := range []struct {
 		id      any
@@ -63,8 +63,8 @@ func TestAdapterPaths(t *testing.T) {
 		t.Errorf("an adapter without a name: %+v", b.Events[0].LoRA)
 	}
 	var none paths
-	b, _ := Decode(kvtest.Pack([]any{1.5, []any{named(map[string]any{"lora_name": "ad"})}, 0}))
-	if none.resolve(&b, now, false); b.Events[0].LoRA.Path != "" {
+	b, _ := new(Decoder).Decode(kvtest.Pack([]any{1.5, []any{named(map[string]any{"lora_name": "ad"})}, 0}))
+	if none.resolve(b, now, false); b.Events[0].LoRA.Path != "" {
 		t.Errorf("%+v without a fleet", b.Events[0].LoRA)
 	}
 }

@@ -236,13 +236,13 @@ func TestImpossibleSizesAreRefused(t *testing.T) {
 	for _, size := range []int{-1, 0, maxBlockSize + 1, 1 << 31, 1 << 62} {
 		e := kvtest.Event{Kind: kvtest.Stored, BlockSize: size, Hashes: []uint64{1}, Tokens: []uint32{1}}
 		for _, form := range []kvtest.Encoding{{}, {Generation: kvtest.Maps}} {
-			if _, err := Decode(form.Batch(1, 0, e)); !errors.Is(err, ErrBlockSize) {
+			if _, err := new(Decoder).Decode(form.Batch(1, 0, e)); !errors.Is(err, ErrBlockSize) {
 				t.Errorf("block size %d: %v", size, err)
 			}
 		}
 	}
 	many := append([]byte{0x92, 0x00, tagArray32, 0, 1, 0, 1}, []byte(strings.Repeat("\x91\xb0AllBlocksCleared", maxEvents+1))...)
-	if _, err := Decode(many); !errors.Is(err, ErrEvents) {
+	if _, err := new(Decoder).Decode(many); !errors.Is(err, ErrEvents) {
 		t.Errorf("%d events: %v", maxEvents+1, err)
 	}
 }

@@ -85,10 +85,11 @@ func TestNamesThatAreMadeUpOpenNoLog(t *testing.T) {
 func TestALongValueIsCut(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log, err := NewLogger(LogOptions{Format: format}, &out)
-		if err != nil {
+		var d LogDial
+		if err := d.Set(LogOptions{Format: format}); err != nil {
 			t.Fatal(err)
 		}
+		log := d.Logger(&out)
 		long := strings.Repeat("é", 1<<20)
 		log.Info("one", "error", errors.New(long), "envoy_says", long, "n", 1)
 		if out.Len() > 3*longestValue || !strings.Contains(out.String(), "…") || strings.Contains(out.String(), `\x`) {

@@ -45,16 +45,6 @@ func (o LogOptions) level() (slog.Level, error) {
 	return 0, fmt.Errorf("level: %q is none of debug, info, warn, error", o.Level)
 }
 
-// NewLogger returns a logger of that level and format that writes to w, one
-// Write per line.
-func NewLogger(o LogOptions, w io.Writer) (*slog.Logger, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("telemetry: %w", err)
-	}
-	var d LogDial
-	return d.Logger(w), d.Set(o)
-}
-
 // LogDial sets a logger's level and format, also at run time.
 type LogDial struct {
 	level slog.LevelVar

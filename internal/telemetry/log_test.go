@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -37,9 +36,6 @@ func TestLogOptions(t *testing.T) {
 		if got := text(err); got != want {
 			t.Errorf("%+v: %q, want %q", o, got, want)
 		}
-		if _, err := NewLogger(o, io.Discard); (err == nil) != (want == "") {
-			t.Errorf("NewLogger %+v: %v", o, err)
-		}
 	}
 }
 
@@ -53,10 +49,11 @@ func text(err error) string {
 func TestLoggerWritesLines(t *testing.T) {
 	var buf bytes.Buffer
 	w := NewLogWriter(&buf)
-	log, err := NewLogger(LogOptions{Level: "info", Format: "json"}, w)
-	if err != nil {
+	var d LogDial
+	if err := d.Set(LogOptions{Level: "info", Format: "json"}); err != nil {
 		t.Fatal(err)
 	}
+	log := d.Logger(w)
 	log.Debug("not this")
 	for i := range 100 {
 		log.Info("hello", "i", i)

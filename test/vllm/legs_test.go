@@ -246,8 +246,8 @@ func (f *trio) found(t *testing.T) {
 			t.Errorf("replica %d: role %v, transfer %+v", i, r.Role, r.Transfer)
 		}
 		for j := range roles {
-			if can := i != j && roles[i] != fleet.RoleDecode && roles[j] != fleet.RolePrefill; fleet.Pairs(of(i), of(j)) != can {
-				t.Errorf("%v and %v: %q", roles[i], roles[j], fleet.WhyNotPaired(of(i), of(j)))
+			if !fleet.Alike(of(i), of(j)) {
+				t.Errorf("replicas %d and %d are not alike", i, j)
 			}
 		}
 	}
