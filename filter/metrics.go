@@ -37,7 +37,7 @@ type modelSeries struct {
 	reasons         map[decision.Reason]prometheus.Counter
 	took            prometheus.Observer
 	tokens, seconds prometheus.Counter // of prefill that is saved
-	loaded, loading prometheus.Counter // of tokens below the GPU, and their time
+	loaded          prometheus.Counter // tokens below the GPU
 }
 
 // total is the sum of the predictions for one replica.
@@ -76,8 +76,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of these tokens, at the learned speed of the replica."}, []string{"model"})
 	loaded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens that hinted requests were predicted to load from below the GPU of the replica that was named, by base model."}, []string{"model"})
-	loading := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_predicted_load_seconds_total", Help: "Expected time of these loads, at the learned speed of the replica and place."}, []string{"model"})
 	m := &Metrics{
 		tallies: newTallies(),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -110,7 +108,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		s := &modelSeries{
 			reasons: map[decision.Reason]prometheus.Counter{}, took: took.WithLabelValues(model),
 			tokens: savedTokens.WithLabelValues(model), seconds: savedSeconds.WithLabelValues(model),
-			loaded: loaded.WithLabelValues(model), loading: loading.WithLabelValues(model),
+			loaded: loaded.WithLabelValues(model),
 		}
 		for _, r := range decision.Reasons() {
 			s.reasons[r] = decisions.WithLabelValues(model, string(r))
@@ -129,7 +127,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Used()) })
-	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, loading, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics, m.anyway)
 	return m
 }
 
@@ -168,9 +166,7 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 		of.seconds.Add(max(0, rec.Saved))
 	}
 	if n := rec.Match.Below(); n > 0 {
-		_, seconds := rec.Match.Loads()
 		of.loaded.Add(float64(n))
-		of.loading.Add(seconds)
 	}
 }
 

@@ -311,7 +311,7 @@ func followed(t *testing.T, gateway, admin, body string, replicas []string) {
 			t.Errorf("request %d was served by %s, the prefix is on %s", i, replica, served)
 		}
 		served = replica
-		waitFor(t, admin+"/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q}", replica))
+		waitFor(t, admin+"/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q,", replica))
 	}
 	waitFor(t, admin+"/debug/explain", `"reason":"warm"`)
 }

@@ -231,7 +231,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("picked %q: that pod is not ready", picked)
 	}
 	c.warm(picked, body)
-	c.until("/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q} 1", first))
+	c.until("/metrics", fmt.Sprintf("warmroute_kv_batches_total{rank=\"0\",replica=%q,result=\"applied\"} 1", first))
 	if again := c.pick(body); !strings.HasPrefix(again, first) {
 		t.Errorf("picked %q, but %s has the prefix", again, first)
 	}

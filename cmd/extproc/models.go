@@ -184,20 +184,15 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 	count := func(name, help string, value func() float64) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 	}
-	gauge("warmroute_tokenizers_loaded", "Different tokenizers that are loaded; served models of equal files share one.",
-		func(s tokens.LibraryStats) float64 { return float64(s.Models) })
-	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores.",
+	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores; served models of equal files share one.",
 		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
 	count("warmroute_tokenizers_refused_total", "Attempts to load a tokenizer that tokens.max_loaded or tokens.max_loaded_mib refused.",
 		func() float64 { return float64(library.Stats().Refused) })
-	downloaded := func() (int64, int) {
+	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.", func() float64 {
 		if hub == nil {
-			return 0, 0
+			return 0
 		}
-		return hub.Downloaded()
-	}
-	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.",
-		func() float64 { bytes, _ := downloaded(); return float64(bytes) })
-	count("warmroute_tokenizer_download_files_total", "Downloads of tokenizer files from the hub that were begun.",
-		func() float64 { _, files := downloaded(); return float64(files) })
+		bytes, _ := hub.Downloaded()
+		return float64(bytes)
+	})
 }

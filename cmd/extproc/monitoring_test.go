@@ -215,7 +215,7 @@ func TestPanelsOfTwoRouters(t *testing.T) {
 		"KV cache in use A":           append(each(1, "", `rank="0",`), each(1, "", `rank="1",`)...),
 		"Time to load a token A":      append(each(1, "", `place="cpu",rank="0",`), each(1, "", `place="cpu",rank="1",`)...),
 	}
-	metric := regexp.MustCompile(`warmroute_[a-z_]+`)
+	metric := regexp.MustCompile(`warmroute_[a-z_]+\{(?:[a-z]+="[a-z_]+",)*`) // with the labels that the panel selects
 	var tests []map[string]any
 	for panel, want := range panels {
 		expr, ok := expressions(t)["panel "+panel]
@@ -225,13 +225,14 @@ func TestPanelsOfTwoRouters(t *testing.T) {
 		tests = append(tests, map[string]any{"expr": expr, "eval_time": "30m", "exp_samples": want})
 		for _, name := range metric.FindAllString(expr, -1) {
 			series[name] = "1x120"
-			if strings.HasSuffix(name, "_total") {
+			if strings.Contains(name, "_total{") {
 				series[name] = "0+15x120"
 			}
 		}
 	}
 	var input []map[string]string
-	for name, values := range series {
+	for selector, values := range series {
+		name, own, _ := strings.Cut(selector, "{")
 		for _, labels := range []string{`replica="a",rank="0"`, `replica="a",rank="1"`, `replica="b",rank="0"`, `replica="b",rank="1"`, `replica="c",rank="0"`, `replica="c",rank="1"`} {
 			if name == "warmroute_pressure_recent" {
 				labels = `model="m"`
@@ -241,7 +242,7 @@ func TestPanelsOfTwoRouters(t *testing.T) {
 				labels += `,place="cpu"`
 			}
 			for _, instance := range []string{"1", "2"} {
-				one := map[string]string{"series": fmt.Sprintf("%s{instance=%q,%s}", name, instance, labels), "values": values}
+				one := map[string]string{"series": fmt.Sprintf("%s{%sinstance=%q,%s}", name, own, instance, labels), "values": values}
 				if !slices.ContainsFunc(input, func(o map[string]string) bool { return o["series"] == one["series"] }) {
 					input = append(input, one)
 				}

@@ -26,7 +26,6 @@ type reloads struct {
 
 	total *prometheus.CounterVec
 	ok    prometheus.Gauge
-	at    prometheus.Gauge
 	info  *prometheus.GaugeVec
 }
 
@@ -37,18 +36,10 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 			Name: "warmroute_config_reloads_total", Help: "Changes of the configuration file, by result: applied, needs_restart (partly applied), refused."}, []string{"result"}),
 		ok: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_config_last_reload_successful", Help: "1 if the current file is in use, as far as possible without a restart; 0 if it was refused."}),
-		at: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "warmroute_config_last_reload_success_timestamp_seconds", Help: "Time of the last successful reload, as Unix time."}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "warmroute_config_info", Help: "1; the version is a hash of the configuration in use."}, []string{"version"}),
 	}
-	reg.MustRegister(l.total, l.ok, l.at, l.info,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "warmroute_config_restart_fields", Help: "Fields of the file that need a restart to take effect."}, func() float64 {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return float64(len(l.waiting))
-		}))
+	reg.MustRegister(l.total, l.ok, l.info)
 	l.taken(c)
 	return l
 }
@@ -58,7 +49,6 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 func (l *reloads) taken(running Config) string {
 	l.running = running
 	l.ok.Set(1)
-	l.at.SetToCurrentTime()
 	l.info.Reset()
 	v := version(running)
 	l.info.WithLabelValues(v).Set(1)

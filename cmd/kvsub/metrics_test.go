@@ -70,7 +70,7 @@ func TestAdminPages(t *testing.T) {
 	}
 	until("/readyz", "ready\n")
 	until("/healthz", "ok\n")
-	until("/metrics", `warmroute_kv_connected{rank="0",replica="10.0.0.1:8000"} 1`+"\n", `warmroute_kv_synced{rank="0",replica="10.0.0.1:8000"} 1`+"\n", `warmroute_kv_batches_total{rank="0",replica="10.0.0.1:8000"} 1`+"\n",
+	until("/metrics", `warmroute_kv_connected{rank="0",replica="10.0.0.1:8000"} 1`+"\n", `warmroute_kv_batches_total{rank="0",replica="10.0.0.1:8000",result="applied"} 1`+"\n",
 		"warmroute_kvsub_blocks 2\n", "warmroute_kvsub_behind 0\n", "warmroute_kvsub_report_errors_total 0\n")
 	one.stop()
 	until("/readyz", "not ready: the index has not accepted all reports")

@@ -9,8 +9,6 @@ import (
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
 		"Decisions within pressure_window_seconds, since the last reset, in which a load guard overrode a hot match; with peers, those of all routers. For autoscalers.", []string{"model"}, nil)
-	descDisturbed = prometheus.NewDesc("warmroute_pressure_disturbed_total",
-		"Decisions in which a load guard overrode a hot match; with peers, those of all routers since this one started.", []string{"model"}, nil)
 	descCapacity = prometheus.NewDesc("warmroute_history_capacity_tokens",
 		"Tokens that the cache of a rank is taken to have room for, where a history models it; learned: 1 if nobody names them, so that they are learned from what the replica counts.", []string{"replica", "rank", "learned"}, nil)
 	descSplits = prometheus.NewDesc("warmroute_split_decisions_total",
@@ -27,7 +25,6 @@ func (d *Decider) Collectors() []prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descRecent
-	ch <- descDisturbed
 	ch <- descCapacity
 	ch <- descSplits
 	ch <- descMoved
@@ -37,7 +34,6 @@ func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range d.pressure.All(d.now()) {
 		ch <- prometheus.MustNewConstMetric(descRecent, prometheus.GaugeValue, float64(s.Recent), s.Model)
-		ch <- prometheus.MustNewConstMetric(descDisturbed, prometheus.CounterValue, float64(s.Total), s.Model)
 	}
 	for at, c := range d.history.All {
 		if !c.InUse() {

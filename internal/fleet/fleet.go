@@ -317,7 +317,6 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 		}
 	}
 	if ignored > 0 {
-		r.fleet.metrics.ignored.Add(float64(ignored))
 		r.fleet.log.Warn("replicas are ignored", "count", ignored, "max_replicas", r.fleet.now().MaxReplicas)
 	}
 	return out
@@ -369,7 +368,6 @@ func (r *roster) join(e *entry, replica *Replica) {
 	r.joins++
 	replica.Joined = r.joins
 	e.current = replica
-	r.fleet.metrics.joins.Inc()
 	r.fleet.log.Info("replica joined", "replica", replica.Addr, named(replica), "version", replica.Version, "models", len(replica.Models),
 		"block_size", replica.BlockSize, "ranks", len(replica.Ranks), "event_sources", len(replica.Events), "render", replica.Render)
 	r.fleet.hooks.Joined(replica)

@@ -208,7 +208,7 @@ func (w *worker) scrape(ctx context.Context) error {
 	began := time.Now()
 	w.page.ranks = w.fleet.now().MaxRanks
 	err := w.readPage(ctx)
-	w.fleet.metrics.scraped(err, time.Since(began))
+	w.fleet.metrics.scraped(err)
 	if err != nil {
 		w.page.reset()
 		return err

@@ -94,21 +94,28 @@ func Own(binary string, b Build, log *LogWriter, limit *LogLimiter) []prometheus
 		ConstLabels: prometheus.Labels{"binary": binary, "version": b.Version, "revision": b.Revision, "go_version": b.GoVersion},
 	})
 	info.Set(1)
-	lost := prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: Prefix + "log_lost_lines_total", Help: "Log lines that could not be written.",
-	}, func() float64 {
-		if log == nil {
-			return 0
-		}
-		return float64(log.Lost())
-	})
-	leftOut := prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: Prefix + "log_left_out_lines_total", Help: "Log lines left out because their kind repeats too often.",
-	}, func() float64 {
-		if limit == nil {
-			return 0
-		}
-		return float64(limit.LeftOut())
-	})
-	return []prometheus.Collector{info, lost, leftOut}
+	return []prometheus.Collector{info, missingLines{log, limit}}
+}
+
+// missingLines counts the lines that a log lacks; both fields may be nil.
+type missingLines struct {
+	log   *LogWriter
+	limit *LogLimiter
+}
+
+var descMissing = prometheus.NewDesc(Prefix+"log_missing_lines_total",
+	"Lines that the log lacks, by cause: repeated (their kind repeats too often), unwritable.", []string{"cause"}, nil)
+
+func (missingLines) Describe(ch chan<- *prometheus.Desc) { ch <- descMissing }
+
+func (m missingLines) Collect(ch chan<- prometheus.Metric) {
+	var unwritable, repeated float64
+	if m.log != nil {
+		unwritable = float64(m.log.Lost())
+	}
+	if m.limit != nil {
+		repeated = float64(m.limit.LeftOut())
+	}
+	ch <- prometheus.MustNewConstMetric(descMissing, prometheus.CounterValue, unwritable, "unwritable")
+	ch <- prometheus.MustNewConstMetric(descMissing, prometheus.CounterValue, repeated, "repeated")
 }

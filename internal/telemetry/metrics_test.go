@@ -26,7 +26,7 @@ func TestRegistryIsClean(t *testing.T) {
 		names = append(names, f.GetName())
 	}
 	all := strings.Join(names, "\n")
-	for _, want := range []string{"warmroute_build_info", "warmroute_log_lost_lines_total", "go_goroutines", "process_cpu_seconds_total"} {
+	for _, want := range []string{"warmroute_build_info", "warmroute_log_missing_lines_total", "go_goroutines", "process_cpu_seconds_total"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%s is missing", want)
 		}

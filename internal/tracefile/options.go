@@ -86,10 +86,8 @@ type metrics struct {
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
-	written := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "warmroute_trace_file_lines_total", Help: "Lines written to the trace file."})
-	lost := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_trace_file_lost_lines_total", Help: "Lines that the trace file lacks, by cause: busy (the queue of lines was full), disk (the file could not be written)."}, []string{"cause"})
-	reg.MustRegister(written, lost)
-	return metrics{written: written, busy: lost.WithLabelValues("busy"), disk: lost.WithLabelValues("disk")}
+	lines := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "warmroute_trace_file_lines_total", Help: "Lines for the trace file, by result: written; lost because the queue of lines was full (busy), or the file could not be written (disk)."}, []string{"result"})
+	reg.MustRegister(lines)
+	return metrics{written: lines.WithLabelValues("written"), busy: lines.WithLabelValues("busy"), disk: lines.WithLabelValues("disk")}
 }

@@ -7,7 +7,6 @@ type metrics struct {
 	versions prometheus.Counter
 	sent     *prometheus.CounterVec
 	refused  *prometheus.CounterVec
-	failed   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
@@ -18,10 +17,8 @@ func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
 			Name: "warmroute_xds_updates_total", Help: "Updates sent to Envoys, by type: listener, routes, clusters, endpoints."}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_xds_refused_total", Help: "Updates that an Envoy refused, by type; it keeps its former state."}, []string{"type"}),
-		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_xds_state_failures_total", Help: "Times the published state could not be written to xds.state."}),
 	}
-	reg.MustRegister(m.versions, m.sent, m.refused, m.failed,
+	reg.MustRegister(m.versions, m.sent, m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "warmroute_xds_envoys", Help: "Envoys that are connected and follow the fleet."}, func() float64 { return float64(p.acks.connected()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

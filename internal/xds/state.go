@@ -119,7 +119,6 @@ func (p *Publisher) keep() {
 }
 
 func (p *Publisher) lost(err error) {
-	p.metrics.failed.Inc()
 	p.log.Error("the published state is not stored: an Envoy that starts while the router is down finds an older state", "error", err)
 	p.setNote(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }

@@ -121,13 +121,13 @@ func TestComparison(t *testing.T) {
 		near("first bytes", g.FirstByte.Sum, w.FirstByte.Sum, 1e-6)
 		near("durations", g.Duration.Sum, w.Duration.Sum, 1e-3*float64(w.Timed)) // the log has whole milliseconds
 		series := func(name, more string) float64 { return metrics[name+`{group="`+group+`",model="sim"`+more+`}`] }
-		near("first bytes in the metrics", series("warmroute_compared_first_byte_seconds_sum", ""), w.FirstByte.Sum, 1e-6)
-		near("durations in the metrics", series("warmroute_compared_answer_seconds_sum", ""), g.Duration.Sum, 1e-6)
-		for name, n := range map[string]float64{
-			"warmroute_compared_first_byte_seconds_count": float64(w.Timed), "warmroute_compared_answer_seconds_count": float64(w.Timed),
-			"warmroute_compared_prompt_tokens_total": float64(w.Prompt), "warmroute_compared_cached_tokens_total": float64(w.Cached),
-		} {
-			near(name, series(name, ""), n, 0)
+		near("first bytes in the metrics", series("warmroute_compared_seconds_sum", `,until="first_byte"`), w.FirstByte.Sum, 1e-6)
+		near("durations in the metrics", series("warmroute_compared_seconds_sum", `,until="end"`), g.Duration.Sum, 1e-6)
+		for label, n := range map[string]float64{"first_byte": float64(w.Timed), "end": float64(w.Timed)} {
+			near(label, series("warmroute_compared_seconds_count", `,until="`+label+`"`), n, 0)
+		}
+		for label, n := range map[string]float64{"prompt": float64(w.Prompt), "cached": float64(w.Cached)} {
+			near(label, metrics[`warmroute_compared_tokens_total{group="`+group+`",model="sim",tokens="`+label+`"}`], n, 0)
 		}
 		near("requests", series("warmroute_compared_requests_total", `,result="answered"`), float64(w.Requests-w.Failed), 0)
 		g.FirstByte, g.Duration, w.FirstByte, w.Duration = seconds{}, seconds{}, seconds{}, seconds{}

@@ -30,7 +30,7 @@ func (st *stack) heard(sim *vllmsim.Sim) {
 	st.until("the events of "+sim.Addr(), func() bool {
 		got := 0.0
 		for name, v := range st.metrics() {
-			if strings.HasPrefix(name, "warmroute_kv_batches_total{") && strings.Contains(name, sim.Addr()) {
+			if strings.HasPrefix(name, "warmroute_kv_batches_total{") && strings.Contains(name, sim.Addr()) && strings.Contains(name, `result="applied"`) {
 				got += v
 			}
 		}

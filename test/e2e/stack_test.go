@@ -337,7 +337,7 @@ func (st *stack) settled() {
 		}
 		got := 0.0
 		for name, v := range st.metrics() {
-			if strings.HasPrefix(name, "warmroute_kv_batches_total{") {
+			if strings.HasPrefix(name, "warmroute_kv_batches_total{") && strings.Contains(name, `result="applied"`) {
 				got += v
 			}
 		}

@@ -48,7 +48,7 @@ func faults() []fault {
 		{name: "log that cannot be written", apply: func(s *stack) { s.restart("", "/dev/full") }, heal: func(s *stack) { s.restart("", "") },
 			check: func(s *stack) {
 				s.wantHints(true)
-				if s.router.metric("warmroute_log_lost_lines_total") == 0 {
+				if s.router.metric(`warmroute_log_missing_lines_total{cause="unwritable"}`) == 0 {
 					s.t.Error("every line of the log was written")
 				}
 			}},

@@ -45,12 +45,12 @@ func TestAReplayWithoutEnd(t *testing.T) {
 	s.await("the first replay", func() bool { return len(p.Requests()) > 0 })
 	p.Endless(kvtest.Encoding{}.Batch(0, 0))
 	p.Disconnect()
-	label := fmt.Sprintf(`{rank="0",replica=%q}`, addr)
+	failed := fmt.Sprintf(`warmroute_kv_replays_total{rank="0",replica=%q,what="failed"}`, addr)
 	n := 0
 	s.await("live events after two replays without an end", func() bool {
 		n++
 		p.Publish(claimed(n, 10))
-		return s.metrics()["warmroute_kv_replay_failures_total"+label] >= 2 && s.blocks(addr) > 0
+		return s.metrics()[failed] >= 2 && s.blocks(addr) > 0
 	})
 	if n := s.lines(addr); n > 100 {
 		t.Errorf("%d log lines", n)
@@ -65,7 +65,7 @@ func TestThousandsOfCacheGroups(t *testing.T) {
 	s, p, addr := events(t)
 	before := s.resident()
 	scopes := fmt.Sprintf(`warmroute_index_scopes_refused_total{replica=%q}`, addr)
-	rejected := fmt.Sprintf(`warmroute_kv_rejected_batches_total{rank="0",replica=%q}`, addr)
+	rejected := fmt.Sprintf(`warmroute_kv_batches_total{rank="0",replica=%q,result="rejected"}`, addr)
 	publish := func(group int) {
 		e := claimed(group, 4)
 		e.Group = &group
@@ -109,7 +109,7 @@ func TestImpossibleBlockSizes(t *testing.T) {
 	}
 	s := open(t, setup{replicas: 1, sim: quick(), addresses: all})
 	for size, addr := range addrs {
-		rejected := fmt.Sprintf(`warmroute_kv_rejected_batches_total{rank="0",replica=%q}`, addr)
+		rejected := fmt.Sprintf(`warmroute_kv_batches_total{rank="0",replica=%q,result="rejected"}`, addr)
 		s.await(fmt.Sprintf("a batch with blocks of %d tokens to be refused", size), func() bool { return s.metrics()[rejected] > 0 })
 		if n := s.blocks(addr); n != 0 {
 			t.Errorf("blocks of %d tokens: %d are indexed", size, n)

@@ -169,20 +169,20 @@ func TestAPublisherOfGarbage(t *testing.T) {
 	p := publisher(t)
 	bad := impostor(t, publishing(p).front)
 	s := open(t, setup{replicas: 1, sim: vllmsim.Options{PrefillRate: -1, DecodeRate: -1}, addresses: []string{bad.Addr()}})
-	label := fmt.Sprintf(`{rank="0",replica=%q}`, bad.Addr())
+	label := fmt.Sprintf(`rank="0",replica=%q`, bad.Addr())
 	sent := 0
 	s.await("four pauses", func() bool {
 		for range 20_000 {
 			p.PublishRaw([]byte("no msgpack"))
 			sent++
 		}
-		return sent >= 100_000 && s.metrics()["warmroute_kv_pauses_total"+label] >= 4
+		return sent >= 100_000 && s.metrics()[`warmroute_kv_interruptions_total{kind="pause",`+label+"}"] >= 4
 	})
 	m := s.metrics()
-	if n := m["warmroute_kv_rejected_batches_total"+label]; n > 100 {
+	if n := m["warmroute_kv_batches_total{"+label+`,result="rejected"}`]; n > 100 {
 		t.Errorf("%.0f of %d batches were refused one by one", n, sent)
 	}
-	if n := m["warmroute_kv_replays_total"+label]; n > 100 {
+	if n := m["warmroute_kv_replays_total{"+label+`,what="sent"}`]; n > 100 {
 		t.Errorf("%.0f replays", n)
 	}
 	if n := s.lines(bad.Addr()); n > 100 {

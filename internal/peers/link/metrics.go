@@ -8,18 +8,12 @@ import (
 
 var (
 	descConnected = prometheus.NewDesc("warmroute_peers_connected", "1 while NATS is reachable.", nil, nil)
-	descKnown     = prometheus.NewDesc("warmroute_peers", "Other routers that send messages.", nil, nil)
 	descMessages  = prometheus.NewDesc("warmroute_peers_messages_total",
 		"Messages between routers: sent, read, garbage, refused (another protocol version or a name used twice), unsent, dropped (not read in time).", []string{"what"}, nil)
-	descBytes           = prometheus.NewDesc("warmroute_peers_bytes_total", "Bytes of messages between routers, sent and read.", []string{"what"}, nil)
-	descExpired         = prometheus.NewDesc("warmroute_peers_expired_total", "Routers that stopped sending without a last message.", nil, nil)
-	descDroppedPrefixes = prometheus.NewDesc("warmroute_peers_untold_prefixes_total", "Prefixes that were not sent because the queue was full.", nil, nil)
-	descSilent          = prometheus.NewDesc("warmroute_peer_silent_seconds", "Time since the last message of a router.", []string{"peer"}, nil)
-	descRTT             = prometheus.NewDesc("warmroute_peer_round_trip_seconds", "Last measured round trip to a router; absent before the first.", []string{"peer"}, nil)
-	descGaps            = prometheus.NewDesc("warmroute_peer_gaps_total", "Gaps before messages of a router.", []string{"peer"}, nil)
-	descResyncs         = prometheus.NewDesc("warmroute_peer_resyncs_total", "Requests to a router for its full state.", []string{"peer"}, nil)
-	descPeerBytes       = prometheus.NewDesc("warmroute_peer_bytes_total", "Bytes of a router's messages.", []string{"peer"}, nil)
-	descShare           = prometheus.NewDesc("warmroute_peer_in_flight_requests", "Requests a router has in flight.", []string{"peer"}, nil)
+	descBytes  = prometheus.NewDesc("warmroute_peers_bytes_total", "Bytes of messages between routers, sent and read.", []string{"what"}, nil)
+	descSilent = prometheus.NewDesc("warmroute_peer_silent_seconds", "Time since the last message of a router; there is one series for each other router.", []string{"peer"}, nil)
+	descRTT    = prometheus.NewDesc("warmroute_peer_round_trip_seconds", "Last measured round trip to a router; absent before the first.", []string{"peer"}, nil)
+	descShare  = prometheus.NewDesc("warmroute_peer_in_flight_requests", "Requests a router has in flight.", []string{"peer"}, nil)
 )
 
 // Collector gives the metrics of a Link that is opened later, if at all.
@@ -30,9 +24,7 @@ func (c *Collector) Of(l *Link) { c.link.Store(l) }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		descConnected, descKnown, descMessages, descBytes, descExpired, descDroppedPrefixes, descSilent, descRTT, descGaps, descResyncs, descPeerBytes, descShare,
-	} {
+	for _, d := range []*prometheus.Desc{descConnected, descMessages, descBytes, descSilent, descRTT, descShare} {
 		ch <- d
 	}
 }
@@ -53,7 +45,6 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		connected = 1
 	}
 	give(gauge, descConnected, connected)
-	give(gauge, descKnown, float64(len(s.Peers)))
 	for what, n := range map[string]uint64{
 		"sent": s.Stats.Sent, "read": s.Stats.Read, "garbage": s.Stats.Garbage, "refused": s.Stats.Refused, "unsent": s.Unsent, "dropped": s.Dropped,
 	} {
@@ -61,16 +52,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	give(counter, descBytes, float64(s.Stats.SentBytes), "sent")
 	give(counter, descBytes, float64(s.Stats.ReadBytes), "read")
-	give(counter, descExpired, float64(s.Stats.Expired))
-	give(counter, descDroppedPrefixes, float64(s.DroppedPrefixes))
 	for _, p := range s.Peers {
 		give(gauge, descSilent, p.Silent.Seconds(), p.ID)
 		if p.RTT > 0 {
 			give(gauge, descRTT, p.RTT.Seconds(), p.ID)
 		}
-		give(counter, descGaps, float64(p.Gaps), p.ID)
-		give(counter, descResyncs, float64(p.Asked), p.ID)
-		give(counter, descPeerBytes, float64(p.Bytes), p.ID)
 		give(gauge, descShare, float64(p.InFlight.Requests), p.ID)
 	}
 }

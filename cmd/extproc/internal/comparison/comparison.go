@@ -46,8 +46,8 @@ type Comparison struct {
 	drawn func(seq uint64) bool
 	now   func() time.Time
 
-	requests, prompt, cached *prometheus.CounterVec
-	firstByte, duration      *prometheus.HistogramVec
+	requests, tokens *prometheus.CounterVec
+	times            *prometheus.HistogramVec
 
 	mu     sync.Mutex
 	since  time.Time
@@ -78,22 +78,17 @@ func New(reg prometheus.Registerer, base func(model string) string, drawn func(s
 	counter := func(name, help string, more ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append(labels, more...))
 	}
-	seconds := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	}
 	c := &Comparison{
 		base: base, drawn: drawn, now: now, since: now(), models: map[string]*[groups]side{},
 		requests: counter("warmroute_compared_requests_total",
 			"Requests for which the router had a replica, by whether Envoy got the hint (hinted) or a trial withheld it (unhinted), and result: answered, failed (no response, or a status of 500 and above). From Envoy's access log.", "result"),
-		prompt: counter("warmroute_compared_prompt_tokens_total",
-			"Prompt tokens of these requests as the replicas counted them, where Envoy has read the usage of the answer."),
-		cached: counter("warmroute_compared_cached_tokens_total",
-			"Of these tokens, those that the replicas found in their caches."),
-		firstByte: seconds("warmroute_compared_first_byte_seconds",
-			"Time from the request to the first byte of the answer's body, status 200: the first token of a stream (of /v1/responses, its first event), the end of another answer."),
-		duration: seconds("warmroute_compared_answer_seconds", "Time from the request to the end of the answer, status 200."),
+		tokens: counter("warmroute_compared_tokens_total",
+			"Tokens of these requests as the replicas counted them, where Envoy has read the usage of the answer: prompt, and of these cached.", "tokens"),
+		times: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "warmroute_compared_seconds",
+			Help:    "Time from the request, status 200, until: first_byte of the answer's body, which is the first token of a stream (of /v1/responses, its first event) and the end of another answer; end of the answer.",
+			Buckets: buckets}, append(labels, "until")),
 	}
-	reg.MustRegister(c.requests, c.prompt, c.cached, c.firstByte, c.duration)
+	reg.MustRegister(c.requests, c.tokens, c.times)
 	return c
 }
 
@@ -136,8 +131,8 @@ func (c *Comparison) of(base string) *[groups]side {
 		name := g.String()
 		sides[g].series = series{
 			answered: c.requests.WithLabelValues(name, base, "answered"), failed: c.requests.WithLabelValues(name, base, "failed"),
-			prompt: c.prompt.WithLabelValues(name, base), cached: c.cached.WithLabelValues(name, base),
-			firstByte: c.firstByte.WithLabelValues(name, base), duration: c.duration.WithLabelValues(name, base),
+			prompt: c.tokens.WithLabelValues(name, base, "prompt"), cached: c.tokens.WithLabelValues(name, base, "cached"),
+			firstByte: c.times.WithLabelValues(name, base, "first_byte"), duration: c.times.WithLabelValues(name, base, "end"),
 		}
 	}
 	c.models[base] = sides

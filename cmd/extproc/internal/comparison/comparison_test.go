@@ -119,10 +119,10 @@ func TestGroups(t *testing.T) {
 	for _, f := range all {
 		answered, _ := value(t, reg, "warmroute_compared_requests_total", f.Group, "base", "answered")
 		failed, _ := value(t, reg, "warmroute_compared_requests_total", f.Group, "base", "failed")
-		prompt, _ := value(t, reg, "warmroute_compared_prompt_tokens_total", f.Group)
-		cached, _ := value(t, reg, "warmroute_compared_cached_tokens_total", f.Group)
-		timed, first := value(t, reg, "warmroute_compared_first_byte_seconds", f.Group)
-		_, whole := value(t, reg, "warmroute_compared_answer_seconds", f.Group)
+		prompt, _ := value(t, reg, "warmroute_compared_tokens_total", f.Group, "prompt")
+		cached, _ := value(t, reg, "warmroute_compared_tokens_total", f.Group, "cached")
+		timed, first := value(t, reg, "warmroute_compared_seconds", f.Group, "first_byte")
+		_, whole := value(t, reg, "warmroute_compared_seconds", f.Group, "end")
 		if int(answered) != f.Requests-f.Failed || int(failed) != f.Failed || int(prompt) != f.PromptTokens || int(cached) != f.CachedTokens ||
 			int(timed) != f.Timed || math.Abs(first-f.FirstByte.Sum) > 1e-9 || math.Abs(whole-f.Duration.Sum) > 1e-9 {
 			t.Errorf("metrics %v %v %v %v %v %v %v, page %+v", answered, failed, prompt, cached, timed, first, whole, f)
@@ -141,7 +141,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("since %v: %+v", since, all)
 	}
 	c.Add(answer("", decision.WithheldShare, 100, 80))
-	if n, _ := value(t, reg, "warmroute_compared_prompt_tokens_total", "hinted"); n != 100 {
+	if n, _ := value(t, reg, "warmroute_compared_tokens_total", "hinted", "prompt"); n != 100 {
 		t.Errorf("a counter fell to %v", n)
 	}
 	if _, all := c.Figures(); len(all) != 2 || all[0].HitRate != nil || all[1].HitRate == nil || *all[1].HitRate != 0.8 {
