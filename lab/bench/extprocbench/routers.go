@@ -83,7 +83,10 @@ func (b *bench) startRouters(ctx context.Context, n int) (all []*router, err err
 		all = append(all, r)
 	}
 	for _, r := range all {
-		if err := await(ctx, time.Minute, func() bool { of, _ := r.metric(ctx, "warmroute_peer_silent_seconds", "peer"); return len(of) == len(all)-1 }); err != nil {
+		if err := await(ctx, time.Minute, func() bool {
+			of, _ := r.metric(ctx, "warmroute_peer_silent_seconds", "peer")
+			return len(of) == len(all)-1
+		}); err != nil {
 			return all, fmt.Errorf("the routers do not hear each other: %w", err)
 		}
 	}
