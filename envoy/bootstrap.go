@@ -37,7 +37,6 @@ type Options struct {
 	ExtProc        []string      `yaml:"extproc"`                 // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
 	Standby        string        `yaml:"standby"`                 // a second router, used while the health checks of those of `extproc` fail; "" = none
 	TLS            TLS           `yaml:"tls"`                     // how Envoy connects to the router
-	Replicas       []string      `yaml:"replicas"`                // replicas for `envoy-config -static`, host:port; none = those of `fleet`
 	Mode           Mode          `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
 	MessageTimeout time.Duration `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`            // how long a request's stream may be silent
@@ -56,6 +55,7 @@ type Options struct {
 
 	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
+	Replicas     []string `yaml:"-"` // for a static configuration, host:port
 	Fleet        Fleet `yaml:"-"` // instead of Replicas, with their models and state
 	XDSTLS       bool  `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
 	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason

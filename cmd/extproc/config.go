@@ -93,23 +93,17 @@ func (c AdminConfig) token() (*bearer.Token, error) {
 
 // IndexConfig bounds the index; see index.Options.
 type IndexConfig struct {
-	MaxScopes      int           `yaml:"max_scopes" unit:"scopes"`       // most scopes: combinations of tenant, model and hash scheme
-	MaxScopeBlocks int           `yaml:"max_scope_blocks" unit:"blocks"` // most distinct blocks of one scope; the default takes about 1.4 GiB when it is full
-	MaxBlocks      int           `yaml:"max_blocks" unit:"blocks"`       // most distinct blocks of all scopes; as many again of replicas with several cache groups, counted for each replica by itself
-	MaxOrphans     int           `yaml:"max_orphans" unit:"blocks"`      // most stored blocks that are kept until their parent is known
-	SweepEvery     time.Duration `yaml:"sweep_every"`                    // how often expired entries are removed
-	ReplicaTTL     time.Duration `yaml:"replica_ttl"`                    // how long a sidecar may send nothing before its blocks are dropped
-	CPUTTL         time.Duration `yaml:"cpu_ttl"`                        // how long a block in CPU memory counts since its last KV event, of replicas that announce no removals there (LMCache)
-	StorageTTL     time.Duration `yaml:"storage_ttl"`                    // the same of a block in storage or in a shared store
-	SyncTimeout    time.Duration `yaml:"sync_timeout"`                   // a replica whose KV events have not been caught up with by then counts as ready
-	ProbeEvery     time.Duration `yaml:"probe_every"`                    // how often events that may have been missed are requested from a silent replica
-	ReconnectAfter time.Duration `yaml:"reconnect_after"`                // the wait before a failed connection to a replica's event ports is tried again; it doubles up to 5 s while no connection lasts 10 s
+	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most scopes: combinations of tenant, model and hash scheme
+	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks of all scopes, and half of it of one scope, which takes about 1.4 GiB by default; as many again of replicas with several cache groups, counted for each replica by itself
+	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing before its blocks are dropped
+	CPUTTL     time.Duration `yaml:"cpu_ttl"`                  // how long a block in CPU memory counts since its last KV event, of replicas that announce no removals there (LMCache)
+	StorageTTL time.Duration `yaml:"storage_ttl"`              // the same of a block in storage or in a shared store
 }
 
 func (c IndexConfig) options() index.Options {
 	return index.Options{
-		MaxScopes: c.MaxScopes, MaxScopeBlocks: c.MaxScopeBlocks, MaxBlocks: c.MaxBlocks, MaxOrphans: c.MaxOrphans,
-		SweepEvery: c.SweepEvery, ReplicaTTL: c.ReplicaTTL, CPUTTL: c.CPUTTL, StorageTTL: c.StorageTTL,
+		MaxScopes: c.MaxScopes, MaxScopeBlocks: max(1, c.MaxBlocks/2), MaxBlocks: c.MaxBlocks,
+		SweepEvery: min(index.DefaultSweepEvery, c.ReplicaTTL/5), ReplicaTTL: c.ReplicaTTL, CPUTTL: c.CPUTTL, StorageTTL: c.StorageTTL,
 	}
 }
 
@@ -130,8 +124,6 @@ type FilterConfig struct {
 	Share          float64  `yaml:"share" unit:"percent"`        // how many of the requests get their hints, above 0 and at most 100: drawn by a hash, alike in all routers, and a larger share contains a smaller one
 	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn, so that the requests of a conversation or a user stay together; "", and a request without it: by the request's id
 	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which a request passes without a hint, unless its value is empty, 0 or false; clients can set it, too, unless a gateway removes it; "" = none
-	MaxBodies      int      `yaml:"max_bodies" unit:"bytes"`     // most bytes of all bodies that are worked on or held at a time; other requests pass without a hint; 0 = a sixteenth of the memory limit (1 GiB without one), at least twice `max_body` and 8 MiB
-	Renderings     int      `yaml:"renderings" unit:"prompts"`   // most bodies above 256 KiB whose token ids are computed in process at a time, and 32 times as many smaller ones; other requests pass without a hint; 0 = one for each core
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint. Requests that carry no prompt, or wait for their body longer than `body_wait`, do not count
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
@@ -140,8 +132,7 @@ type FilterConfig struct {
 	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 
 	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request: lengths, predictions, and which prompts have equal blocks, by numbers; neither text nor token ids nor hashes. `lab replay` computes from it what routing saves; "" = none
-	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // the trace file is moved to a name with .1 at its end, and a new one begun, before it is longer than this
-	TraceFiles     int    `yaml:"trace_files" unit:"files" applies:"restart"`      // trace files that are kept, the one that is written included
+	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // the trace file is moved to a name with .1 at its end, and a new one begun, before it is longer than this; four are kept
 }
 
 // named returns the number of replicas that a request names: a cluster without a balancer
@@ -161,9 +152,7 @@ func defaultConfig() Config {
 		Log:   telemetry.LogOptions{Level: "info", Format: "text"},
 		Fleet: fleet.DefaultOptions(),
 		Index: IndexConfig{
-			MaxScopes: ix.MaxScopes, MaxScopeBlocks: ix.MaxScopeBlocks, MaxBlocks: ix.MaxBlocks, MaxOrphans: ix.MaxOrphans,
-			SweepEvery: ix.SweepEvery, ReplicaTTL: ix.ReplicaTTL, CPUTTL: ix.CPUTTL, StorageTTL: ix.StorageTTL, SyncTimeout: 10 * time.Second, ProbeEvery: 30 * time.Second,
-			ReconnectAfter: 200 * time.Millisecond,
+			MaxScopes: ix.MaxScopes, MaxBlocks: ix.MaxBlocks, ReplicaTTL: ix.ReplicaTTL, CPUTTL: ix.CPUTTL, StorageTTL: ix.StorageTTL,
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
 		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
@@ -171,17 +160,14 @@ func defaultConfig() Config {
 		Filter: FilterConfig{
 			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 			Mode: modeRoute, Share: 100, OptOutHeader: envoy.HeaderOptOut,
-			TraceFileBytes: tracefile.DefaultBytes, TraceFiles: tracefile.DefaultFiles,
+			TraceFileBytes: tracefile.DefaultBytes,
 		},
 		Tokens: TokensConfig{
-			Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery, CheckEvery: tokens.DefaultCheckEvery,
-			DownloadMiB: modelfiles.DefaultBytes >> 20, DownloadFiles: modelfiles.DefaultFiles,
-			MaxLoaded: tokens.DefaultModels, MaxLoadedMiB: tokens.DefaultModelBytes >> 20,
+			Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery,
+			DownloadMiB: modelfiles.DefaultBytes >> 20, MaxLoadedMiB: tokens.DefaultModelBytes >> 20,
 		},
 		Envoy: defaultEnvoy(), PrefillDecode: defaultPrefillDecode(),
 		XDS: xds.Options{Listen: "127.0.0.1:9004"},
-
-		Tracing: tracing.DefaultOptions(),
 	}
 }
 
@@ -225,14 +211,7 @@ func (c Config) Validate() error {
 	positive("ranked", c.Filter.Ranked)
 	positive("max_body", c.Filter.MaxBody)
 	positive("max_streams", c.Filter.MaxStreams)
-	if n := c.Filter.MaxBodies; n != 0 && n < c.Filter.leastBodies() {
-		errs = append(errs, fmt.Errorf("filter.max_bodies: %d is less than twice max_body and 8 MiB, %d", n, c.Filter.leastBodies()))
-	}
-	if c.Filter.Renderings < 0 {
-		errs = append(errs, fmt.Errorf("filter.renderings: %d is negative", c.Filter.Renderings))
-	}
 	positive("decisions", c.Filter.Decisions)
-	positive("trace_files", c.Filter.TraceFiles)
 	if n := c.Filter.TraceFileBytes; n < tracefile.MinBytes {
 		errs = append(errs, fmt.Errorf("filter.trace_file_bytes: %d is less than %d", n, tracefile.MinBytes))
 	}
@@ -254,7 +233,6 @@ func (c Config) Validate() error {
 	}
 	span("filter.token_budget", c.Filter.TokenBudget)
 	span("filter.body_wait", c.Filter.BodyWait)
-	span("index.reconnect_after", c.Index.ReconnectAfter)
 	if c.complete {
 		errs = append(errs, c.sources(), c.Kubernetes.Supported())
 	}

@@ -28,10 +28,9 @@ func client(t *testing.T, service string) indexpb.CacheIndexClient {
 }
 
 // TestSilentSidecarsExpire: a running router drops the blocks of a sidecar that is
-// silent for replica_ttl at the sweep after it, sweep_every apart. By the defaults
-// this takes 20 minutes.
+// silent for replica_ttl at the sweep after it. By the default this takes 20 minutes.
 func TestSilentSidecarsExpire(t *testing.T) {
-	r, service := startRouter(t, "index_service: {listen: \"SERVICE\"}\nindex: {replica_ttl: 50ms, sweep_every: 10ms}\nfleet: {replicas: [{address: \"10.0.0.1:8000\", sidecar: true}]}\n")
+	r, service := startRouter(t, "index_service: {listen: \"SERVICE\"}\nindex: {replica_ttl: 50ms}\nfleet: {replicas: [{address: \"10.0.0.1:8000\", sidecar: true}]}\n")
 	out, err := client(t, service).ReportCacheState(t.Context(), sidecarReport(time.Now()))
 	if err != nil || out.GetStored() != 1 {
 		t.Fatalf("%v, %v", out, err)

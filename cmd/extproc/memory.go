@@ -72,18 +72,13 @@ func followMemory(ctx context.Context) error {
 	}
 }
 
-// leastBodies returns the least filter.max_bodies: room for the longest body, which counts
-// twice if it comes in several pieces, and for small ones.
-func (c FilterConfig) leastBodies() int { return 2*c.MaxBody + filter.SmallShare }
-
-// bodies returns filter.max_bodies, or the default for a memory limit in bytes.
+// bodies returns the most bytes of all bodies that are worked on or held at a time, for a
+// memory limit in bytes: room at least for the longest body, which counts twice if it comes in
+// several pieces, and for small ones.
 func (c FilterConfig) bodies(memory int64) int64 {
-	if c.MaxBodies > 0 {
-		return int64(c.MaxBodies)
-	}
 	limit := int64(unlimitedBodies)
 	if memory < math.MaxInt64 {
 		limit = memory / (2 * bodyFactor)
 	}
-	return max(limit, int64(c.leastBodies()))
+	return max(limit, int64(2*c.MaxBody+filter.SmallShare))
 }

@@ -22,22 +22,16 @@ import (
 // ModelConfig has a model's files and the flags of its servers. ID
 // is needed; the rest mirrors vLLM's flags of the same names.
 type ModelConfig struct {
-	ID                     string            `yaml:"id"`                                            // the base model's served name; it must be given
-	Files                  string            `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
-	ChatTemplate           string            `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template; "" = the model's own
-	ContentFormat          string            `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai; "" = auto
-	DefaultKwargs          string            `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
-	ExcludeTools           bool              `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
-	TokenizerMode          string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
-	MaxModelLen            int               `yaml:"max_model_len,omitempty" unit:"tokens"`         // the servers' --max-model-len; 0 = the length that they report
-	Timezone               string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
-	Transformers           string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
-	EffortMap              map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: efforts of requests to those of prompts
-	DisabledThinkingEffort string            `yaml:"disabled_thinking_effort,omitempty"`            // the reasoning effort that thinking "disabled" means on /v1/messages; "" = found out from the template
-	ResponsesToolFields    []string          `yaml:"responses_tool_fields,omitempty"`               // for vLLM up to 0.21, the fields of FunctionTool in the servers' openai package
-	StartDate              string            `yaml:"start_date,omitempty"`                          // the servers' VLLM_SYSTEM_START_DATE; "" = the day in their time zone
-	SystemInstructions     bool              `yaml:"harmony_system_instructions,omitempty"`         // the servers' VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS
-	StoreMiB               int               `yaml:"store_mib,omitempty" unit:"MiB" default:"64"`   // memory for the token ids of prompts' beginnings; negative = none
+	ID            string            `yaml:"id"`                                            // the base model's served name; it must be given
+	Files         string            `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
+	ChatTemplate  string            `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template; "" = the model's own
+	ContentFormat string            `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai; "" = auto
+	DefaultKwargs string            `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
+	ExcludeTools  bool              `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
+	TokenizerMode string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
+	Timezone      string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
+	Transformers  string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
+	EffortMap     map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: efforts of requests to those of prompts
 }
 
 // Validate returns every problem that shows without loading, joined.
@@ -69,17 +63,13 @@ func (c ModelConfig) Validate() error {
 	if _, err := time.LoadLocation(c.Timezone); err != nil {
 		errs = append(errs, fmt.Errorf("timezone: %q is not known", c.Timezone))
 	}
-	if c.MaxModelLen < 0 {
-		errs = append(errs, fmt.Errorf("max_model_len: %d is negative", c.MaxModelLen))
-	}
 	return errors.Join(errs...)
 }
 
 func (c ModelConfig) flags() (tokens.Flags, error) {
 	f := tokens.Flags{
 		ChatTemplate: c.ChatTemplate, ContentFormat: c.ContentFormat, ExcludeTools: c.ExcludeTools, TokenizerMode: c.TokenizerMode,
-		EffortMap: c.EffortMap, DisabledThinkingEffort: c.DisabledThinkingEffort, Transformers: c.Transformers, ResponsesToolFields: c.ResponsesToolFields,
-		StartDate: c.StartDate, SystemInstructions: c.SystemInstructions, MaxLen: c.MaxModelLen, StoreBytes: int64(c.StoreMiB) << 20,
+		EffortMap: c.EffortMap, Transformers: c.Transformers,
 	}
 	if c.DefaultKwargs != "" {
 		f.DefaultKwargs = json.RawMessage(c.DefaultKwargs)
@@ -186,7 +176,7 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 	}
 	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores; served models of equal files share one.",
 		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
-	count("warmroute_tokenizers_refused_total", "Attempts to load a tokenizer that tokens.max_loaded or tokens.max_loaded_mib refused.",
+	count("warmroute_tokenizers_refused_total", "Attempts to load a tokenizer that tokens.max_loaded_mib refused, or because 32 are loaded.",
 		func() float64 { return float64(library.Stats().Refused) })
 	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.", func() float64 {
 		if hub == nil {

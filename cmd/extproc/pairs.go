@@ -10,6 +10,7 @@ import (
 	"warmroute/filter"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/internal/kube"
 )
 
 // mostListed bounds the replicas whose parts check prints.
@@ -36,11 +37,7 @@ func (c Config) pairNotes() string {
 		name("those of "+c.Fleet.DNS[i].Name, &c.Fleet.DNS[i].Replica, "")
 	}
 	if c.Kubernetes.Enabled() {
-		label := ""
-		if c.Kubernetes.RoleLabel != "" {
-			label = " unless its label " + c.Kubernetes.RoleLabel + " says another"
-		}
-		name("those of the pool", &c.Kubernetes.Replica, label)
+		name("those of the pool", &c.Kubernetes.Replica, " unless its label "+kube.RoleLabel+" says another")
 	}
 	listed = nil // found replicas have no addresses yet
 	for i := range c.Fleet.Replicas {

@@ -54,7 +54,7 @@ func TestCheckSaysWhoPairs(t *testing.T) {
 	}
 	c := defaultConfig()
 	c.Fleet.DNS = []fleet.DNSOptions{{Name: "prefill.local", Replica: fleet.ReplicaOptions{Role: "prefill", KVConnector: "NixlConnector"}}}
-	c.Kubernetes.Pool, c.Kubernetes.RoleLabel = "pool", "llm-d.ai/role"
+	c.Kubernetes.Pool = "pool"
 	for _, want := range []string{"# prefill and decode: mode off\n", "#   those of prefill.local: role prefill, connector NixlConnector\n", "#   those of the pool: role both unless its label llm-d.ai/role says another, connector as the replica reports\n"} {
 		if got := c.pairNotes(); !strings.Contains(got, want) {
 			t.Errorf("of found replicas:\n%s\nwant %q", got, want)

@@ -15,13 +15,12 @@ import (
 // PrefillDecodeConfig says how a prompt's KV cache gets from the replica that computes it to
 // the one that answers. When it does is the policy's.
 type PrefillDecodeConfig struct {
-	Mode    filter.Transport `yaml:"mode"`                 // off; pull: the router sends the prefill and gives its kv_transfer_params to the other replica; header: llm-d's sidecar does all by the header x-prefiller-host-port
-	MaxWait time.Duration    `yaml:"max_wait"`             // mode pull: the longest wait for a prefill; a policy's own is often shorter
-	MaxLegs int              `yaml:"max_legs" unit:"legs"` // mode pull: most prefills under way from this router; other requests stay on one replica
+	Mode    filter.Transport `yaml:"mode"`     // off; pull: the router sends the prefill and gives its kv_transfer_params to the other replica; header: llm-d's sidecar does all by the header x-prefiller-host-port
+	MaxWait time.Duration    `yaml:"max_wait"` // mode pull: the longest wait for a prefill; a policy's own is often shorter
 }
 
 func defaultPrefillDecode() PrefillDecodeConfig {
-	return PrefillDecodeConfig{Mode: filter.TransportOff, MaxWait: 30 * time.Second, MaxLegs: prefill.DefaultLegs}
+	return PrefillDecodeConfig{Mode: filter.TransportOff, MaxWait: 30 * time.Second}
 }
 
 func (c PrefillDecodeConfig) validate() (errs []error) {
@@ -32,9 +31,6 @@ func (c PrefillDecodeConfig) validate() (errs []error) {
 	}
 	if c.MaxWait < time.Second || c.MaxWait > time.Hour-time.Second {
 		errs = append(errs, fmt.Errorf("prefill_decode.max_wait: %v is not from 1s to 59m59s", c.MaxWait)) // Envoy's limit is an hour
-	}
-	if c.MaxLegs <= 0 {
-		errs = append(errs, fmt.Errorf("prefill_decode.max_legs: %d is not positive", c.MaxLegs))
 	}
 	return errs
 }
@@ -50,7 +46,7 @@ func (c PrefillDecodeConfig) envoy() envoy.Split {
 
 // legs returns how prefills are sent, to replicas that client reaches; nil: the same as before.
 func (c Config) legs(client *http.Client, m *prefill.Metrics) prefill.Options {
-	return prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Legs: c.PrefillDecode.MaxLegs, Metrics: m}
+	return prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Metrics: m}
 }
 
 // newLegs makes the sender of prefills.

@@ -13,7 +13,6 @@ func TestPrefillDecodeIsChecked(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		`prefill_decode.mode: "store" is none of off, pull, header`:                   func(c *Config) { c.PrefillDecode.Mode = "store" },
 		`prefill_decode.max_wait: 1ms is not from 1s to 59m59s`:                       func(c *Config) { c.PrefillDecode.MaxWait = time.Millisecond },
-		`prefill_decode.max_legs: 0 is not positive`:                                  func(c *Config) { c.PrefillDecode.MaxLegs = 0 },
 		`prefill_decode.mode: is pull, which needs envoy.mode BUFFERED`:               func(c *Config) { c.PrefillDecode.Mode, c.Envoy.Mode = "pull", envoy.FullDuplex },
 		`prefill_decode.max_wait: is 30s, but envoy.idle_timeout ends requests after`: func(c *Config) { c.PrefillDecode.Mode, c.Envoy.IdleTimeout = "pull", time.Second },
 	} {

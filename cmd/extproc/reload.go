@@ -143,7 +143,6 @@ func (r *router) apply(c Config) error {
 		r.compared.Restart()
 	}
 	r.filter.SetBudget(next.Filter.TokenBudget)
-	r.lanes.Set(next.Filter.Renderings)
 	r.decider.SetRanked(next.Filter.named())
 	if next.Filter.Decisions != before.Filter.Decisions {
 		r.ring.Resize(next.Filter.Decisions)

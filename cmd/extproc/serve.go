@@ -220,7 +220,7 @@ func (r *router) newOutcomes(reg prometheus.Registerer, metrics *filter.Metrics)
 // newFeed makes the reader of KV events.
 func (r *router) newFeed(reg prometheus.Registerer, metrics *filter.Metrics) {
 	r.feed = feed.New(r.index, feed.Options{
-		ProbeEvery: r.c.Index.ProbeEvery, RetryAfter: r.c.Index.ReconnectAfter, SyncTimeout: r.c.Index.SyncTimeout, Log: r.log,
+		Log:     r.log,
 		Applied: r.ledger.Applied,
 		AdapterPath: func(ctx context.Context, replica, name string, ask bool) string {
 			return r.fleet.AdapterPath(ctx, replica, name, ask)

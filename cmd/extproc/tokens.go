@@ -24,16 +24,13 @@ import (
 
 // TokensConfig describes how token ids are found.
 type TokensConfig struct {
-	Download      bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
-	KeepTexts     bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
-	DownloadMiB   int           `yaml:"download_mib" unit:"MiB"`      // how much is fetched from the hub at most, as long as the process runs
-	DownloadFiles int           `yaml:"download_files" unit:"files"`  // how many files are fetched at most, as long as the process runs
-	MaxLoaded     int           `yaml:"max_loaded" unit:"tokenizers"` // how many different tokenizers are loaded at once; served names of equal files share one
-	MaxLoadedMiB  int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings
-	Models        []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
-	SampleEvery   int           `yaml:"sample_every" unit:"requests"` // one request in so many, of those with bodies up to 1 MiB, has its token ids compared with a replica's; negative = none
-	CheckEvery    time.Duration `yaml:"check_every"`                  // how often features that no replica has confirmed yet are compared again
-	Trust         []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
+	Download     bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
+	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
+	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // how much is fetched from the hub at most, as long as the process runs
+	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings; served names of equal files share one
+	Models       []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
+	SampleEvery  int           `yaml:"sample_every" unit:"requests"` // one request in so many, of those with bodies up to 1 MiB, has its token ids compared with a replica's; negative = none
+	Trust        []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
 }
 
 // Validate returns every problem, joined.
@@ -49,16 +46,13 @@ func (c TokensConfig) Validate() error {
 			errs = append(errs, fmt.Errorf("models[%d].%w", i, err))
 		}
 	}
-	if c.CheckEvery < 0 {
-		errs = append(errs, fmt.Errorf("check_every: %v is negative", c.CheckEvery))
-	}
 	if _, err := c.trusted(); err != nil {
 		errs = append(errs, err)
 	}
 	for _, limit := range []struct {
 		field string
 		value int
-	}{{"download_mib", c.DownloadMiB}, {"download_files", c.DownloadFiles}, {"max_loaded", c.MaxLoaded}, {"max_loaded_mib", c.MaxLoadedMiB}} {
+	}{{"download_mib", c.DownloadMiB}, {"max_loaded_mib", c.MaxLoadedMiB}} {
 		if limit.value <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %d is not positive", limit.field, limit.value))
 		}
@@ -68,11 +62,11 @@ func (c TokensConfig) Validate() error {
 
 // loaded returns the limits of loaded models.
 func (c TokensConfig) loaded() tokens.LibraryLimits {
-	return tokens.LibraryLimits{Models: c.MaxLoaded, Bytes: int64(c.MaxLoadedMiB) << 20}
+	return tokens.LibraryLimits{Bytes: int64(c.MaxLoadedMiB) << 20}
 }
 
 func (c TokensConfig) downloads() modelfiles.Limits {
-	return modelfiles.Limits{Bytes: int64(c.DownloadMiB) << 20, Files: c.DownloadFiles}
+	return modelfiles.Limits{Bytes: int64(c.DownloadMiB) << 20}
 }
 
 // each returns the errors joined in err.
@@ -103,7 +97,7 @@ func (c TokensConfig) trusted() (openai.Features, error) {
 // settings returns the settings for computing ids in process.
 func (c TokensConfig) settings() (tokens.LocalSettings, error) {
 	trusted, err := c.trusted()
-	return tokens.LocalSettings{TrustUnverified: trusted, SampleEvery: c.SampleEvery, CheckEvery: c.CheckEvery}, err
+	return tokens.LocalSettings{TrustUnverified: trusted, SampleEvery: c.SampleEvery}, err
 }
 
 // newTokens makes the sources of token ids.
@@ -140,7 +134,6 @@ func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.
 	}
 	r.discovery = r.newDiscovery()
 	modelMetrics(reg, r.library, r.hub)
-	r.lanes.Set(r.c.Filter.Renderings)
 	return &tokens.Chooser{Local: r.local, Remote: r.remote, Lanes: &r.lanes}, nil
 }
 

@@ -16,7 +16,7 @@ func (r *router) newTraceFile(reg prometheus.Registerer) (*tracefile.Writer, err
 		return nil, nil //nolint:nilnil // no configured file is no error
 	}
 	return tracefile.New(tracefile.Options{
-		Path: f.TraceFile, Bytes: f.TraceFileBytes, Files: f.TraceFiles, Log: r.log,
+		Path: f.TraceFile, Bytes: f.TraceFileBytes, Log: r.log,
 		Fleet: r.tracedFleet, Prefills: new(prefills).since(func() *fleet.Snapshot { return r.fleet.Snapshot() }),
 	}, reg)
 }

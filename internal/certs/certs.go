@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// ReadEvery is how often the files are read if Options do not set it.
-const ReadEvery = 10 * time.Second
+// ReadEvery is how often the files are read: certificates are renewed days before they end,
+// and a replaced one must end now.
+const ReadEvery = time.Second
 
 // Options is the origin of a server's certificate. The zero value is no TLS.
 type Options struct {
@@ -22,9 +23,6 @@ type Options struct {
 	KeyFile      string `yaml:"key_file,omitempty"`       // PEM file of its key
 	SelfSigned   bool   `yaml:"self_signed"`              // make a certificate instead of reading files: encryption without identity, for gateways that skip verification
 	ClientCAFile string `yaml:"client_ca_file,omitempty"` // PEM file of the authorities for clients' certificates; "" = clients need no certificate
-	// Every is how often the files are read: certificates are renewed days before
-	// they end.
-	Every time.Duration `yaml:"every,omitempty" default:"10s"`
 }
 
 // Enabled reports whether o enables TLS.
@@ -43,9 +41,6 @@ func (o Options) Validate() error {
 	}
 	if o.ClientCAFile != "" && !o.Enabled() {
 		errs = append(errs, errors.New("client_ca_file: client certificates need TLS: set cert_file and key_file, or self_signed"))
-	}
-	if o.Every < 0 {
-		errs = append(errs, fmt.Errorf("every: %v is negative", o.Every))
 	}
 	return errors.Join(errs...)
 }
@@ -73,9 +68,6 @@ func New(o Options, log *slog.Logger) (*Source, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if o.Every == 0 {
-		o.Every = ReadEvery
-	}
 	s := &Source{o: o, log: log, now: time.Now}
 	if _, err := s.refresh(); err != nil {
 		return nil, err
@@ -99,7 +91,7 @@ func (s *Source) Server(protocols ...string) *tls.Config {
 
 // Run keeps the certificate fresh until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
-	tick := time.NewTicker(s.o.Every)
+	tick := time.NewTicker(ReadEvery)
 	defer tick.Stop()
 	said := ""
 	for {

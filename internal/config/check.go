@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,11 +40,19 @@ type checker struct {
 	bad      []*yaml.Node
 	lines    lines
 	unit     string // of the field whose value is checked
+	removed  func(path string) string
 }
+
+// Removed is implemented by a configuration that once had more fields: it says of such a
+// field's path, with [] for any element of a list, what holds instead; "" if it never was one.
+type Removed interface{ Removed(path string) string }
 
 // document checks root against the value that v points to. It removes reported parts
 // from root, so that the rest decodes and can be validated as well.
 func (c *checker) document(root *yaml.Node, v any) {
+	if r, ok := v.(Removed); ok {
+		c.removed = r.Removed
+	}
 	c.check(root, reflect.TypeOf(v).Elem(), "", 0)
 	for _, n := range c.bad {
 		*n = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
@@ -127,7 +136,7 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]field, elem reflect.Ty
 		if fields != nil {
 			f, known := fields[key.Value]
 			if !known {
-				c.addf(key, at, "is not a known field%s", suggest(key.Value, path, fields))
+				c.addf(key, at, "%s", c.unknown(key.Value, path, fields))
 				continue
 			}
 			t, c.unit = f.Type, f.unit
@@ -136,6 +145,19 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]field, elem reflect.Ty
 		kept = append(kept, key, value)
 	}
 	n.Content = kept
+}
+
+// element is the number of one in a path.
+var element = regexp.MustCompile(`\[\d+\]`)
+
+// unknown says what to do with a key that the section at path does not have.
+func (c *checker) unknown(key, path string, fields map[string]field) string {
+	if c.removed != nil {
+		if now := c.removed(element.ReplaceAllString(join(path, key), "[]")); now != "" {
+			return "is not a setting any more: " + now
+		}
+	}
+	return "is not a known field" + suggest(key, path, fields)
 }
 
 // merge checks the value of "<<:": a mapping, or a list of them.

@@ -13,7 +13,7 @@ import (
 func (f *Fleet) AdapterPath(ctx context.Context, addr, name string, ask bool) string {
 	r := f.Snapshot().Replica(addr)
 	if ask && (r == nil || !r.told) {
-		ctx, cancel := context.WithTimeout(ctx, f.now().ScrapeTimeout)
+		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
 		if models, _, err := f.client().models(ctx, addr); err == nil {
 			r = &Replica{Models: models}

@@ -157,7 +157,7 @@ func TestHostileAnswers(t *testing.T) {
 		fmt.Fprint(w, body)
 	}))
 	defer s.Close()
-	f := run(t, Options{Replicas: list(hostOf(s)), MaxPageBytes: 1 << 20}, func(s *Snapshot) bool { return s.Ready == 1 })
+	f := run(t, Options{Replicas: list(hostOf(s))}, func(s *Snapshot) bool { return s.Ready == 1 })
 	if r := f.Snapshot().Replicas[0]; r.Load != nil || r.BlockSize != 0 {
 		t.Errorf("a page over the limit tells nothing: %+v", r)
 	}

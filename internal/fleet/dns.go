@@ -38,10 +38,6 @@ type dns struct {
 func (d *dns) String() string { return "dns " + d.options.Name }
 
 func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
-	every := d.options.Every
-	if every == 0 {
-		every = LookupEvery
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var last []ReplicaOptions
@@ -51,18 +47,14 @@ func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 			return nil
 		case <-timer.C:
 		}
-		d.families.undecided = false
 		list, err := d.lookup(ctx)
-		timer.Reset(every)
-		if d.families.undecided {
-			timer.Reset(min(every, LookupEvery))
-		}
+		timer.Reset(LookupEvery)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
 			d.failed(err)
-			timer.Reset(max(every, lookupFailed))
+			timer.Reset(lookupFailed)
 		case last == nil || !reflect.DeepEqual(list, last):
 			set(list)
 			last = list

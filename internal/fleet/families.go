@@ -23,9 +23,8 @@ const (
 // a name is used in one family: the one in which more addresses answer first, until none of
 // them does and the other answers. While none answers all addresses count.
 type families struct {
-	answers   func(ctx context.Context, addr netip.AddrPort) bool
-	chosen    map[string]*family // by host name and port
-	undecided bool               // no address of a name with both has answered
+	answers func(ctx context.Context, addr netip.AddrPort) bool
+	chosen  map[string]*family // by host name and port
 }
 
 type family struct {
@@ -55,7 +54,6 @@ func (f *families) choose(ctx context.Context, host string, all []netip.AddrPort
 	case c == nil:
 		n4, n6 := f.count(ctx, four), f.count(ctx, six)
 		if n4+n6 == 0 {
-			f.undecided = true
 			return all
 		}
 		if len(f.chosen) >= mostChosen {

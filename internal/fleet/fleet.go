@@ -308,7 +308,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 			if _, ok := out[addr]; ok {
 				continue
 			}
-			if len(out) >= r.fleet.now().MaxReplicas {
+			if len(out) >= r.fleet.now().maxReplicas {
 				ignored++
 				continue
 			}
@@ -317,7 +317,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 		}
 	}
 	if ignored > 0 {
-		r.fleet.log.Warn("replicas are ignored", "count", ignored, "max_replicas", r.fleet.now().MaxReplicas)
+		r.fleet.log.Warn("replicas are ignored", "count", ignored, "most", r.fleet.now().maxReplicas)
 	}
 	return out
 }

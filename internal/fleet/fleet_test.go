@@ -96,7 +96,7 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 		delete(old.answer, "/kv_event_sources")
 		delete(old.answer, "/v1/completions/render")
 		w := start(t, Options{Replicas: []ReplicaOptions{{
-			Address: a, Tenant: "acme", BlockSize: 64, Render: &yes, HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true,
+			Address: a, Tenant: "acme", BlockSize: 64, Render: &yes, HashSeed: &seed, KVReportFull: true,
 			Models: []ModelOptions{{ID: "x", MaxLen: 9}, {ID: "l", Base: "x", LoRA: true, LoRAPath: "/l"}},
 			Events: []EventSource{{1, "tcp://*:7", "tcp://*:8", "t"}, {0, "tcp://10.9.9.9:5", "", ""}},
 		}}}, map[string]*fakeReplica{a: old})
@@ -104,7 +104,7 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 			Addr: a, Tenant: "acme", Ready: true, Joined: 1, Version: "0.32.0", BlockSize: 64, Ranks: []int{0, 1}, Render: true,
 			told: true, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}},
 			Events:        []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}},
-			HashAlgorithm: "xxhash", HashSeed: &seed, KVReportFull: true,
+			HashAlgorithm: "sha256", HashSeed: &seed, KVReportFull: true,
 		}
 		got := *w.fleet.Snapshot().Replica(a)
 		got.Load = nil
@@ -420,7 +420,7 @@ func (f *flaky) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 func TestSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &flaky{make(chan []ReplicaOptions), make(chan error)}
-		w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Tenant: "first"}}, Sources: []Source{src}, MaxReplicas: 2},
+		w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Tenant: "first"}}, Sources: []Source{src}, maxReplicas: 2},
 			map[string]*fakeReplica{a: fake(1, 0), b: fake(1, 0)})
 		if w.fleet.Snapshot().Settled {
 			t.Error("settled before every source has spoken")
@@ -544,7 +544,7 @@ func TestRunOnce(t *testing.T) {
 	if err := f.Run(ctx); err == nil {
 		t.Error("a second Run is accepted")
 	}
-	if _, err := New(Options{MaxReplicas: -1}, Hooks{}); err == nil {
+	if _, err := New(Options{ScrapeInterval: -1}, Hooks{}); err == nil {
 		t.Error("bad options are accepted")
 	}
 }

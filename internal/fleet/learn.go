@@ -237,7 +237,7 @@ func decodeVersion(data []byte) (version string, rust bool, err error) {
 // first: its page is left in w.page. before has the values learned last, if any;
 // they replace answers that fail for now.
 func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
-	l := learned{hashAlgorithm: w.options.HashAlgorithm, blockSize: w.options.BlockSize, events: w.overrideEvents()}
+	l := learned{blockSize: w.options.BlockSize, events: w.overrideEvents()}
 	began := time.Now()
 	scraped := w.attempt(ctx, w.scrape)
 	if scraped == nil {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,22 +25,8 @@ type Options struct {
 
 	// ScrapeInterval is how often each replica's /metrics is read.
 	ScrapeInterval time.Duration `yaml:"scrape_interval"`
-	// ScrapeTimeout is the longest wait for that page.
-	ScrapeTimeout time.Duration `yaml:"scrape_timeout"`
 	// DeadAfter is how long a replica may answer nothing before it counts as down.
 	DeadAfter time.Duration `yaml:"dead_after"`
-	// LearnInterval is how often models, adapters and event sources are
-	// requested again.
-	LearnInterval time.Duration `yaml:"learn_interval"`
-	// MaxBackoff is the longest wait between two attempts at a replica that does
-	// not answer, and so how late its return is noticed.
-	MaxBackoff time.Duration `yaml:"max_backoff"`
-	// MaxPageBytes is how much of one /metrics page is read.
-	MaxPageBytes int64 `yaml:"max_page_bytes" unit:"bytes"`
-	// MaxReplicas is the most replicas there can be; addresses beyond it are left out and counted.
-	MaxReplicas int `yaml:"max_replicas" unit:"replicas"`
-	// MaxRanks is the most data-parallel ranks that one replica can report; those beyond it are left out.
-	MaxRanks int `yaml:"max_ranks" unit:"ranks"`
 	// EventHosts are the hosts besides its own that a replica can name as publishers of its KV events: IP addresses,
 	// networks such as "10.0.0.0/8", or names. The sources in `replicas` need no entry.
 	EventHosts []string `yaml:"event_hosts,omitempty"`
@@ -54,27 +39,28 @@ type Options struct {
 	Logger     *slog.Logger          `yaml:"-"` // nil: no log
 	Resolver   Resolver              `yaml:"-"` // nil: the system's
 	Transport  http.RoundTripper     `yaml:"-"` // nil: one made from HTTP
+
+	maxReplicas int // 0: maxReplicas; tests set it
 }
 
 // ReplicaOptions is one replica. Only Address is required; the other fields override
 // learned values.
 type ReplicaOptions struct {
-	Address       string         `yaml:"address"`                            // IP address and port of its HTTP API; IPv6 as [::1]:8000
-	Name          string         `yaml:"name,omitempty"`                     // a name for people, in logs, pages and one metric; "" = none
-	Tenant        string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
-	Role          string         `yaml:"role,omitempty" default:"both"`      // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
-	KVConnector   string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
-	SharedStore   string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
-	Models        []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
-	BlockSize     int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
-	Events        []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
-	NoEvents      bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it
-	Sidecar       bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
-	Render        *bool          `yaml:"render,omitempty"`                   // whether it answers /render; none = it is tried
-	HashAlgorithm string         `yaml:"hash_algorithm,omitempty"`           // its --prefix-caching-hash-algo, to check its hashes with; "" = the reported or the detected one
-	HashSeed      *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known
-	KVReportFull  bool           `yaml:"kv_report_full,omitempty"`           // it runs with kv_cache_report_mode full
-	Cache         CacheOptions   `yaml:"cache,omitempty"`                    // settings of its cache groups that KV events do not contain; all are optional
+	Address      string         `yaml:"address"`                            // IP address and port of its HTTP API; IPv6 as [::1]:8000
+	Name         string         `yaml:"name,omitempty"`                     // a name for people, in logs, pages and one metric; "" = none
+	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
+	Role         string         `yaml:"role,omitempty" default:"both"`      // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
+	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
+	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
+	Models       []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
+	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
+	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
+	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it
+	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
+	Render       *bool          `yaml:"render,omitempty"`                   // whether it answers /render; none = it is tried
+	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known
+	KVReportFull bool           `yaml:"kv_report_full,omitempty"`           // it runs with kv_cache_report_mode full
+	Cache        CacheOptions   `yaml:"cache,omitempty"`                    // settings of its cache groups that KV events do not contain; all are optional
 }
 
 // ModelOptions is one model id of a replica.
@@ -93,8 +79,6 @@ type DNSOptions struct {
 	// "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
 	SRV  bool   `yaml:"srv,omitempty"` // the name is one of SRV records, which name the ports
-	// Every is how often the name is looked up.
-	Every time.Duration `yaml:"every,omitempty" default:"1s"`
 	// Replica holds the settings of every replica found; no address.
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
@@ -115,6 +99,15 @@ type HTTPOptions struct {
 	TokenFile string `yaml:"token_file,omitempty"`
 }
 
+const (
+	scrapeTimeout = time.Second      // the longest wait for a metrics page
+	learnEvery    = 30 * time.Second // models, adapters and event sources are requested again: an adapter loaded at run time is known by then
+	maxBackoff    = 5 * time.Second  // the longest wait between two attempts at a replica that does not answer, and so how late its return is noticed
+	maxPageBytes  = 8 << 20          // of a metrics page are read: a hundred times a real one
+	maxReplicas   = 4096             // addresses beyond them are left out
+	maxRanks      = 64               // of one replica; those beyond them are left out
+)
+
 // DefaultOptions watches at 1 Hz, which is enough together with the router's
 // in-flight ledger, and drops a replica 2.9 s after its last answer: the promised
 // 3 s, less the time of the last request and of a busy machine. A longer time
@@ -122,13 +115,7 @@ type HTTPOptions struct {
 func DefaultOptions() Options {
 	return Options{
 		ScrapeInterval: time.Second,
-		ScrapeTimeout:  time.Second,
 		DeadAfter:      2900 * time.Millisecond,
-		LearnInterval:  30 * time.Second, // an adapter loaded at run time is known by then
-		MaxBackoff:     5 * time.Second,
-		MaxPageBytes:   8 << 20, // a hundred times a real page
-		MaxReplicas:    4096,
-		MaxRanks:       64,
 	}
 }
 
@@ -141,18 +128,9 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	set(&o.ScrapeInterval, d.ScrapeInterval)
-	set(&o.ScrapeTimeout, d.ScrapeTimeout)
 	set(&o.DeadAfter, d.DeadAfter)
-	set(&o.LearnInterval, d.LearnInterval)
-	set(&o.MaxBackoff, d.MaxBackoff)
-	if o.MaxPageBytes == 0 {
-		o.MaxPageBytes = d.MaxPageBytes
-	}
-	if o.MaxReplicas == 0 {
-		o.MaxReplicas = d.MaxReplicas
-	}
-	if o.MaxRanks == 0 {
-		o.MaxRanks = d.MaxRanks
+	if o.maxReplicas == 0 {
+		o.maxReplicas = maxReplicas
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -174,29 +152,12 @@ func (p *problems) addf(field, format string, args ...any) {
 // Validate returns every problem, joined, each as "field: sentence".
 func (o Options) Validate() error {
 	var p problems
-	positive := func(field string, d time.Duration) {
-		if d < 0 {
-			p.addf(field, "%v is negative", d)
-		}
-	}
-	positive("scrape_timeout", o.ScrapeTimeout)
-	positive("learn_interval", o.LearnInterval)
-	positive("max_backoff", o.MaxBackoff)
 	full := o.withDefaults()
 	if full.ScrapeInterval < 50*time.Millisecond {
 		p.addf("scrape_interval", "%v is shorter than 50ms, which costs more than it tells", o.ScrapeInterval)
 	}
 	if full.DeadAfter < 2*full.ScrapeInterval {
 		p.addf("dead_after", "%v is less than two times scrape_interval (%v): one late answer would drop a replica", full.DeadAfter, full.ScrapeInterval)
-	}
-	if o.MaxPageBytes < 0 {
-		p.addf("max_page_bytes", "%d is negative", o.MaxPageBytes)
-	}
-	if o.MaxReplicas < 0 {
-		p.addf("max_replicas", "%d is negative", o.MaxReplicas)
-	}
-	if o.MaxRanks < 0 || o.MaxRanks > maxRank+1 {
-		p.addf("max_ranks", "%d is not from 1 to %d", o.MaxRanks, maxRank+1)
 	}
 	eventHosts(o.EventHosts).validate(&p)
 	p = append(p, validateReplicas(o.Replicas)...)
@@ -305,9 +266,6 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 		p.addf(at+".kv_connector", "%.150q is not the name of a KV connector, such as NixlConnector", r.KVConnector)
 	}
 	r.Cache.validate(p, at+".cache")
-	if r.HashAlgorithm != "" && !slices.Contains(hashAlgorithms, r.HashAlgorithm) {
-		p.addf(at+".hash_algorithm", "%q is none of %s", r.HashAlgorithm, strings.Join(hashAlgorithms, ", "))
-	}
 	ids := map[string]bool{}
 	for i, m := range r.Models {
 		at := fmt.Sprintf("%s.models[%d]", at, i)
@@ -377,9 +335,6 @@ func checkEndpoint(s string) error {
 }
 
 func (d DNSOptions) validate(p *problems, at string) {
-	if d.Every < 0 || d.Every > 0 && d.Every < time.Second {
-		p.addf(at+".every", "%v is shorter than 1s", d.Every)
-	}
 	d.Replica.validateTemplate(p, at+".replica")
 	if d.SRV {
 		if !validHost(d.Name) {

@@ -23,12 +23,10 @@ func TestOptionsReportEveryProblem(t *testing.T) {
 	_, err := parse(`
 fleet:
   scrape_interval: 10ms
-  scrape_timeout: -1s
   dead_after: 15ms
   replicas:
   - address: 10.0.0.1:8000
     block_size: -1
-    hash_algorithm: md5
   - {}
   - address: "10.0.0.1"
   - address: "fd00::1"
@@ -46,7 +44,7 @@ fleet:
     role: encode
     kv_connector: "Nixl Connector"
   dns:
-  - {name: "vllm", every: 1ms}
+  - {name: "vllm"}
   - {name: "_http._tcp.vllm:80", srv: true, replica: {address: "1.1.1.1:1"}}
   http: {ca_file: /x, token_env: A, token_file: B, cert_file: c}
 `)
@@ -55,42 +53,39 @@ fleet:
 	}
 	want := []string{
 		`f:3: fleet.scrape_interval: 10ms is shorter than 50ms, which costs more than it tells`,
-		`f:4: fleet.scrape_timeout: -1s is negative`,
-		`f:5: fleet.dead_after: 15ms is less than two times scrape_interval (10ms): one late answer would drop a replica (and line 3)`,
-		`f:8: fleet.replicas[0].block_size: -1 is not from 1 to 1048576 tokens`,
-		`f:9: fleet.replicas[0].hash_algorithm: "md5" is none of sha256, sha256_cbor, xxhash, xxhash_cbor`,
-		`f:10: fleet.replicas[1].address: is missing`,
-		`f:11: fleet.replicas[2].address: "10.0.0.1" has no port`,
-		`f:12: fleet.replicas[3].address: "fd00::1" has no port; an IPv6 address is written like "[fd00::1]:8000"`,
-		`f:13: fleet.replicas[4].address: "vllm-a:8000" is a name, not an IP address; list it under dns`,
-		`f:14: fleet.replicas[5].address: "10.0.0.1:8000" is the same as replicas[0].address (and line 7)`,
-		`f:15: fleet.replicas[6].address: "[::ffff:10.0.0.1]:8000" is the same as replicas[0].address (and line 7)`,
-		`f:16: fleet.replicas[7].address: "10.0.0.1:0" has port 0`,
-		`f:17: fleet.replicas[8].address: "10.0.0:80" is not of the form ip:port`,
-		`f:18: fleet.replicas[9].address: "0.0.0.0:80" is not the address of one host`,
-		`f:19: fleet.replicas[10].address: "[fe80::1%eth0]:80" has a zone, which Envoy cannot dial`,
-		`f:20: fleet.replicas[11].address: "a:99999" has a port that is not a number from 1 to 65535`,
-		`f:22: fleet.replicas[12].models[0].id: is missing`,
-		`f:22: fleet.replicas[12].models[2].id: "a" is listed twice`,
-		`f:22: fleet.replicas[12].models[2].base: is missing; an adapter needs the model it adapts`,
-		`f:22: fleet.replicas[12].models[3].lora_path: "/x" is given, but lora is not set`,
-		`f:23: fleet.replicas[12].events[0].rank: -1 is not from 0 to 1023`,
-		`f:23: fleet.replicas[12].events[0].endpoint: is missing`,
-		`f:23: fleet.replicas[12].events[1].endpoint: "udp://x:1" is not of the form tcp://host:port`,
-		`f:23: fleet.replicas[12].events[2].rank: 0 is listed twice`,
-		`f:23: fleet.replicas[12].events[2].endpoint: "tcp://*" has no port`,
-		`f:23: fleet.replicas[12].events[3].endpoint: "tcp://*:x" has a port that is not a number from 1 to 65535`,
-		`f:23: fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
-		`f:24: fleet.replicas[12].role: "encode" is none of both, prefill, decode`,
-		`f:25: fleet.replicas[12].kv_connector: "Nixl Connector" is not the name of a KV connector, such as NixlConnector`,
-		`f:27: fleet.dns[0].every: 1ms is shorter than 1s`,
-		`f:27: fleet.dns[0].name: "vllm" is not of the form name:port`,
-		`f:28: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
-		`f:28: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
-		`f:29: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
-		`f:29: fleet.http.cert_file: "c" is given, but http.tls is not set`,
-		`f:29: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
-		`f:29: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
+		`f:4: fleet.dead_after: 15ms is less than two times scrape_interval (10ms): one late answer would drop a replica (and line 3)`,
+		`f:7: fleet.replicas[0].block_size: -1 is not from 1 to 1048576 tokens`,
+		`f:8: fleet.replicas[1].address: is missing`,
+		`f:9: fleet.replicas[2].address: "10.0.0.1" has no port`,
+		`f:10: fleet.replicas[3].address: "fd00::1" has no port; an IPv6 address is written like "[fd00::1]:8000"`,
+		`f:11: fleet.replicas[4].address: "vllm-a:8000" is a name, not an IP address; list it under dns`,
+		`f:12: fleet.replicas[5].address: "10.0.0.1:8000" is the same as replicas[0].address (and line 6)`,
+		`f:13: fleet.replicas[6].address: "[::ffff:10.0.0.1]:8000" is the same as replicas[0].address (and line 6)`,
+		`f:14: fleet.replicas[7].address: "10.0.0.1:0" has port 0`,
+		`f:15: fleet.replicas[8].address: "10.0.0:80" is not of the form ip:port`,
+		`f:16: fleet.replicas[9].address: "0.0.0.0:80" is not the address of one host`,
+		`f:17: fleet.replicas[10].address: "[fe80::1%eth0]:80" has a zone, which Envoy cannot dial`,
+		`f:18: fleet.replicas[11].address: "a:99999" has a port that is not a number from 1 to 65535`,
+		`f:20: fleet.replicas[12].models[0].id: is missing`,
+		`f:20: fleet.replicas[12].models[2].id: "a" is listed twice`,
+		`f:20: fleet.replicas[12].models[2].base: is missing; an adapter needs the model it adapts`,
+		`f:20: fleet.replicas[12].models[3].lora_path: "/x" is given, but lora is not set`,
+		`f:21: fleet.replicas[12].events[0].rank: -1 is not from 0 to 1023`,
+		`f:21: fleet.replicas[12].events[0].endpoint: is missing`,
+		`f:21: fleet.replicas[12].events[1].endpoint: "udp://x:1" is not of the form tcp://host:port`,
+		`f:21: fleet.replicas[12].events[2].rank: 0 is listed twice`,
+		`f:21: fleet.replicas[12].events[2].endpoint: "tcp://*" has no port`,
+		`f:21: fleet.replicas[12].events[3].endpoint: "tcp://*:x" has a port that is not a number from 1 to 65535`,
+		`f:21: fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
+		`f:22: fleet.replicas[12].role: "encode" is none of both, prefill, decode`,
+		`f:23: fleet.replicas[12].kv_connector: "Nixl Connector" is not the name of a KV connector, such as NixlConnector`,
+		`f:25: fleet.dns[0].name: "vllm" is not of the form name:port`,
+		`f:26: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
+		`f:26: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
+		`f:27: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
+		`f:27: fleet.http.cert_file: "c" is given, but http.tls is not set`,
+		`f:27: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
+		`f:27: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {
@@ -125,7 +120,7 @@ fleet:
     models: [{id: m}, {id: l, base: m, lora: true, lora_path: /l}]
     events: [{endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5558", topic: kv}, {rank: 1, endpoint: "tcp://*:5559"}]
   dns:
-  - {name: "vllm.default.svc:8000", every: 30s, replica: {tenant: acme}}
+  - {name: "vllm.default.svc:8000", replica: {tenant: acme}}
   - {name: "_http._tcp.vllm.default.svc", srv: true}
   http: {tls: true, server_name: vllm, token_env: VLLM_API_KEY}
 `)

@@ -149,7 +149,7 @@ func (o *Options) admit(sources []EventSource, own string) (admitted []EventSour
 	hosts, beyond := eventHosts(o.EventHosts), 0
 	for _, e := range sources {
 		switch {
-		case len(admitted) >= o.MaxRanks:
+		case len(admitted) >= maxRanks:
 			beyond++
 		case !hosts.allow(endpointHost(e.Endpoint), own):
 			refused = append(refused, fmt.Sprintf("rank %d: %s is not on the replica's own host; fleet.event_hosts can allow it", e.Rank, e.Endpoint))
@@ -160,7 +160,7 @@ func (o *Options) admit(sources []EventSource, own string) (admitted []EventSour
 		}
 	}
 	if beyond > 0 {
-		refused = append(refused, fmt.Sprintf("%d ranks are more than fleet.max_ranks (%d)", len(admitted)+beyond, o.MaxRanks))
+		refused = append(refused, fmt.Sprintf("%d ranks are more than %d", len(admitted)+beyond, maxRanks))
 	}
 	return admitted, refused
 }

@@ -30,7 +30,7 @@ func (w *worker) ranks() (ranks []int, first int) {
 	}
 	slices.Sort(ranks)
 	ranks = slices.Compact(ranks)
-	return ranks[:min(len(ranks), w.fleet.now().MaxRanks)], w.first(slices.Min(all))
+	return ranks[:min(len(ranks), maxRanks)], w.first(slices.Min(all))
 }
 
 // first returns the rank that the header calls 0 where lowest is the lowest one. vLLM's Python

@@ -43,7 +43,7 @@ type Replica struct {
 
 	SGLang *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
 
-	HashAlgorithm string // prefix_caching_hash_algo as configured or reported, e.g. "sha256"; "" when not known
+	HashAlgorithm string // prefix_caching_hash_algo as reported, e.g. "sha256"; "" when not known
 
 	HashUnit  int // prefix_match_unit as reported; 0 when not set
 	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known

@@ -132,7 +132,7 @@ func (w *worker) readPage(ctx context.Context) error {
 	if w.sglang && w.loadsOnly {
 		path = loadsPath
 	}
-	err := w.fleet.client().metrics(ctx, w.addr, path, &w.page, w.fleet.now().MaxPageBytes)
+	err := w.fleet.client().metrics(ctx, w.addr, path, &w.page, maxPageBytes)
 	if w.sglang && isRefused(err) {
 		w.loadsOnly = !w.loadsOnly
 	}

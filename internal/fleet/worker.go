@@ -14,7 +14,7 @@ import (
 const learnTimeout = 5 * time.Second
 
 // firstBackoff is the wait after a first failed attempt; it doubles up to
-// Options.MaxBackoff, and half of it is random so that the replicas of a fleet
+// maxBackoff, and half of it is random so that the replicas of a fleet
 // that died together are not retried at the same time.
 const firstBackoff = 500 * time.Millisecond
 
@@ -106,7 +106,7 @@ func (w *worker) join(ctx context.Context) time.Duration {
 	}
 	if err != nil {
 		w.send(ctx, notice{change: failed, reason: reasonOf(err), why: err.Error()})
-		w.backoff = min(max(2*w.backoff, firstBackoff), w.fleet.now().MaxBackoff)
+		w.backoff = min(max(2*w.backoff, firstBackoff), maxBackoff)
 		return w.backoff/2 + rand.N(w.backoff/2+1)
 	}
 	w.up, w.known, w.failures, w.backoff = true, l, 0, 0
@@ -194,7 +194,7 @@ func (w *worker) dead() bool {
 // minimum time of a request.
 func (w *worker) attempt(ctx context.Context, request func(context.Context) error) error {
 	o := w.fleet.now()
-	limit := o.ScrapeTimeout
+	limit := scrapeTimeout
 	if w.up {
 		limit = min(limit, time.Until(w.answered.Add(o.DeadAfter)))
 	}
@@ -206,7 +206,7 @@ func (w *worker) attempt(ctx context.Context, request func(context.Context) erro
 // scrape reads /metrics, or SGLang's /v1/loads, into w.page and w.loads.
 func (w *worker) scrape(ctx context.Context) error {
 	began := time.Now()
-	w.page.ranks = w.fleet.now().MaxRanks
+	w.page.ranks = maxRanks
 	err := w.readPage(ctx)
 	w.fleet.metrics.scraped(err)
 	if err != nil {
@@ -287,7 +287,7 @@ func (w *worker) relearn(ctx context.Context) bool {
 }
 
 func (w *worker) scheduleLearn() {
-	wait := w.fleet.now().LearnInterval
+	wait := learnEvery
 	if w.known.incomplete {
 		wait = min(wait, 2*w.fleet.now().ScrapeInterval)
 	}
@@ -337,7 +337,7 @@ func describe(addr string, o ReplicaOptions) *Replica {
 	return &Replica{
 		Models: configuredModels(o),
 		Role:   role, Transfer: configuredTransfer(o),
-		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashAlgorithm: o.HashAlgorithm, HashSeed: o.HashSeed,
+		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashSeed: o.HashSeed,
 		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, Cache: o.Cache,
 	}
 }

@@ -72,7 +72,7 @@ func (o Options) config() (*rest.Config, string, error) {
 	}
 	c := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig},
-		&clientcmd.ConfigOverrides{CurrentContext: o.Context})
+		&clientcmd.ConfigOverrides{})
 	config, err := c.ClientConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf("kubernetes.kubeconfig: %q: %w", o.Kubeconfig, err)

@@ -105,7 +105,7 @@ type pod struct {
 const activePorts = "inference.networking.k8s.io/active-ports"
 
 // readPod reads a pod. A field that cannot be read makes it not ready.
-func readPod(o object, roleLabel string) pod {
+func readPod(o object) pod {
 	meta, status := section(o, "metadata"), section(o, "status")
 	p := pod{name: text(meta, "name")}
 	addr, err := netip.ParseAddr(text(status, "podIP"))
@@ -114,7 +114,7 @@ func readPod(o object, roleLabel string) pod {
 	}
 	p.ready = meta["deletionTimestamp"] == nil && p.addr.IsValid() && isReady(status)
 	var takesPrompts bool
-	p.role, takesPrompts = roleOf(text(section(meta, "labels"), roleLabel))
+	p.role, takesPrompts = roleOf(text(section(meta, "labels"), RoleLabel))
 	p.ready = p.ready && takesPrompts
 	if list, ok := section(meta, "annotations")[activePorts].(string); ok {
 		p.active = []uint16{}

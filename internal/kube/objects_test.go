@@ -108,7 +108,7 @@ func TestReadPods(t *testing.T) {
 		{name: "vllm-llama-0", addr: netip.MustParseAddr("10.42.1.99"), ready: true},
 	}
 	for i, o := range recorded(t, "pods.yaml") {
-		if got := readPod(o, DefaultRoleLabel); !reflect.DeepEqual(got, want[i]) {
+		if got := readPod(o); !reflect.DeepEqual(got, want[i]) {
 			t.Errorf("%d: got %+v, want %+v", i, got, want[i])
 		}
 	}
@@ -123,15 +123,12 @@ func TestRoleOfAPod(t *testing.T) {
 		"both": {ready: true, role: "both"}, "prefill-decode": {ready: true, role: "both"}, "encode-prefill-decode": {ready: true, role: "both"},
 	} {
 		o := object{
-			"metadata": object{"name": "a", "labels": object{"llm-d.ai/role": name, "example.com/part": "decode"}},
+			"metadata": object{"name": "a", "labels": object{"llm-d.ai/role": name}},
 			"status":   object{"podIP": "10.0.0.1", "conditions": []any{object{"type": "Ready", "status": "True"}}},
 		}
 		want.name, want.addr = "a", netip.MustParseAddr("10.0.0.1")
-		if got := readPod(o, Options{}.roleLabel()); !reflect.DeepEqual(got, want) {
+		if got := readPod(o); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: %+v, want %+v", name, got, want)
-		}
-		if got := readPod(o, Options{RoleLabel: "example.com/part"}.roleLabel()); got.role != "decode" {
-			t.Errorf("by a label of one's own: %+v", got)
 		}
 		for _, template := range []string{"", "prefill"} {
 			list := replicas(pool{ports: []uint16{1}}, []pod{want}, fleet.ReplicaOptions{Role: template})
@@ -196,7 +193,7 @@ func FuzzObjects(f *testing.F) {
 		} else if strings.Count(p.selector, ",")+1 != strings.Count(p.selector, "=") || strings.ContainsAny(p.selector, " ()!") {
 			t.Fatalf("selector %q", p.selector)
 		}
-		list := replicas(p, []pod{readPod(podObject, DefaultRoleLabel)}, fleet.ReplicaOptions{})
+		list := replicas(p, []pod{readPod(podObject)}, fleet.ReplicaOptions{})
 		if _, err := fleet.New(fleet.Options{Replicas: list}, fleet.Hooks{}); err != nil {
 			t.Fatalf("%+v: %v", list, err)
 		}

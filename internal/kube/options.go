@@ -13,10 +13,6 @@ type Options struct {
 	Pool       string `yaml:"pool,omitempty"`       // name of the InferencePool; "" = no Kubernetes
 	Namespace  string `yaml:"namespace,omitempty"`  // its namespace; "" = the service account's own, or that of the kubeconfig's context
 	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file with the access to the cluster; "" = the service account of the pod it runs in
-	Context    string `yaml:"context,omitempty"`    // context of the kubeconfig; "" = its current one
-	// RoleLabel is the label with which a pod says its part in requests with prefill
-	// and decode on two replicas, in llm-d's words: prefill, decode, prefill-decode.
-	RoleLabel string `yaml:"role_label,omitempty" default:"llm-d.ai/role"`
 	// Replica holds the settings of every replica found; no address, no name. Where
 	// the pool has several ports, the rank of an event source is the number of the
 	// port it belongs to, counted from 0.
@@ -37,15 +33,9 @@ func (o Options) Supported() error {
 	return nil
 }
 
-// DefaultRoleLabel is llm-d's label for roles.
-const DefaultRoleLabel = "llm-d.ai/role"
-
-func (o Options) roleLabel() string {
-	if o.RoleLabel == "" {
-		return DefaultRoleLabel
-	}
-	return o.RoleLabel
-}
+// RoleLabel is llm-d's label with which a pod says its part in requests with prefill and
+// decode on two replicas: prefill, decode, prefill-decode.
+const RoleLabel = "llm-d.ai/role"
 
 // Validate returns every problem, joined, each as "field: sentence".
 func (o Options) Validate() error {
@@ -57,14 +47,8 @@ func (o Options) Validate() error {
 	if o.Namespace != "" && !validName(o.Namespace, 63) {
 		addf("namespace: %q is not the name of a namespace", o.Namespace)
 	}
-	if o.Context != "" && o.Kubeconfig == "" {
-		addf("context: %q is given, but kubeconfig is not", o.Context)
-	}
-	if o.RoleLabel != "" && !validLabel(o.RoleLabel) {
-		addf("role_label: %q is not the name of a label", o.RoleLabel)
-	}
 	if !o.Enabled() {
-		for field, value := range map[string]string{"role_label": o.RoleLabel, "namespace": o.Namespace, "kubeconfig": o.Kubeconfig} {
+		for field, value := range map[string]string{"namespace": o.Namespace, "kubeconfig": o.Kubeconfig} {
 			if value != "" {
 				addf("%s: %q is given, but pool is not", field, value)
 			}

@@ -15,12 +15,10 @@ func TestOptionsValidate(t *testing.T) {
 	for text, want := range map[string][]string{
 		`{}`:                       nil,
 		`kubernetes: {pool: vllm}`: nil,
-		`kubernetes: {pool: vllm, namespace: a, kubeconfig: /k, context: c, replica: {tenant: acme}}`: nil,
-		`kubernetes: {pool: V_llm, namespace: "-a", role_label: "a,b", context: c}`: {
-			`f:1: kubernetes.context: "c" is given, but kubeconfig is not`,
+		`kubernetes: {pool: vllm, namespace: a, kubeconfig: /k, replica: {tenant: acme}}`: nil,
+		`kubernetes: {pool: V_llm, namespace: "-a"}`: {
 			`f:1: kubernetes.namespace: "-a" is not the name of a namespace`,
 			`f:1: kubernetes.pool: "V_llm" is not the name of an object`,
-			`f:1: kubernetes.role_label: "a,b" is not the name of a label`,
 		},
 		`kubernetes: {namespace: a, kubeconfig: /k}`: {
 			`f:1: kubernetes.kubeconfig: "/k" is given, but pool is not`,

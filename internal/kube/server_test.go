@@ -288,7 +288,6 @@ func TestNewSaysWhatIsMissing(t *testing.T) {
 	for o, want := range map[*Options]string{
 		{Pool: "p"}:                         "kubernetes.kubeconfig is not given, and this is no pod of a cluster",
 		{Pool: "p", Kubeconfig: "/nowhere"}: `kubernetes.kubeconfig: "/nowhere": `,
-		{Pool: "p", Kubeconfig: kubetest.New(t).Kubeconfig(t, "x"), Context: "absent"}: "context \"absent\" does not exist",
 	} {
 		var src fleet.Source
 		src, err := New(*o, NewStatus(), nil)

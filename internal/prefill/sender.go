@@ -27,8 +27,8 @@ const (
 	maxAnswer = 8 << 20
 	// maxTokens is above every context.
 	maxTokens = 1 << 24
-	// DefaultLegs is the default of Options.Legs.
-	DefaultLegs = 256
+	// mostLegs are under way from one router; further requests stay on one replica.
+	mostLegs = 256
 	// Connections is the number of unused connections to a replica that are kept.
 	Connections = 64
 )
@@ -64,7 +64,7 @@ type Answer struct {
 type Options struct {
 	Client  *http.Client             // for replicas; its Transport is used
 	URL     func(addr string) string // root of a replica's HTTP API
-	Legs    int                      // most legs under way; 0 = DefaultLegs
+	Legs    int                      // most legs under way; 0 = mostLegs; tests set it
 	Metrics *Metrics                 // nil = none
 	Answers *intake.Budget           // of all that are being read
 }
@@ -98,7 +98,7 @@ func (s *Sender) Set(o Options) {
 		defer before.Client.CloseIdleConnections()
 	}
 	if o.Legs == 0 {
-		o.Legs = DefaultLegs
+		o.Legs = mostLegs
 	}
 	s.o.Store(&o)
 }

@@ -3,7 +3,6 @@ package tokens
 import (
 	"errors"
 	"runtime"
-	"sync/atomic"
 
 	"warmroute/internal/bound"
 )
@@ -25,17 +24,14 @@ const (
 // refuses a small one. A prompt that finds its lane full does not wait. The zero value is
 // ready, with a large body for each core. Safe for concurrent use.
 type Lanes struct {
-	limit        atomic.Int64 // of large bodies; 0: as many as cores
-	small, large bound.Pool   // under way
+	limit        int64      // of large bodies; 0: as many as cores; tests set it
+	small, large bound.Pool // under way
 }
-
-// Set replaces the number of large bodies, for later prompts; 0 is one for each core.
-func (l *Lanes) Set(large int) { l.limit.Store(int64(large)) }
 
 // enter takes a place for a body of some bytes and returns its lane, to which the caller gives
 // it back, or nil if the lane is full.
 func (l *Lanes) enter(bytes int) *bound.Pool {
-	lane, limit := &l.large, l.limit.Load()
+	lane, limit := &l.large, l.limit
 	if limit == 0 {
 		limit = int64(runtime.GOMAXPROCS(0))
 	}

@@ -13,7 +13,7 @@ import (
 // Large bodies fill their lane, and refuse no small one.
 func TestLanes(t *testing.T) {
 	var l Lanes
-	l.Set(2)
+	l.limit = 2
 	first := l.enter(SmallBody + 1)
 	if first == nil || l.enter(64<<20) == nil || l.enter(SmallBody+1) != nil {
 		t.Fatal("not two large bodies at once")
@@ -44,7 +44,7 @@ func TestLanes(t *testing.T) {
 // no lane.
 func TestAFullLaneIsBusy(t *testing.T) {
 	var l Lanes
-	l.Set(1)
+	l.limit = 1
 	l.enter(SmallBody + 1)
 	c := &Chooser{Local: NewLocal(LocalOptions{}), Lanes: &l}
 	read := func(route openai.Route, body string) *openai.Request {

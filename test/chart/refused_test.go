@@ -55,8 +55,8 @@ func TestSchemaTakesExamples(t *testing.T) {
 		t.Fatalf("%v %v", files, err)
 	}
 	configs := map[string]string{
-		"variables": `{fleet: {replicas: [{address: "${ADDRESS}"}], scrape_timeout: "${WAIT:-1s}"}, filter: {ranked: "${RANKED}", picker: "${PICKER}", share: "${SHARE}"}}`,
-		"other forms": `{fleet: {dns: [{name: "a:1", every: 1m30s, replica: {name: 7, hash_seed: 0}}]}, envoy: {idle_timeout: 0},
+		"variables": `{fleet: {replicas: [{address: "${ADDRESS}"}], scrape_interval: "${WAIT:-1s}"}, filter: {ranked: "${RANKED}", picker: "${PICKER}", share: "${SHARE}"}}`,
+		"other forms": `{fleet: {dns: [{name: "a:1", replica: {name: 7, hash_seed: 0}}]}, envoy: {idle_timeout: 0, message_timeout: 1m30s},
 			policy: {ttft: {lambda: 2}, models: {m: {ttft: {lambda: 2.5}}}}, filter: {max_body: 67108864}}`,
 	}
 	for _, file := range files {

@@ -55,7 +55,7 @@ func faults() []fault {
 		{name: "log that nobody reads", apply: func(s *stack) { s.restart("", fullPipe(s.t)) }, heal: func(s *stack) { s.restart("", "") },
 			check: func(s *stack) { s.wantHints(true) }},
 		{name: "index of one block", apply: func(s *stack) {
-			s.restart("index: {max_scopes: 1, max_scope_blocks: 1, max_blocks: 1, max_orphans: 1}\n", "")
+			s.restart("index: {max_scopes: 1, max_blocks: 1}\n", "")
 		},
 			heal: func(s *stack) { s.restart("", "") },
 			check: func(s *stack) {

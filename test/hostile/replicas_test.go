@@ -251,7 +251,7 @@ func TestAReplicaNamesAnothersPublisher(t *testing.T) {
 	}).front)
 	owner, other := honest.Addr(), liar.Addr()
 	s := open(t, setup{addresses: []string{owner, other},
-		config: fmt.Sprintf("fleet: {learn_interval: 1s, replicas: [{address: %q}, {address: %q}]}\n", owner, other)})
+		config: fmt.Sprintf("fleet: {replicas: [{address: %q}, {address: %q}]}\n", owner, other)})
 	armed.Store(true)
 	s.await("the owner's blocks", func() bool {
 		if _, err := s.post(t.Context(), "/v1/completions", ids(1, 20)); err != nil {

@@ -44,7 +44,7 @@ var causes = []struct {
 	{Evicted, "Give the replicas more KV cache, or add replicas."},
 	{Refused, "Look at the replica's events in /debug/replicas: they use one hash for two blocks."},
 	{Diverges, "Move what differs (a date, an id, a reordered tool) behind what prompts share."},
-	{IndexFull, "Raise index.max_blocks or index.max_scope_blocks."},
+	{IndexFull, "Raise index.max_blocks."},
 	{Cleared, "Find out who resets the prefix cache."},
 	{Restarted, "Nothing: the cache fills again."},
 	{EventsLost, "Give the replica a replay endpoint, and look at its events in /debug/replicas."},

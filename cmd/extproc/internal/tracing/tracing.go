@@ -1,10 +1,12 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -34,8 +36,9 @@ type Tracer struct {
 // New returns a Tracer that sends to o.Endpoint. It dials nothing yet, and the
 // collector need not be there.
 func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger) (*Tracer, error) {
+	o.timeout, o.queue = cmp.Or(o.timeout, sendTimeout), cmp.Or(o.queue, mostWaiting)
 	options := []otlptracegrpc.Option{
-		otlptracegrpc.WithEndpoint(o.Endpoint), otlptracegrpc.WithTimeout(o.Timeout),
+		otlptracegrpc.WithEndpoint(o.Endpoint), otlptracegrpc.WithTimeout(o.timeout),
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // a late batch is of no use, and the next one waits for it
 	}
 	if o.TLS.Enabled {
@@ -57,9 +60,9 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 	t.made = t.spans.WithLabelValues("made")
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())),
-		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", o.ServiceName), attribute.String("service.version", version))),
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", cmp.Or(os.Getenv("OTEL_SERVICE_NAME"), serviceName)), attribute.String("service.version", version))),
 		sdktrace.WithBatcher(&counted{SpanExporter: exporter, log: log, sent: t.spans.WithLabelValues("sent"), failed: t.spans.WithLabelValues("failed")},
-			sdktrace.WithMaxQueueSize(o.Queue), sdktrace.WithMaxExportBatchSize(min(512, o.Queue)), sdktrace.WithExportTimeout(o.Timeout)),
+			sdktrace.WithMaxQueueSize(o.queue), sdktrace.WithMaxExportBatchSize(min(512, o.queue)), sdktrace.WithExportTimeout(o.timeout)),
 	)
 	t.tracer = t.provider.Tracer("warmroute")
 	return t, nil
@@ -69,7 +72,7 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 // batch.
 func (t *Tracer) Run(ctx context.Context) error {
 	<-ctx.Done()
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.o.Timeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.o.timeout)
 	defer cancel()
 	_ = t.provider.Shutdown(last) // spans that could not be sent are counted and logged
 	return nil

@@ -86,7 +86,7 @@ func decided(id string) *filter.Traced {
 // at its times.
 func TestSpanOfADecision(t *testing.T) {
 	f := &fake{got: make(chan *spans.Span, 10), answer: func(context.Context) error { return nil }}
-	o := DefaultOptions()
+	o := Options{}
 	o.Endpoint = serve(t, f)
 	tr, stop := tracer(t, o, slog.New(slog.DiscardHandler))
 	tr.Decided(decided("one"))
@@ -143,11 +143,11 @@ func TestCollectorThatDoesNotTake(t *testing.T) {
 	for name, endpoint := range map[string]string{"dead": closed.Addr().String(), "stuck": stuck} {
 		t.Run(name, func(t *testing.T) {
 			var text bytes.Buffer
-			o := DefaultOptions()
-			o.Endpoint, o.Timeout, o.Queue = endpoint, 100*time.Millisecond, 64
+			o := Options{}
+			o.Endpoint, o.timeout, o.queue = endpoint, 100*time.Millisecond, 64
 			tr, stop := tracer(t, o, slog.New(slog.NewTextHandler(&text, nil)))
 			d := decided("x")
-			for range 100 * o.Queue {
+			for range 100 * o.queue {
 				tr.Decided(d)
 			}
 			stop()
@@ -162,13 +162,13 @@ func TestCollectorThatDoesNotTake(t *testing.T) {
 }
 
 func TestOptionsAreValidated(t *testing.T) {
-	if err := DefaultOptions().Validate(); err != nil {
+	if err := (Options{}).Validate(); err != nil {
 		t.Error(err)
 	}
-	bad := Options{Endpoint: "collector", Queue: -1}
+	bad := Options{Endpoint: "collector"}
 	bad.TLS.CAFile = "x"
 	err := bad.Validate()
-	for _, field := range []string{"endpoint: ", "service_name: ", "timeout: ", "queue: ", "tls.enabled: "} {
+	for _, field := range []string{"endpoint: ", "tls.enabled: "} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("no %q in %v", field, err)
 		}
@@ -178,7 +178,7 @@ func TestOptionsAreValidated(t *testing.T) {
 // TestSpanOfALeg: the wait for a prefill on another replica is a span beside the decision's.
 func TestSpanOfALeg(t *testing.T) {
 	f := &fake{got: make(chan *spans.Span, 10), answer: func(context.Context) error { return nil }}
-	o := DefaultOptions()
+	o := Options{}
 	o.Endpoint = serve(t, f)
 	tr, stop := tracer(t, o, slog.New(slog.DiscardHandler))
 	at := time.Unix(1_700_000_000, 0)

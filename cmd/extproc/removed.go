@@ -1,0 +1,55 @@
+package main
+
+import "strings"
+
+// removed are the settings that earlier versions had, with what holds instead.
+// docs/upgrading.md lists them, too.
+var removed = map[string]string{
+	"tls.every": "the files are read every second",
+
+	"fleet.scrape_timeout":            "a page is waited for as long as fleet.dead_after allows, a second at most",
+	"fleet.learn_interval":            "models and event sources are requested again every 30 s",
+	"fleet.max_backoff":               "a replica that does not answer is tried again after 5 s at most",
+	"fleet.max_page_bytes":            "8 MiB of a metrics page are read",
+	"fleet.max_replicas":              "there can be 4,096 replicas",
+	"fleet.max_ranks":                 "a replica can report 64 ranks",
+	"fleet.dns[].every":               "names are looked up every second",
+	"fleet.replicas[].hash_algorithm": "it is reported, or detected from the KV events",
+
+	"kubernetes.context":    "the current context of the kubeconfig is used",
+	"kubernetes.role_label": "the label of a pod's role is llm-d.ai/role",
+
+	"index.max_scope_blocks": "it is half of index.max_blocks",
+	"index.max_orphans":      "65,536 blocks wait for their parents",
+	"index.sweep_every":      "expired entries are removed once a minute, and five times within index.replica_ttl",
+	"index.sync_timeout":     "a replica counts as ready after 10 s",
+	"index.probe_every":      "silent replicas are asked for missed events every 30 s",
+	"index.reconnect_after":  "a failed connection is tried again after 200 ms, doubled up to 5 s",
+
+	"filter.max_bodies":  "it follows from the memory limit: a sixteenth, at least twice filter.max_body and 8 MiB",
+	"filter.renderings":  "one large body for each core, and 32 times as many small ones",
+	"filter.trace_files": "four files of filter.trace_file_bytes are kept",
+
+	"tokens.download_files":                       "1,000 files are fetched at most, and tokens.download_mib in all",
+	"tokens.max_loaded":                           "32 tokenizers are loaded at most, in tokens.max_loaded_mib",
+	"tokens.check_every":                          "features that are not confirmed yet are compared again every 5 s",
+	"tokens.models[].max_model_len":               "it is the length that the replicas report",
+	"tokens.models[].disabled_thinking_effort":    "it is found out from the template; otherwise a replica computes the token ids",
+	"tokens.models[].responses_tool_fields":       "replicas compute the token ids of such requests",
+	"tokens.models[].start_date":                  "replicas compute the token ids where the date differs",
+	"tokens.models[].harmony_system_instructions": "replicas compute the token ids of such servers",
+	"tokens.models[].store_mib":                   "the beginnings of a model's prompts take 64 MiB, within tokens.max_loaded_mib",
+
+	"envoy.replicas":          "`envoy-config -static` lists those of fleet",
+	"prefill_decode.max_legs": "256 prefills are under way at most",
+
+	"tracing.service_name": "it is warmroute, or the environment's OTEL_SERVICE_NAME",
+	"tracing.timeout":      "a batch is waited for 5 s",
+	"tracing.queue":        "4,096 spans wait at most",
+}
+
+// like are sections with the fields of another.
+var like = strings.NewReplacer("xds.tls.", "tls.", "index_service.tls.", "tls.", "fleet.dns[].replica.", "fleet.replicas[].", "kubernetes.replica.", "fleet.replicas[].")
+
+// Removed implements config.Removed.
+func (Config) Removed(path string) string { return removed[like.Replace(path)] }

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"warmroute/internal/config"
+)
+
+// TestRemovedSettings: a file that has one is refused with what holds instead, wherever its
+// section may stand, and docs/upgrading.md lists it; none of them is a setting.
+func TestRemovedSettings(t *testing.T) {
+	page, err := os.ReadFile("../../docs/upgrading.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields, _ := referenceAndNames(t)
+	for path, now := range removed {
+		if !strings.Contains(string(page), "| `"+path+"` | "+now+" |") {
+			t.Errorf("docs/upgrading.md lacks: | `%s` | %s |", path, now)
+		}
+		for _, f := range fields {
+			if f.Path == path {
+				t.Errorf("%s is a setting", path)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		"fleet: {max_ranks: 3}":                      "f:1: fleet.max_ranks: is not a setting any more: a replica can report 64 ranks",
+		"fleet: {dns: [{}, {every: 1s}]}":            "f:1: fleet.dns[1].every: is not a setting any more: names are looked up every second",
+		"kubernetes: {replica: {hash_algorithm: x}}": "f:1: kubernetes.replica.hash_algorithm: is not a setting any more: it is reported, or detected from the KV events",
+		"xds: {tls: {every: 1s}}":                    "f:1: xds.tls.every: is not a setting any more: the files are read every second",
+		"tokens: {models: [{id: m, store_mib: 3}]}":  "f:1: tokens.models[0].store_mib: is not a setting any more: the beginnings",
+		"fleet: {scrape_timeot: 1s}":                 "f:1: fleet.scrape_timeot: is not a known field",
+	} {
+		if _, err := config.Parse("f", []byte(text), defaultConfig(), os.LookupEnv); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
