@@ -109,10 +109,9 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig bounds the reading and deciding of requests.
 type FilterConfig struct {
-	TokenBudget time.Duration `yaml:"token_budget"`           // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
-	Ranked      int           `yaml:"ranked" unit:"replicas"` // most replicas named for one request, best first; Envoy's retries go to the next
-	MaxBody     int           `yaml:"max_body" unit:"bytes"`  // longest body that is read; requests with longer ones pass without a hint
-	BodyWait    time.Duration `yaml:"body_wait"`              // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body; in every mode, how long a request without its body counts for `max_streams`
+	TokenBudget time.Duration `yaml:"token_budget"`          // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
+	MaxBody     int           `yaml:"max_body" unit:"bytes"` // longest body that is read; requests with longer ones pass without a hint
+	BodyWait    time.Duration `yaml:"body_wait"`             // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body; in every mode, how long a request without its body counts for `max_streams`
 	// PathPrefixes are paths that may stand before the routes of the API, like "/openai".
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
 	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, always overwritten by a gateway that is trusted; "" = all requests are shared
@@ -135,13 +134,16 @@ type FilterConfig struct {
 	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // the trace file is moved to a name with .1 at its end, and a new one begun, before it is longer than this; four are kept
 }
 
+// mostNamed is how many replicas a hint names, best first: Envoy's retries go to the next.
+const mostNamed = 3
+
 // named returns the number of replicas that a request names: a cluster without a balancer
 // takes the header for one address, and a list for none.
 func (c FilterConfig) named() int {
 	if c.AlwaysPick {
 		return 1
 	}
-	return c.Ranked
+	return mostNamed
 }
 
 func defaultConfig() Config {
@@ -158,7 +160,7 @@ func defaultConfig() Config {
 		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
 		Peers:        link.DefaultConfig(),
 		Filter: FilterConfig{
-			TokenBudget: 50 * time.Millisecond, Ranked: 3, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
+			TokenBudget: 50 * time.Millisecond, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
 			Mode: modeRoute, Share: 100, OptOutHeader: envoy.HeaderOptOut,
 			TraceFileBytes: tracefile.DefaultBytes,
 		},
@@ -208,7 +210,6 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("filter.%s: %d is not positive", field, v))
 		}
 	}
-	positive("ranked", c.Filter.Ranked)
 	positive("max_body", c.Filter.MaxBody)
 	positive("max_streams", c.Filter.MaxStreams)
 	positive("decisions", c.Filter.Decisions)

@@ -25,7 +25,6 @@ func (c Config) dependencies() []error {
 	}
 	f := c.Filter
 	refuse(f.ReadyNeedsReplica && !f.Picker, "filter.ready_needs_replica", "is set, but filter.picker is not")
-	refuse(f.AlwaysPick && f.Ranked > 1 && f.Ranked != defaultConfig().Filter.Ranked, "filter.ranked", "is %d, but filter.always_pick names one replica", f.Ranked)
 	refuse(c.XDS.Listen == "" && c.XDS.TLS != certs.Options{}, "xds.tls", "is given, but xds.listen is empty")
 	refuse(c.IndexService.Listen == "" && c.IndexService.TLS != certs.Options{}, "index_service.tls", "is given, but index_service.listen is empty")
 	refuse(c.IndexService.Listen == "" && c.IndexService.TokenFile != "", "index_service.token_file", "is given, but index_service.listen is empty")

@@ -14,7 +14,6 @@ import (
 func TestSettingsThatCannotTakeEffect(t *testing.T) {
 	for _, c := range []struct{ text, want, needs string }{
 		{"filter: {ready_needs_replica: true, picker: PICKER}", "f:1: filter.ready_needs_replica: is set, but filter.picker is not", "PICKER=true,false"},
-		{"filter:\n  always_pick: PICK\n  ranked: 5", "f:3: filter.ranked: is 5, but filter.always_pick names one replica (and line 2)", "PICK=false,true"},
 		{"xds:\n  listen: ADDR\n  tls: {self_signed: true}", "f:3: xds.tls: is given, but xds.listen is empty (and line 2)", `ADDR=127.0.0.1:1,""`},
 		{"index_service: {listen: ADDR, tls: {self_signed: true}}", "f:1: index_service.tls: is given, but index_service.listen is empty", `ADDR=127.0.0.1:1,""`},
 		{"index_service: {listen: ADDR, token_file: f}", "f:1: index_service.token_file: is given, but index_service.listen is empty", `ADDR=127.0.0.1:1,""`},
@@ -51,10 +50,10 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 // TestCheckReportsEverythingAtOnce: fields, their dependencies, and a fleet
 // without a source, of a file and of standard input.
 func TestCheckReportsEverythingAtOnce(t *testing.T) {
-	const file = "log: {levl: info}\nfilter:\n  ranked: none\n  ready_needs_replica: true\npeers: {id: a}\n"
+	const file = "log: {levl: info}\nfilter:\n  max_streams: none\n  ready_needs_replica: true\npeers: {id: a}\n"
 	want := []string{
 		`stdin:1: log.levl: is not a known field; did you mean "level"?`,
-		`stdin:3: filter.ranked: "none" is not a whole number of 64 bits`,
+		`stdin:3: filter.max_streams: "none" is not a whole number of 64 bits`,
 		`stdin:4: filter.ready_needs_replica: is set, but filter.picker is not`,
 		`stdin:5: peers.id: is given, but listen and url are empty, so that nothing is shared`,
 		`stdin: fleet: there is no source of replicas`,

@@ -26,6 +26,7 @@ var removed = map[string]string{
 	"index.probe_every":      "silent replicas are asked for missed events every 30 s",
 	"index.reconnect_after":  "a failed connection is tried again after 200 ms, doubled up to 5 s",
 
+	"filter.ranked":      "a hint names three replicas, and one with filter.always_pick",
 	"filter.max_bodies":  "it follows from the memory limit: a sixteenth, at least twice filter.max_body and 8 MiB",
 	"filter.renderings":  "one large body for each core, and 32 times as many small ones",
 	"filter.trace_files": "four files of filter.trace_file_bytes are kept",
@@ -41,6 +42,7 @@ var removed = map[string]string{
 	"tokens.models[].store_mib":                   "the beginnings of a model's prompts take 64 MiB, within tokens.max_loaded_mib",
 
 	"envoy.replicas":          "`envoy-config -static` lists those of fleet",
+	"policy.spread_ties":      "equals are always spread",
 	"prefill_decode.max_legs": "256 prefills are under way at most",
 
 	"tracing.service_name": "it is warmroute, or the environment's OTEL_SERVICE_NAME",
@@ -52,4 +54,9 @@ var removed = map[string]string{
 var like = strings.NewReplacer("xds.tls.", "tls.", "index_service.tls.", "tls.", "fleet.dns[].replica.", "fleet.replicas[].", "kubernetes.replica.", "fleet.replicas[].")
 
 // Removed implements config.Removed.
-func (Config) Removed(path string) string { return removed[like.Replace(path)] }
+func (Config) Removed(path string) string {
+	if strings.HasPrefix(path, "policy.models.") { // names of models have dots, too
+		path = "policy" + path[strings.LastIndexByte(path, '.'):]
+	}
+	return removed[like.Replace(path)]
+}

@@ -108,7 +108,7 @@ func (s *Settings) PickApart(ranked []int32, n int, r Request, of Crowd, scores 
 		}
 		scores[i] = Score{Cost: cost + spread(r, c), Verdict: verdict(c, limits.of(c))}
 	}
-	by := ranking{cands: cands[:answer], scores: scores, ordinal: r.Ordinal, live: true, spread: true}
+	by := ranking{cands: cands[:answer], scores: scores, ordinal: r.Ordinal, live: true}
 	ranked = by.best(ranked, n)
 	if len(ranked) == start {
 		return ranked, Compared{P: -1}

@@ -11,11 +11,10 @@ type Balance struct {
 	MinMatch float64 // share of the prompt, 0 to 1
 	Abs      int     // requests
 	Rel      float64 // 0 = no relative limit
-	Spread   bool    // equals are spread by hash; else the first address wins
 }
 
 // DefaultBalance returns the usual values in deployments of this policy.
-func DefaultBalance() Balance { return Balance{MinMatch: 0.3, Abs: 2, Rel: 1.5, Spread: true} }
+func DefaultBalance() Balance { return Balance{MinMatch: 0.3, Abs: 2, Rel: 1.5} }
 
 // Pick is TTFT.Pick by this policy, but appends no candidate if all are passed over.
 func (b *Balance) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
@@ -33,7 +32,7 @@ func (b *Balance) Pick(ranked []int32, n int, r Request, cands []Candidate, scor
 		c := &cands[i]
 		scores[i] = Score{Cost: b.cost(r, c), Verdict: verdict(c, limit)}
 	}
-	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, spread: b.Spread}
+	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal}
 	start := len(ranked)
 	ranked = by.best(ranked, n)
 	if len(ranked) > start && scores[ranked[start]].Verdict != Ranked {

@@ -120,12 +120,6 @@ func TestTiesGoToTheLeastLoadedThenSpread(t *testing.T) {
 	if again != count {
 		t.Errorf("the same ordinals gave %v and %v", count, again)
 	}
-	b.Spread = false
-	for n := range 100 {
-		if got := balance(b, 1, Request{Input: 100, Ordinal: uint64(n)}, c)[0]; got != 2 {
-			t.Fatalf("with spread off: %d, want the first address", got)
-		}
-	}
 }
 
 func TestDisturbedIsAHotMatchGuardedOut(t *testing.T) {

@@ -22,7 +22,7 @@ func newBook(t *testing.T, c Config) *Book {
 
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	s := newBook(t, Config{}).Of("whoever")
-	if s.Policy != NameTTFT || !s.HintCold || s.MaxTTFT != 0 || s.Balance != (Balance{0.3, 2, 1.5, true}) || s.TTFT != DefaultTTFT() {
+	if s.Policy != NameTTFT || !s.HintCold || s.MaxTTFT != 0 || s.Balance != (Balance{0.3, 2, 1.5}) || s.TTFT != DefaultTTFT() {
 		t.Errorf("%+v", s)
 	}
 }
@@ -153,8 +153,8 @@ func TestOneValidator(t *testing.T) {
 
 func TestReplaceTellsWhatChanged(t *testing.T) {
 	b := newBook(t, Config{Models: map[string]Overrides{"gone": {HintWhenCold: ptr(false)}}})
-	change, err := b.Replace(Config{Overrides: Overrides{SpreadTies: ptr(false)}, Models: map[string]Overrides{"new": {RoutePolicy: ptr(NameDisabled)}}})
-	want := []string{"spread_ties: default -> false", "models.gone.hint_when_cold: false -> default", "models.new.route_policy: default -> disabled"}
+	change, err := b.Replace(Config{Overrides: Overrides{HintWhenCold: ptr(false)}, Models: map[string]Overrides{"new": {RoutePolicy: ptr(NameDisabled)}}})
+	want := []string{"hint_when_cold: default -> false", "models.gone.hint_when_cold: false -> default", "models.new.route_policy: default -> disabled"}
 	if err != nil || !slices.Equal(change.Fields, want) || change.Version != 2 {
 		t.Errorf("%+v, %v", change, err)
 	}

@@ -19,7 +19,6 @@ type Overrides struct {
 	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
 	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have in flight
 	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
-	SpreadTies     *bool     `yaml:"spread_ties,omitempty" json:"spread_ties,omitempty"`                                              // under filter-then-score, spread equals by a hash; false = the first address wins
 	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long it counts at most where a text was sent, for models without KV events or token ids; at most a week
 	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
 	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
@@ -52,7 +51,7 @@ func DefaultOverrides() Overrides {
 	text, window := s.TextTTL.Seconds(), s.Pressure.Window.Seconds()
 	return Overrides{
 		RoutePolicy: &s.Policy, HintWhenCold: &s.HintCold, MaxTTFT: &s.MaxTTFT,
-		MinPrefixMatch: &s.Balance.MinMatch, BalanceAbs: &s.Balance.Abs, BalanceRel: &s.Balance.Rel, SpreadTies: &s.Balance.Spread,
+		MinPrefixMatch: &s.Balance.MinMatch, BalanceAbs: &s.Balance.Abs, BalanceRel: &s.Balance.Rel,
 		TextTTL: &text, PressureWindow: &window, PressureFrom: &s.Pressure.Threshold,
 	}
 }
@@ -187,7 +186,6 @@ func (o Overrides) applyTo(s Settings) Settings {
 	set(&s.Balance.MinMatch, o.MinPrefixMatch)
 	set(&s.Balance.Abs, o.BalanceAbs)
 	set(&s.Balance.Rel, o.BalanceRel)
-	set(&s.Balance.Spread, o.SpreadTies)
 	setDuration(&s.TextTTL, o.TextTTL)
 	setDuration(&s.Pressure.Window, o.PressureWindow)
 	set(&s.Pressure.Threshold, o.PressureFrom)
@@ -218,7 +216,7 @@ func setDuration(to *time.Duration, seconds *float64) {
 // clone returns a deep copy of o.
 func (o Overrides) clone() Overrides {
 	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = copyOf(o.RoutePolicy), copyOf(o.HintWhenCold), copyOf(o.MaxTTFT)
-	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel, o.SpreadTies = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel), copyOf(o.SpreadTies)
+	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel)
 	o.TextTTL, o.PressureWindow, o.PressureFrom = copyOf(o.TextTTL), copyOf(o.PressureWindow), copyOf(o.PressureFrom)
 	o.TTFT, o.Tiers, o.PrefillDecode = copiesOf(o.TTFT), copiesOf(o.Tiers), copiesOf(o.PrefillDecode)
 	return o

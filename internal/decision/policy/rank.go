@@ -6,7 +6,6 @@ type ranking struct {
 	scores  []Score
 	ordinal uint64
 	live    bool // context tokens in flight decide between equal costs
-	spread  bool // equals are spread by hash; else the first one wins
 }
 
 // best appends to ranked the indexes of the n best candidates, best first: by verdict,
@@ -48,9 +47,6 @@ func (r *ranking) before(i, j int32) bool {
 	}
 	if c.InFlight != d.InFlight {
 		return c.InFlight < d.InFlight
-	}
-	if !r.spread {
-		return i < j
 	}
 	return mix(r.ordinal^c.Hash) < mix(r.ordinal^d.Hash)
 }

@@ -88,14 +88,13 @@ func TestGuards(t *testing.T) {
 }
 
 // TestOrder: verdict, then cost, then context in flight, then requests in flight,
-// then the hash of candidate and decision, or the place.
+// then the hash of candidate and decision.
 func TestOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
-		cands  [2]Candidate
-		scores [2]Score
-		balance,
-		first bool // the place decides between equals
-		want []int32
+		cands   [2]Candidate
+		scores  [2]Score
+		balance bool
+		want    []int32
 	}{
 		"verdict before cost":     {scores: [2]Score{{Verdict: LoadGuarded}, {Cost: 9}}, want: []int32{1, 0}},
 		"guarded before failing":  {scores: [2]Score{{Verdict: Failing}, {Verdict: LoadGuarded, Cost: 9}}, want: []int32{1, 0}},
@@ -103,10 +102,8 @@ func TestOrder(t *testing.T) {
 		"context in flight":       {cands: [2]Candidate{{Load: Load{Live: 2}}, {Load: Load{Live: 1, InFlight: 9}}}, want: []int32{1, 0}},
 		"of no matter to balance": {cands: [2]Candidate{{Load: Load{Live: 2}}, {Load: Load{Live: 1, InFlight: 9}}}, balance: true, want: []int32{0, 1}},
 		"requests in flight":      {cands: [2]Candidate{{Load: Load{Live: 2, InFlight: 3}}, {Load: Load{Live: 2, InFlight: 2}}}, want: []int32{1, 0}},
-		"of equals the first":     {balance: true, first: true, cands: [2]Candidate{{Hash: 1}, {Hash: 2}}, want: []int32{0, 1}},
-		"swapped":                 {balance: true, first: true, cands: [2]Candidate{{Hash: 2}, {Hash: 1}}, want: []int32{0, 1}},
 	} {
-		r := ranking{cands: tt.cands[:], scores: tt.scores[:], live: !tt.balance, spread: !tt.first}
+		r := ranking{cands: tt.cands[:], scores: tt.scores[:], live: !tt.balance}
 		if got := r.best(nil, 2); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)
 		}
@@ -115,7 +112,7 @@ func TestOrder(t *testing.T) {
 	swapped := 0
 	for n := range uint64(100) {
 		order := func(hashes ...uint64) uint64 {
-			r := ranking{cands: []Candidate{{Hash: hashes[0]}, {Hash: hashes[1]}}, scores: make([]Score, 2), ordinal: n, spread: true}
+			r := ranking{cands: []Candidate{{Hash: hashes[0]}, {Hash: hashes[1]}}, scores: make([]Score, 2), ordinal: n}
 			return hashes[r.best(nil, 1)[0]]
 		}
 		if order(1, 2) != order(2, 1) {

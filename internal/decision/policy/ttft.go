@@ -111,7 +111,7 @@ func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores 
 		c := &cands[i]
 		scores[i] = Score{Cost: t.score(r, c, lambda) + spread(r, c), Verdict: verdict(c, limits.of(c))}
 	}
-	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true, spread: true}
+	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true}
 	return by.best(ranked, n)
 }
 

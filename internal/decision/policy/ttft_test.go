@@ -110,7 +110,7 @@ func TestRankIsASort(t *testing.T) {
 		for i := range all {
 			all[i] = int32(i)
 		}
-		by := ranking{cands: c, scores: scores, ordinal: r.Ordinal, live: true, spread: true}
+		by := ranking{cands: c, scores: scores, ordinal: r.Ordinal, live: true}
 		slices.SortStableFunc(all, func(a, b int32) int {
 			switch {
 			case by.before(a, b):
