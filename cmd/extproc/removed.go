@@ -16,6 +16,10 @@ var removed = map[string]string{
 	"fleet.dns[].every":               "names are looked up every second",
 	"fleet.replicas[].hash_algorithm": "it is reported, or detected from the KV events",
 
+	"fleet.replicas[].full_attention_group": "KV events name the kinds of cache groups from vLLM 0.27 on",
+	"fleet.replicas[].cache.groups":         "KV events name the kinds of cache groups from vLLM 0.27 on",
+
+	"kubernetes.version":    "the API of the pool is inference.networking.k8s.io/v1",
 	"kubernetes.context":    "the current context of the kubeconfig is used",
 	"kubernetes.role_label": "the label of a pod's role is llm-d.ai/role",
 
