@@ -109,7 +109,7 @@ var whatToDo = map[Reason]string{
 	ReasonNoTokens:                "Configure the model under `tokens:`.",
 	ReasonBudget:                  "Let the router compute token ids in process.",
 	ReasonRenderSlow:              "Let the router find the model's tokenizer.",
-	ReasonBusy:                    "Add cores or routers, or raise the limit.",
+	ReasonBusy:                    "Add cores, memory or routers.",
 	ReasonNoMatch:                 "Nothing; `hint_when_cold` names a replica all the same.",
 	ReasonAllGuarded:              "Add replicas.",
 	ReasonSaturated:               "Add replicas.",
