@@ -56,10 +56,10 @@ type Options struct {
 	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
 
 	Replicas     []string `yaml:"-"` // for a static configuration, host:port
-	Fleet        Fleet `yaml:"-"` // instead of Replicas, with their models and state
-	XDSTLS       bool  `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
-	ReasonHeader bool  `yaml:"-"` // send clients the reason, in HeaderReason
-	Split        Split `yaml:"-"` // what requests need whose prefill runs elsewhere
+	Fleet        Fleet    `yaml:"-"` // instead of Replicas, with their models and state
+	XDSTLS       bool     `yaml:"-"` // the router's xds port uses TLS, with the files of TLS
+	ReasonHeader bool     `yaml:"-"` // send clients the reason, in HeaderReason
+	Split        Split    `yaml:"-"` // what requests need whose prefill runs elsewhere
 
 	ReplicaTLS   ReplicaTLS `yaml:"-"` // how Envoy connects to the replicas
 	PathPrefixes []string   `yaml:"-"` // paths that may stand before those of the replicas

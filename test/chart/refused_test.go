@@ -23,7 +23,7 @@ func TestRefused(t *testing.T) {
 		`{` + pool + `, sidecar: {enabled: true}}`:                                                        `name sidecar.tlsSecret or sidecar.tokenSecret`,
 		`{config: {flet: {replicas: [{address: "10.0.0.1:8000"}]}}}`:                                      `at '/config': additional properties 'flet' not allowed`,
 		`{config: {fleet: {replicas: [{adress: "10.0.0.1:8000"}]}}}`:                                      `at '/config/fleet/replicas/0': additional properties 'adress' not allowed`,
-		`{` + pool + `, config: {filter: {decisions: many}}}`:                                                `at '/config/filter/decisions': 'many' does not match pattern`,
+		`{` + pool + `, config: {filter: {decisions: many}}}`:                                             `at '/config/filter/decisions': 'many' does not match pattern`,
 		`{` + pool + `, config: {filter: {token_budget: 50}}}`:                                            `at '/config/filter/token_budget': maximum: got 50, want 0`,
 		`{` + pool + `, config: {policy: {models: {m: {tft: {}}}}}}`:                                      `at '/config/policy/models/m': additional properties 'tft' not allowed`,
 		`{` + pool + `, config: {filter: {mode: shadow}}}`:                                                `set config.filter.always_pick: false`,

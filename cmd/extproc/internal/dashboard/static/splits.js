@@ -53,6 +53,9 @@ export const credited = (match) => matched(match, found);
 
 const loaded = (s) => found(s) * s.seconds_each_token;
 
+// below is the number of tokens below the GPU that are expected to be found, or another sum over their stretches.
+export const below = (match, count = found) => matched(match, count, places.map(([key]) => key));
+
 // belowOf says where tokens of a prompt lie below a candidate's GPU, and in what time they load.
 export const belowOf = (match) => listed(places.map(([key, name]) => {
   const s = (match || []).find((s) => s.place === key);
@@ -61,8 +64,8 @@ export const belowOf = (match) => listed(places.map(([key, name]) => {
 
 // legsOf says which replica computes the prompt of a decision and which one answers, and how long the parts took.
 export const legsOf = (d) => {
-  const s = d.split, below = (count) => matched(d.match, count, places.map(([key]) => key)), tokens = below(found);
-  const loads = tokens ? "Loads " + number(tokens) + " tokens from below its GPU, in " + seconds(below(loaded)) + ". " : "";
+  const s = d.split, tokens = below(d.match);
+  const loads = tokens ? "Loads " + number(tokens) + " tokens from below its GPU, in " + seconds(below(d.match, loaded)) + ". " : "";
   if (!s?.reason) return loads;
   const t = s.times || {}, done = s.reason === "split", began = done || endedBadly(s);
   const parts = [

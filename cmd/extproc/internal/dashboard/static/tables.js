@@ -2,7 +2,7 @@
 // never as markup, and is cut to a length.
 import { clock, cut, large, number, percent, plural, seconds } from "./format.js";
 import { mean, share } from "./history.js";
-import { belowOf, blocksBelow, credited, endedBadly, legsOf, loadsOf, matched, partsOf, pricesOf, reasons } from "./splits.js";
+import { below, belowOf, blocksBelow, credited, endedBadly, legsOf, loadsOf, matched, partsOf, pricesOf, reasons } from "./splits.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -131,7 +131,7 @@ const detail = (tr, d) => {
   box.querySelector(".prices").hidden = !prices.length;
   rows(box.querySelector(".prices table"), prices, (p) => p);
   candidates.hidden = !(d.candidates || []).length;
-  table.classList.toggle("tiers", (d.candidates || []).some((c) => belowOf(c.state.match)));
+  table.classList.toggle("tiers", (d.candidates || []).some((c) => below(c.state.match)));
   rows(table, d.candidates || [], (c, row) => {
     const s = c.state, v = c.score;
     if (c.replica === first(d)) row.className = "chosen";
