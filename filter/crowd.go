@@ -11,7 +11,7 @@ import (
 type crowd struct {
 	mu      sync.Mutex
 	counted int
-	ends    place // of the list of those that wait for their body, in the order of their arrival
+	ends    place // both ends of the list of places that wait for a body, in the order of arrival
 }
 
 // place is a request's part in a crowd. The crowd's lock guards it.

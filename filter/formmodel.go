@@ -26,7 +26,7 @@ func formModel(contentType string, body []byte) (model string) {
 	for range maxFormParts {
 		part, err := form.NextRawPart()
 		if err != nil {
-			return model // the form has ended, or is cut: what it has told so far counts
+			return model // the form has ended, or is cut behind a whole part
 		}
 		if part.FormName() != "model" {
 			continue

@@ -31,7 +31,7 @@ type ModelConfig struct {
 	TokenizerMode string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
 	Timezone      string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
 	Transformers  string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
-	EffortMap     map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: efforts of requests to those of prompts
+	EffortMap     map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: the effort in a request, and the effort in its prompt
 }
 
 // Validate returns every problem that shows without loading, joined.

@@ -129,8 +129,9 @@ func (w *Work) loads(terms *load.Terms, i int32) {
 	terms.LoadsAhead = int64(c.Loading * 1e9)
 	terms.LoadBound = c.Loading+seconds > 2*(c.Pending+c.Foreign)
 	terms.Unhindered = c.Awaiting == 0 && c.Foreign == 0 && c.Loading == 0
+	n := c.Match.Below()
 	for _, p := range policy.Lower {
-		if n := c.Match.Below(); n == c.Match[p].Found() {
+		if n == c.Match[p].Found() {
 			terms.Loaded, terms.LoadedFrom = int64(n), p
 		}
 	}

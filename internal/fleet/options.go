@@ -51,11 +51,11 @@ type ReplicaOptions struct {
 	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
 	Role         string         `yaml:"role,omitempty" default:"both"`      // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
 	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
-	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that it shares with the replicas of the same name; none = there is none; "" = as its connector or its KV events show
+	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that all replicas with this name share; none = the replica has no store; "" = as its connector or its KV events show
 	Models       []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
 	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
 	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
-	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: it is not asked for them, what it has cached is known from what was sent there, and nothing warns of it
+	NoEvents     bool           `yaml:"no_events,omitempty"`                // the replica publishes no KV events on purpose: the router asks for none and does not warn, and the requests that were sent there tell what is cached
 	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
 	Render       *bool          `yaml:"render,omitempty"`                   // whether it answers /render; none = it is tried
 	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known

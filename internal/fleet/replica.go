@@ -41,7 +41,7 @@ type Replica struct {
 	Transfer Transfer // how it hands KV blocks to others
 	Store    string   // the store of KV blocks that it shares with others, by name; "" = none is known
 
-	SGLang *sglang.Server // what it says about itself if it runs SGLang, otherwise nil
+	SGLang *sglang.Server // the replica's own report of its SGLang; nil: it runs another engine
 
 	HashAlgorithm string // prefix_caching_hash_algo as reported, e.g. "sha256"; "" when not known
 

@@ -93,7 +93,7 @@ func TestAClearIsOfItsSubject(t *testing.T) {
 				t.Errorf("%d blocks removed, want %d", out.GetRemoved(), c.removed)
 			}
 			b.wantLost("the clear", c.lost...)
-			b.reportAll() // what was cleared can come back
+			b.reportAll() // blocks that were cleared can be stored again
 		})
 	}
 }

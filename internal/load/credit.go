@@ -18,7 +18,7 @@ const (
 // tells when blocks are gone, with those that its connector has found.
 type credit struct {
 	credited atomic.Int64  // tokens of requests that were answered
-	behind   atomic.Int64  // tokens of these requests behind those on the GPU, all of which the connector looks up
+	behind   atomic.Int64  // tokens of these requests that are not on the GPU: the connector looks up each of them
 	found    learned.Ratio // of the credited tokens
 
 	// Ledger.Lock guards the fields below, which are of the last page that was compared.

@@ -1,7 +1,5 @@
 package policy
 
-import "fmt"
-
 // Candidate is one holder with its match and its load.
 type Candidate struct {
 	Hash  uint64 `json:"hash,string"` // identity, spreads ties; equal for the same replica and rank in every process
@@ -55,20 +53,11 @@ const (
 	Held                       // it is asleep or stalled, so it was not scored
 )
 
+var verdictNames = [...]string{"ranked", "load_guarded", "failing", "prefill_only", "context", "held"}
+
 func (v Verdict) String() string {
-	switch v {
-	case Ranked:
-		return "ranked"
-	case LoadGuarded:
-		return "load_guarded"
-	case Failing:
-		return "failing"
-	case PrefillOnly:
-		return "prefill_only"
-	case Context:
-		return "context"
-	case Held:
-		return "held"
+	if int(v) < len(verdictNames) {
+		return verdictNames[v]
 	}
 	return "unknown"
 }
@@ -77,14 +66,7 @@ func (v Verdict) String() string {
 func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
 // UnmarshalText reads a verdict's name.
-func (v *Verdict) UnmarshalText(text []byte) error {
-	for *v = Ranked; *v <= Held; *v++ {
-		if v.String() == string(text) {
-			return nil
-		}
-	}
-	return fmt.Errorf("policy: %q is no verdict", text)
-}
+func (v *Verdict) UnmarshalText(text []byte) error { return named(v, verdictNames[:], text) }
 
 // Score is a candidate's result.
 type Score struct {

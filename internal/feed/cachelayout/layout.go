@@ -15,7 +15,7 @@ var ErrUnknown = errors.New("it is not known what the layers of this model keep 
 // Layout is what the layers of a model keep in the KV cache.
 type Layout struct {
 	Kinds []string // of its layers, each once: "full", "sliding window", "chunked attention", "Mamba state"
-	Chunk int      // tokens, of chunked attention; 0: there is none
+	Chunk int      // tokens of a chunk of chunked attention; 0: the model has no such layers
 }
 
 // The kinds of layers; "" keeps nothing.
