@@ -157,7 +157,7 @@ func (s *source) followPool(ctx context.Context, to *mirror[poolResult]) *follow
 }
 
 func (s *source) followPods(ctx context.Context, selector string, changed func()) *selectedPods {
-	m := &selectedPods{selector: selector, mirror: newMirror(func(o object) pod { return readPod(o) }, changed)}
+	m := &selectedPods{selector: selector, mirror: newMirror(readPod, changed)}
 	o := &observed{
 		resource: resourcePods, status: s.status, log: s.log,
 		api:    s.client.Resource(podResource()).Namespace(s.options.Namespace),
