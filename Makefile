@@ -27,7 +27,7 @@ test: ## unit, golden, race and end-to-end tests with real Envoy; installs what 
 test-fresh: ## vet, build and the tests that call go, with every cache and the home folder empty
 	@scripts/test-fresh.sh
 
-test-long: setup ## the suite's packages once more, with the race detector where make test goes without, and without it elsewhere
+test-long: setup ## the suite's packages once more: without the race detector where make test has it, and commands with it
 	@scripts/test.sh long
 
 test-e2e: setup ## only the end-to-end tests: protocol torture, gateways, failures, each through real Envoy, four at a time

@@ -1,32 +1,31 @@
 #!/usr/bin/env bash
 # Runs the suite of `make test`: vet, unit and golden tests, the race detector where
 # goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs
-# with the race detector the packages that `make test` runs without it, and the others
-# without it, so that every package runs in both ways (but for captures, below),
-# allocation tests and long forms included. If COVERAGE names a folder, the runs without the
-# race detector write coverage profiles into it, for coverage.sh.
+# without the race detector the packages that `make test` runs with it, allocation tests and
+# long forms included, and the other way round those in which a command starts goroutines.
+# If COVERAGE names a folder, the runs without the race detector write coverage profiles
+# into it, for coverage.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/modules.sh
 step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 
-# These packages start no goroutine: the race detector would only make their golden
-# vectors and differential tests five to ten times slower. Packages among them that
+# The race detector would only make the golden vectors and differential tests of these
+# packages five to ten times slower: they start no goroutine. Packages among them that
 # several goroutines may call have tests of their own for that (shared). The end-to-end
 # suites run here as well: they build their router with the race detector, and only the
 # test's own client has none. Every other package, also a new one, gets the race detector.
-plain='internal/(cli|tokens)(/.*)?|render(/openai)?|render/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd)|lab/(bench|cli|cmd/lab|simulator)(/.*)?|test/(e2e|failopen|layout)'
+single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/simulator(/.*)?|test/(e2e|failopen)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 
-# This package reads its captures in one goroutine. Under the race detector that takes a
-# quarter of an hour, so the detector watches only the test that also runs a server.
-captures='warmroute/internal/cli/predict'
-capturesTests='Sidecar'
+# The race detector watches the commands, whose goroutines share little, in the long form
+# only.
+commands='internal/(cli|tokens)(/.*)?|lab/(bench|cli|cmd/lab)(/.*)?|test/layout'
 
 all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks
-quick=$(grep -E "^warmroute/($plain)$" <<<"$all")
-raced=$(grep -vE "^warmroute/($plain)$" <<<"$all")
+quick=$(grep -E "^warmroute/($single|$commands)$" <<<"$all")
+raced=$(grep -vE "^warmroute/($single|$commands)$" <<<"$all")
 of() { # module packages: prints the module's packages among them
   if [ "$1" = . ]; then grep -vE '^warmroute/(render|lab|test)(/|$)' <<<"$2"; else grep -E "^warmroute/$1(/|$)" <<<"$2"; fi
 }
@@ -43,7 +42,7 @@ tests() { # module packages flags…: runs a module's tests
   shift 2
   [ -n "$list" ] || return 0
   # shellcheck disable=SC2086
-  go -C "$module" test -timeout 20m "$@" $list | grep -v '\[no test files\]'
+  go -C "$module" test -timeout 60m "$@" $list | grep -v '\[no test files\]'
   took+=("$module $((SECONDS - began))")
 }
 times() { # prints the seconds of each module's tests
@@ -52,10 +51,9 @@ times() { # prints the seconds of each module's tests
 
 case ${1:-} in
 long)
-  step "with the race detector: what make test runs without it"
+  step "with the race detector: the commands"
   for module in "${modules[@]}"; do
-    tests "$module" "$(of "$module" "$quick" | grep -vE "/(e2e|failopen)\$|^$captures\$" || true)" -race
-    tests "$module" "$(of "$module" "$captures" || true)" -race -run "$capturesTests"
+    tests "$module" "$(of "$module" "$quick" | grep -vE "^warmroute/($single)\$" || true)" -race
   done
   step "without the race detector: allocations, and forms that are too long for it"
   for module in "${modules[@]}"; do

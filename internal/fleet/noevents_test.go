@@ -58,7 +58,7 @@ func TestAReplicaWithoutEventsIsWarnedOfOnce(t *testing.T) {
 				c.answer(f)
 				c.options.Address = a
 				w := start(t, Options{Replicas: []ReplicaOptions{c.options}, Logger: slog.New(slog.NewTextHandler(log, nil))}, map[string]*fakeReplica{a: f})
-				time.Sleep(time.Hour)
+				time.Sleep(10 * time.Minute)
 				r := w.fleet.Snapshot().Replicas[0]
 				if got := log.warnings(); got != c.want || !r.Ready || r.EventsUnknown != c.unknown || r.NoEvents != c.options.NoEvents {
 					t.Errorf("%d warnings, want %d; %+v", got, c.want, r)

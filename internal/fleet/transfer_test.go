@@ -51,7 +51,7 @@ func TestConnectorsAreFound(t *testing.T) {
 				}
 				f.status["/server_info"] = c.status
 				w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Role: "decode", KVConnector: c.configured}}}, map[string]*fakeReplica{a: f})
-				time.Sleep(time.Hour)
+				time.Sleep(10 * time.Minute)
 				r := w.fleet.Snapshot().Replicas[0]
 				if !r.Ready || r.Transfer != c.want || r.Role != RoleDecode {
 					t.Errorf("ready %v, transfer %+v, role %v", r.Ready, r.Transfer, r.Role)

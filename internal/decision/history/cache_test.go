@@ -1,6 +1,7 @@
 package history
 
 import (
+	"container/list"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -37,7 +38,8 @@ func (c *Cache) used(p Prompt, rest int, now time.Time) { c.End(p, c.Use(p, rest
 // model is a cache of vLLM's: units of a prompt between two marks are its blocks.
 type model struct {
 	capacity, tokens int
-	idle             []block // the oldest first
+	idle             *list.List                       // of blocks, the oldest first
+	place            map[prefixhash.Key]*list.Element // in idle
 	refs             map[prefixhash.Key]int
 	size             map[prefixhash.Key]int // of all present
 }
@@ -45,6 +47,10 @@ type model struct {
 type block struct {
 	key  prefixhash.Key
 	size int
+}
+
+func newModel(capacity int) *model {
+	return &model{capacity: capacity, idle: list.New(), place: map[prefixhash.Key]*list.Element{}, refs: map[prefixhash.Key]int{}, size: map[prefixhash.Key]int{}}
 }
 
 func (m *model) match(p Prompt) (marks int) {
@@ -61,7 +67,10 @@ func (m *model) use(p Prompt) {
 			m.tokens += m.size[k]
 		}
 		if m.refs[k]++; m.refs[k] == 1 {
-			m.idle = slices.DeleteFunc(m.idle, func(b block) bool { return b.key == k })
+			if at := m.place[k]; at != nil {
+				m.idle.Remove(at)
+				delete(m.place, k)
+			}
 		}
 	}
 	m.evict()
@@ -70,17 +79,18 @@ func (m *model) use(p Prompt) {
 func (m *model) end(p Prompt) {
 	for i, k := range slices.Backward(p.Keys) {
 		if m.refs[k]--; m.refs[k] == 0 {
-			m.idle = append(m.idle, block{k, p.Marks.End(i+1) - p.Marks.End(i)})
+			m.place[k] = m.idle.PushBack(block{k, p.Marks.End(i+1) - p.Marks.End(i)})
 		}
 	}
 	m.evict()
 }
 
 func (m *model) evict() {
-	for m.tokens > m.capacity && len(m.idle) > 0 {
-		m.tokens -= m.idle[0].size
-		delete(m.size, m.idle[0].key)
-		m.idle = m.idle[1:]
+	for m.tokens > m.capacity && m.idle.Len() > 0 {
+		b := m.idle.Remove(m.idle.Front()).(block)
+		m.tokens -= b.size
+		delete(m.size, b.key)
+		delete(m.place, b.key)
 	}
 }
 
@@ -89,7 +99,7 @@ func (m *model) evict() {
 func TestItEvictsAsTheEngine(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		c, m := newCache(), &model{capacity: 3000 + rng.IntN(30_000), refs: map[prefixhash.Key]int{}, size: map[prefixhash.Key]int{}}
+		c, m := newCache(), newModel(3000+rng.IntN(30_000))
 		c.SetCapacity(m.capacity)
 		type open struct {
 			p Prompt

@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"warmroute/prefixhash"
 )
 
 // TestTheCapacityIsLearned: from what a replica counts as cached, the capacity comes within
@@ -20,7 +18,7 @@ func TestTheCapacityIsLearned(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 7))
 				want := share * DefaultCapacity * (1 + 0.03*rng.Float64()) // no multiple of the steps
 				const perToken, answer = 1.3, 100                          // the replica's tokens for one of the router
-				c, m := newCache(), &model{capacity: int(want), refs: map[prefixhash.Key]int{}, size: map[prefixhash.Key]int{}}
+				c, m := newCache(), newModel(int(want))
 				worst, sum, n := 0.0, 0.0, 0
 				for step := range 6_000 {
 					// Chats: some are new, others go on after a while.
