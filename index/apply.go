@@ -43,7 +43,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 		i += a.apply(i)
 	}
 	if h.result.twins {
-		h.doubted(doubtTwins)
+		h.doubted(DoubtTwins)
 	}
 	clear(h.events)
 	x.dropped.Add(uint64(h.result.Dropped))

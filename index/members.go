@@ -148,12 +148,36 @@ func (h *holder) members() []*memberHost {
 	return nil
 }
 
-// doubted makes the matches of the holder upper bounds until it begins anew. h.mu is held.
-func (h *holder) doubted(why string) {
-	if was := h.doubt.Load(); was != nil && *was == why {
-		return
+// SetDoubt is Batch.Doubt of all that a holder reports from now on; "" ends the doubt.
+func (x *Index) SetDoubt(self Holder, why string) {
+	if h := x.known(self); h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.doubted(why)
 	}
-	h.doubt.Store(&why)
+}
+
+// Doubt returns why a holder's events may not tell everything that it holds, "" if they do.
+func (x *Index) Doubt(self Holder) string {
+	if h := x.known(self); h != nil {
+		if why := h.doubt.Load(); why != nil {
+			return *why
+		}
+	}
+	return ""
+}
+
+// doubted makes the matches of the holder upper bounds until it begins anew, or with "" no longer.
+// h.mu is held.
+func (h *holder) doubted(why string) {
+	switch was := h.doubt.Load(); {
+	case was == nil && why == "", was != nil && *was == why:
+		return
+	case why == "":
+		h.doubt.Store(nil)
+	default:
+		h.doubt.Store(&why)
+	}
 	for _, c := range h.members() {
 		c.member.Doubt(why)
 	}

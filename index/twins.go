@@ -5,8 +5,8 @@ import "warmroute/index/internal/radix"
 // maxTwins bounds the further hashes of one holder's blocks in a shard, about 100 bytes each.
 const maxTwins = 1 << 16
 
-// doubtTwins is the doubt about a holder with twins.
-const doubtTwins = "its engine tells blocks apart that have the same tokens, adapter and salt here, as if an adapter had been loaded again under its name"
+// DoubtTwins is the doubt about a holder with twins.
+const DoubtTwins = "its engine tells blocks apart that have the same tokens, adapter and salt here, as if an adapter had been loaded again under its name"
 
 // twins are the further hashes of a holder's visible blocks: engines may hash more than a key
 // covers, and then have several blocks of one key. The block stays until all of them are gone.

@@ -253,7 +253,7 @@ type Lora struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Where the replica has loaded it from: an adapter from another path is another one, with
-	// other keys. "" = not known, as with sidecars.
+	// other keys. "" = not known, as with kvsub.
 	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -733,8 +733,12 @@ type PublishEventRequest struct {
 	Current bool `protobuf:"varint,12,opt,name=current,proto3" json:"current,omitempty"`
 	// PREFIX_EVICTED: more blocks that are gone, with block_hash or in its place,
 	// so that one event takes a whole prefix from one replica.
-	BlockHashes   [][]byte `protobuf:"bytes,13,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
-	SentMs        int64    `protobuf:"varint,14,opt,name=sent_ms,json=sentMs,proto3" json:"sent_ms,omitempty"` // as in ReportCacheStateRequest
+	BlockHashes [][]byte `protobuf:"bytes,13,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
+	SentMs      int64    `protobuf:"varint,14,opt,name=sent_ms,json=sentMs,proto3" json:"sent_ms,omitempty"` // as in ReportCacheStateRequest
+	// ALL_CLEARED, and REPLICA_UPDATED with current: why the reporter's events may not tell all that
+	// the replica holds, one sentence; "" = they do. Until the next such event, what is found of the
+	// replica is an upper bound.
+	Doubt         string `protobuf:"bytes,15,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -865,6 +869,13 @@ func (x *PublishEventRequest) GetSentMs() int64 {
 		return x.SentMs
 	}
 	return 0
+}
+
+func (x *PublishEventRequest) GetDoubt() string {
+	if x != nil {
+		return x.Doubt
+	}
+	return ""
 }
 
 type PublishEventResponse struct {
@@ -1965,7 +1976,7 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\x06stored\x18\x01 \x01(\x04R\x06stored\x12\x18\n" +
 	"\adropped\x18\x02 \x01(\x04R\adropped\x12\x14\n" +
 	"\x05first\x18\x03 \x01(\bR\x05first\x12\x14\n" +
-	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xde\x03\n" +
+	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\"\xf4\x03\n" +
 	"\x13PublishEventRequest\x121\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x1d.warmroute.index.v1.EventTypeR\x04type\x12\x1d\n" +
 	"\n" +
@@ -1984,7 +1995,8 @@ const file_index_indexpb_index_proto_rawDesc = "" +
 	"\ftimestamp_ms\x18\v \x01(\x03R\vtimestampMs\x12\x18\n" +
 	"\acurrent\x18\f \x01(\bR\acurrent\x12!\n" +
 	"\fblock_hashes\x18\r \x03(\fR\vblockHashes\x12\x17\n" +
-	"\asent_ms\x18\x0e \x01(\x03R\x06sentMs\"\\\n" +
+	"\asent_ms\x18\x0e \x01(\x03R\x06sentMs\x12\x14\n" +
+	"\x05doubt\x18\x0f \x01(\tR\x05doubt\"\\\n" +
 	"\x14PublishEventResponse\x12\x18\n" +
 	"\aremoved\x18\x01 \x01(\x04R\aremoved\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +

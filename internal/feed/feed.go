@@ -290,9 +290,9 @@ func (f *Feed) Notes() []string {
 				addf(&paused, "replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
 					r.Addr, rank.Rank, rank.Paused, rank.LastError)
 			}
-			if rank.Doubt != "" {
-				addf(&strange, "replica %s, rank %d: matches are inexact: %s", r.Addr, rank.Rank, rank.Doubt)
-			}
+		}
+		for _, d := range r.Doubts {
+			addf(&strange, "replica %s, rank %d: matches are inexact: %s", r.Addr, d.Rank, d.Why)
 		}
 		if r.Shown != 0 && r.Block != 0 && r.Shown != r.Block {
 			addf(&sized, "replica %s: its KV events have blocks of %d tokens, and its settings or /metrics say %d: the events count", r.Addr, r.Shown, r.Block)
@@ -311,8 +311,15 @@ type Replica struct {
 	Scopes  index.ScopeShare
 	Block   int // tokens of a block by its settings or /metrics; 0 if they do not say
 	Shown   int // the same by its events; 0 if they have not shown it, or its cache has several groups
+	Doubts  []Doubt
 	Ranks   []Rank
 	Synced  bool // caught up on every rank, or given up waiting for that
+}
+
+// Doubt is why a rank's events, or those that its sidecar reports, may not tell everything.
+type Doubt struct {
+	Rank int
+	Why  string
 }
 
 // Rank is the state of one rank's subscription.
@@ -331,6 +338,11 @@ func (f *Feed) Status() []Replica {
 	out := make([]Replica, 0, len(f.replicas))
 	for addr, s := range f.replicas {
 		r := Replica{Addr: addr, Refused: s.refused, NotUsed: s.replica.EventsRefused, Block: s.replica.BlockSize, Shown: f.shown(s.replica), Scopes: f.index.ScopeShare(addr), Synced: s.synced(now, f.o.SyncTimeout)}
+		for _, rank := range s.replica.Ranks {
+			if why := f.index.Doubt(index.Holder{Replica: addr, Rank: rank}); why != "" {
+				r.Doubts = append(r.Doubts, Doubt{rank, why})
+			}
+		}
 		for i, sub := range s.subs {
 			st := sub.Status()
 			rank := s.replica.Events[i].Rank

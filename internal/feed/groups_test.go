@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,5 +126,12 @@ func TestNotesOfEvents(t *testing.T) {
 		if !strings.Contains(notes, want) {
 			t.Errorf("%q is not in the notes:\n%s", want, notes)
 		}
+	}
+	behind := index.Holder{Replica: "10.0.0.2:8000", Rank: 1}
+	h.index.Begin(behind)
+	h.index.SetDoubt(behind, "its sidecar says so")
+	h.feed.Join(&fleet.Replica{Addr: behind.Replica, Ready: true, Sidecar: true, Ranks: []int{0, 1}, Models: r.Models})
+	if notes := h.feed.Notes(); len(notes) != 3 || !slices.Contains(notes, "replica 10.0.0.2:8000, rank 1: matches are inexact: its sidecar says so") {
+		t.Errorf("with a sidecar's doubt the notes are %q", notes)
 	}
 }

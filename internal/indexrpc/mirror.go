@@ -22,6 +22,9 @@ type mirror struct {
 	groups  []*cacheGroup       // that events named
 	full    int                 // of full attention, -1 = none was named
 	waiting map[uint64][]*block // loose blocks without a key, by hash
+
+	reported map[blockID]int // how many held blocks have a key
+	twins    bool            // several blocks had one key: the engine's hashes cover more than keys do
 }
 
 // cacheGroup is one cache group as events describe it.
@@ -73,6 +76,28 @@ func newMirror() *mirror {
 func (m *mirror) clear() {
 	m.held, m.byHash, m.orphans, m.parked = make(map[blockID]*block), make(map[hashID]*block), make(map[hashID][]orphan), 0
 	m.groups, m.full, m.waiting = nil, -1, make(map[uint64][]*block)
+	m.reported, m.twins = make(map[blockID]int), false
+}
+
+// reported returns what a block is for the index: its key in the place of its hash.
+func (b *block) reported() blockID { return blockID{hashID{b.key, b.id.group}, b.id.tier} }
+
+// first counts a block that is new, and reports whether no other has its key.
+func (m *mirror) first(b *block) bool {
+	id := b.reported()
+	m.reported[id]++
+	m.twins = m.twins || m.reported[id] > 1
+	return m.reported[id] == 1
+}
+
+// last is first of a block that is gone.
+func (m *mirror) last(b *block) bool {
+	id := b.reported()
+	if m.reported[id]--; m.reported[id] > 0 {
+		return false
+	}
+	delete(m.reported, id)
+	return true
 }
 
 // noteGroup records the cache group of a Stored event, and calls add when it is new.

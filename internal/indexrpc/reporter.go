@@ -1,6 +1,7 @@
 package indexrpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -40,6 +41,7 @@ type Reporter struct {
 	queue       []change
 	since       int64 // when the first of queue was received, Unix milliseconds; 0 = queue is empty
 	stale       bool  // all blocks must be reported again
+	doubt       string // why events may not tell everything; "" if they do
 	current     int64 // when the subscriber's stream was last complete, Unix milliseconds; 0 = never
 	status      ReporterStatus
 
@@ -57,12 +59,13 @@ type ReporterStatus struct {
 	Behind  bool   // all blocks have to be reported (again)
 }
 
-// change is one reportable change: a cache group, a new or removed block, or a clear.
+// change is one reportable change: a cache group, a new or removed block, a clear
+// (ALL_CLEARED), or another doubt (REPLICA_UPDATED).
 type change struct {
-	group   *cacheGroup
-	b       block
-	gone    bool
-	cleared bool
+	group *cacheGroup
+	b     block
+	gone  bool
+	event indexpb.EventType // not set: of a group or a block
 }
 
 // queueLimit bounds the changes that wait for an index that does not answer. Beyond it
@@ -112,6 +115,7 @@ func (r *Reporter) Begin(index.Holder) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.incarnation++
+	r.doubt = ""
 	r.clear()
 	return r.incarnation
 }
@@ -136,23 +140,51 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 		case index.Removed:
 			r.mirror.remove(e, func(b *block) {
 				res.Removed++
-				r.enqueue(change{b: *b, gone: true})
+				if r.mirror.last(b) {
+					r.enqueue(change{b: *b, gone: true})
+				}
 			})
 		case index.Stored:
 			res.Dropped += r.mirror.store(e, b.Full, func(b *block) {
 				res.Stored++
-				r.enqueue(change{b: *b})
+				if r.mirror.first(b) {
+					r.enqueue(change{b: *b})
+				}
 			})
 		}
+	}
+	if doubt := r.doubtOf(b); doubt != r.doubt {
+		r.doubt = doubt
+		r.enqueue(change{event: indexpb.EventType_REPLICA_UPDATED})
 	}
 	r.status.Dropped += uint64(res.Dropped)
 	return res, nil
 }
 
+// doubtPaths is the doubt about an adapter's keys.
+const doubtPaths = "it has adapters, and its sidecar does not know from which paths they were loaded: under a name loaded again from another path nothing is hit"
+
+// doubtOf returns why the events so far may not tell everything, with those of a batch that the
+// record has.
+func (r *Reporter) doubtOf(b *index.Batch) string {
+	switch doubt := cmp.Or(b.Doubt, r.doubt); {
+	case doubt != "":
+		return doubt
+	case r.mirror.twins:
+		return index.DoubtTwins
+	}
+	for i := range b.Events {
+		if e := &b.Events[i]; e.Content != nil && e.Scope.LoRA.Set && e.Scope.LoRA.Path == "" {
+			return doubtPaths
+		}
+	}
+	return ""
+}
+
 // clear drops all blocks and all waiting changes.
 func (r *Reporter) clear() {
 	r.mirror.clear()
-	r.queue, r.since = append(r.queue[:0], change{cleared: true}), r.o.Now().UnixMilli()
+	r.queue, r.since = append(r.queue[:0], change{event: indexpb.EventType_ALL_CLEARED}), r.o.Now().UnixMilli()
 	r.notify()
 }
 
@@ -177,7 +209,7 @@ func (r *Reporter) enqueue(c change) {
 		r.since = r.o.Now().UnixMilli()
 	}
 	r.queue = append(r.queue, c)
-	if c.gone || len(r.queue) == 1 {
+	if c.gone || c.event != 0 || len(r.queue) == 1 {
 		r.notify()
 	}
 }
@@ -197,7 +229,7 @@ func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	at, r.since = r.since, 0
 	if r.stale {
 		r.stale, r.queue = false, nil
-		changes = append(changes, change{cleared: true})
+		changes = append(changes, change{event: indexpb.EventType_ALL_CLEARED})
 		for _, g := range r.mirror.groups {
 			changes = append(changes, change{group: g})
 		}
@@ -210,13 +242,13 @@ func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	return changes, at, false
 }
 
-// urgent reports whether a removal, a clear or a full report waits: only adds may be
-// collected.
+// urgent reports whether a removal, a clear, a doubt or a full report waits: only adds may
+// be collected.
 func (r *Reporter) urgent() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.queue {
-		if c.gone || c.cleared {
+		if c.gone || c.event != 0 {
 			return true
 		}
 	}
@@ -319,14 +351,14 @@ func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 	for len(changes) > 0 {
 		c := changes[0]
 		switch {
-		case c.cleared:
-			if err := r.event(ctx, indexpb.EventType_ALL_CLEARED, true); err != nil {
+		case c.event != 0:
+			if err := r.event(ctx, c.event, c.event == indexpb.EventType_ALL_CLEARED); err != nil {
 				return err
 			}
 			changes = changes[1:]
 		default:
 			n := 1
-			for n < len(changes) && changes[n].gone == c.gone && !changes[n].cleared && n < blocksPerStream {
+			for n < len(changes) && changes[n].gone == c.gone && changes[n].event == 0 && n < blocksPerStream {
 				n++
 			}
 			send := r.add
@@ -349,14 +381,14 @@ func (r *Reporter) send(ctx context.Context, changes []change, at int64) error {
 func addsFirst(changes []change) []change {
 	last := make(map[blockID]int, len(changes))
 	for i, c := range changes {
-		last[c.b.id] = i
+		last[c.b.reported()] = i
 	}
 	out, gone := make([]change, 0, len(changes)), []change(nil)
 	for i, c := range changes {
 		switch {
 		case !c.gone:
 			out = append(out, c)
-		case last[c.b.id] == i:
+		case last[c.b.reported()] == i:
 			gone = append(gone, c)
 		}
 	}
@@ -370,11 +402,12 @@ func (r *Reporter) event(ctx context.Context, what indexpb.EventType, all bool) 
 	if r.epoch == 0 && what == indexpb.EventType_ALL_CLEARED { // of the whole rank: a reporter before this one may have had another model
 		q.Tenant, q.Model = "", ""
 	}
+	r.mu.Lock()
+	q.Doubt = r.doubt
 	if what == indexpb.EventType_REPLICA_UPDATED {
-		r.mu.Lock()
 		q.Current, q.TimestampMs, q.SentMs = r.current > 0, r.current, r.o.Now().UnixMilli()
-		r.mu.Unlock()
 	}
+	r.mu.Unlock()
 	out, err := r.c.PublishEvent(ctx, q)
 	if err != nil {
 		return err

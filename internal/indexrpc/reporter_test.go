@@ -431,3 +431,48 @@ func TestReporterStaleBatch(t *testing.T) {
 		t.Errorf("%v, %+v", err, r.Status())
 	}
 }
+
+// TestTwinsStay: a block that the engine has by two hashes is reported once, and is gone when
+// both are, whichever changes one report has. What began anew is in no doubt.
+func TestTwinsStay(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, ReporterOptions{})
+	flush(t, r)
+	c.take()
+	twin := func(hash uint64) index.Event {
+		e := tokened(0, 5)
+		e.Hashes = []uint64{hash}
+		return e
+	}
+	key := prefixhash.Link(prefixhash.TokenRoot("m", prefixhash.LoRA{}), 5)
+	held := func(want int32) {
+		t.Helper()
+		flush(t, r)
+		got := int32(0)
+		for _, m := range b.x.Lookup(nil, engineScope, []prefixhash.Key{key}) {
+			got = m.Reported
+		}
+		if got != want {
+			t.Errorf("%d blocks are held, want %d", got, want)
+		}
+	}
+	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: []index.Event{twin(1), twin(2)}}); err != nil {
+		t.Fatal(err)
+	}
+	held(1)
+	apply(t, r, removed(1))
+	held(1)
+	apply(t, r, removed(2), twin(3))
+	held(1)
+	if why := b.x.Doubt(index.Holder{Replica: "r"}); why != index.DoubtTwins {
+		t.Errorf("the doubt is %q", why)
+	}
+	apply(t, r, removed(3))
+	held(0)
+	r.Begin(index.Holder{})
+	apply(t, r, twin(4))
+	held(1)
+	if why := b.x.Doubt(index.Holder{Replica: "r"}); why != "" {
+		t.Errorf("begun anew, and in doubt: %s", why)
+	}
+}

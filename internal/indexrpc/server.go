@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -263,10 +264,16 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	if batch.At != aliveOnly {
 		r.freshenAll(batch.At)
 	}
+	if batch.At != aliveOnly || q.GetType() == indexpb.EventType_ALL_CLEARED {
+		s.x.SetDoubt(h, strings.Join(strings.Fields(q.GetDoubt()[:min(len(q.GetDoubt()), maxDoubt)]), " "))
+	}
 	out.First = out.First || first
 	out.Removed += uint64(result.Removed)
 	return nil
 }
+
+// maxDoubt bounds the bytes of a doubt that are kept.
+const maxDoubt = 1024
 
 // partOf returns the part of a replica's blocks that an event names; nil: all of them.
 func partOf(q *indexpb.PublishEventRequest) *index.Part {
