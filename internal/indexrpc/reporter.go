@@ -39,10 +39,10 @@ type Reporter struct {
 	incarnation uint64
 	mirror      *mirror
 	queue       []change
-	since       int64 // when the first of queue was received, Unix milliseconds; 0 = queue is empty
-	stale       bool  // all blocks must be reported again
+	since       int64  // when the first of queue was received, Unix milliseconds; 0 = queue is empty
+	stale       bool   // all blocks must be reported again
 	doubt       string // why events may not tell everything; "" if they do
-	current     int64 // when the subscriber's stream was last complete, Unix milliseconds; 0 = never
+	current     int64  // when the subscriber's stream was last complete, Unix milliseconds; 0 = never
 	status      ReporterStatus
 
 	wake  chan struct{}
