@@ -79,7 +79,7 @@ func TestPressurePages(t *testing.T) {
 	r, do, _ := policyServer(t)
 	now := time.Now()
 	for _, model := range []string{"org/a", "org/a", "b"} {
-		r.decider.Pressure().Raise(model, model, now)
+		r.decider.Pressure().Raise(model, now)
 	}
 	for range 2 {
 		if status, body := do("GET", "/pressure", ""); status != 200 || !strings.Contains(body, `"model":"org/a","recent":2,"raised":true`) || !strings.Contains(body, `"model":"b","recent":1,"raised":true`) {

@@ -45,8 +45,14 @@ var removed = map[string]string{
 	"tokens.models[].harmony_system_instructions": "replicas compute the token ids of such servers",
 	"tokens.models[].store_mib":                   "the beginnings of a model's prompts take 64 MiB, within tokens.max_loaded_mib",
 
-	"envoy.replicas":          "`envoy-config -static` lists those of fleet",
-	"policy.spread_ties":      "equals are always spread",
+	"envoy.replicas":     "`envoy-config -static` lists those of fleet",
+	"policy.spread_ties": "equals are always spread",
+
+	"policy.text_ttl_seconds":        "where a text was sent counts for a day",
+	"policy.pressure_window_seconds": "pressure is counted over a minute",
+	"policy.pressure_threshold":      "pressure is raised by one decision within a minute",
+	"policy.tiers":                   "policy.ttft.load_token sets what a token costs that lies below the GPU, wherever that is",
+
 	"prefill_decode.max_legs": "256 prefills are under way at most",
 
 	"tracing.service_name": "it is warmroute, or the environment's OTEL_SERVICE_NAME",

@@ -230,7 +230,7 @@ func TestOtherRoutersKnowBothLegs(t *testing.T) {
 // it has below its GPU. The other one gets all tokens from it, and loads nothing.
 func TestOnlyThePrefillLegLoads(t *testing.T) {
 	slow := 1e-3
-	r := newRig(t, policy.Config{Overrides: policy.Overrides{Tiers: policy.Loads{"cpu": &slow}}}, apartFleet(fleet.RolePrefill, fleet.RoleDecode)...)
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"load_token": &slow}}}, apartFleet(fleet.RolePrefill, fleet.RoleDecode)...)
 	r.busy(4)
 	p := prompt(1, 0, 500)
 	for _, rep := range r.fleet.Snapshot().Replicas {

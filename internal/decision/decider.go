@@ -76,7 +76,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.Now = index.Now
 	}
 	if o.Pressure == nil {
-		o.Pressure = NewPressure(func(model, base string) policy.Pressure { return book.Of(model, base).Pressure })
+		o.Pressure = NewPressure()
 	}
 	if o.ReadsSalt == nil {
 		o.ReadsSalt = func(string) bool { return true }

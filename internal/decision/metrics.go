@@ -8,7 +8,7 @@ import (
 
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
-		"Decisions within pressure_window_seconds, since the last reset, in which a load guard overrode a hot match; with peers, those of all routers. For autoscalers.", []string{"model"}, nil)
+		"Decisions within a minute, since the last reset, in which a load guard overrode a hot match; with peers, those of all routers. For autoscalers.", []string{"model"}, nil)
 	descCapacity = prometheus.NewDesc("warmroute_history_capacity_tokens",
 		"Tokens that the cache of a rank is taken to have room for, where a history models it; learned: 1 if nobody names them, so that they are learned from what the replica counts.", []string{"replica", "rank", "learned"}, nil)
 	descSplits = prometheus.NewDesc("warmroute_split_decisions_total",

@@ -83,6 +83,6 @@ func (d *Decider) Receive(p Prefix) {
 // Raise counts pressure that another router met.
 func (d *Decider) Raise(model string) {
 	if mv, _ := d.Find(model, ""); mv != nil {
-		d.pressure.Raise(mv.model.ID, mv.model.Base, d.now())
+		d.pressure.Raise(mv.model.ID, d.now())
 	}
 }

@@ -63,7 +63,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		w.guess.Reset() // the answer may be another rank's
 	}
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
-		d.pressure.Raise(mv.model.ID, mv.model.Base, now)
+		d.pressure.Raise(mv.model.ID, now)
 	}
 	w.foresee(set, best)
 	rank := w.rankHeader(res.here)
@@ -288,7 +288,7 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.holders[at].account
 		c.Load = account.State(now)
-		mv.holders[at].priceLoads(&c.Match, &set.Tiers)
+		mv.holders[at].priceLoads(&c.Match, set.TTFT.LoadToken)
 		if i >= w.answer {
 			c.Apart = c.InFlight // other routers do not tell which of their requests are prefill legs
 		}

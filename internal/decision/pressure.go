@@ -6,60 +6,50 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"warmroute/internal/decision/policy"
 )
 
-// parts is the number of parts of a window: an occurrence ends at most a sixtieth of
-// the window early or late, and a model costs a fixed amount of memory.
-const parts = 60
+// The window is a minute, in parts: an occurrence ends at most a second early or late, and a
+// model costs a fixed amount of memory.
+const (
+	parts = 60
+	part  = time.Second
+)
 
-// A part's number and count share a word: the number of milliseconds since 1970
-// fits 44 bits until the year 2527, and no model is overridden a million times
-// within one part.
+// A part's number and count share a word: no model is overridden a million times within one
+// part.
 const (
 	countBits = 20
 	countMask = 1<<countBits - 1
-	leastPart = time.Millisecond
 )
 
 // Pressure is the signal of all models.
 type Pressure struct {
-	limits func(model, base string) policy.Pressure   // the limits in force now
 	models atomic.Pointer[map[string]*pressureWindow] // replaced, never changed
 	mu     sync.Mutex                                 // held to replace models
 }
 
-// pressureWindow counts a model's occurrences in parts of the rolling window. A part
-// is at its number modulo parts, with its number and its count in one word.
+// pressureWindow counts a model's occurrences in the last minute. A part is at its number
+// modulo parts, with its number and its count in one word.
 type pressureWindow struct {
-	base   string        // the model's base; a model without settings has its base's
-	part   time.Duration // length of a part
 	counts [parts]atomic.Uint64
-	before uint64 // occurrences counted in windows of another length
 	total  atomic.Uint64
 }
 
-// NewPressure returns a signal without pressure. limits returns a model's limits by
-// its names, as policy.Book.Of does; they may change at any time.
-func NewPressure(limits func(model, base string) policy.Pressure) *Pressure {
-	g := &Pressure{limits: limits}
+// NewPressure returns a signal without pressure.
+func NewPressure() *Pressure {
+	g := &Pressure{}
 	g.models.Store(&map[string]*pressureWindow{})
 	return g
 }
 
-// partOf returns the length of the parts of a window.
-func partOf(window time.Duration) time.Duration { return max(leastPart, window/parts) }
-
 // Raise counts an occurrence. model must be a served model's name, never just a
-// client's word; base is the model of which it is an adapter or alias.
-func (g *Pressure) Raise(model, base string, now time.Time) {
-	part := partOf(g.limits(model, base).Window)
+// client's word.
+func (g *Pressure) Raise(model string, now time.Time) {
 	w := (*g.models.Load())[model]
-	if w == nil || w.part != part {
-		w = g.add(model, base, part)
+	if w == nil {
+		w = g.add(model)
 	}
-	n := w.number(now)
+	n := number(now)
 	place := &w.counts[n%parts]
 	for {
 		old := place.Load()
@@ -78,24 +68,17 @@ func (g *Pressure) Raise(model, base string, now time.Time) {
 }
 
 // number returns the number of the part at a time.
-func (w *pressureWindow) number(now time.Time) uint64 {
-	return uint64(max(0, now.UnixNano()) / int64(w.part))
-}
+func number(now time.Time) uint64 { return uint64(max(0, now.UnixNano()) / int64(part)) }
 
-// add makes a model's window unless it exists. A window of another length begins
-// without occurrences.
-func (g *Pressure) add(model, base string, part time.Duration) *pressureWindow {
+// add makes a model's window unless it exists.
+func (g *Pressure) add(model string) *pressureWindow {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	models := *g.models.Load()
-	old := models[model]
-	if old != nil && old.part == part {
-		return old
+	if w := models[model]; w != nil {
+		return w
 	}
-	w := &pressureWindow{base: base, part: part}
-	if old != nil {
-		w.before = old.before + old.total.Load()
-	}
+	w := &pressureWindow{}
 	models = maps.Clone(models)
 	models[model] = w
 	g.models.Store(&models)
@@ -105,8 +88,8 @@ func (g *Pressure) add(model, base string, part time.Duration) *pressureWindow {
 // PressureState is one model's pressure.
 type PressureState struct {
 	Model  string `json:"model"`
-	Recent int    `json:"recent"` // occurrences within the window, since the last reset
-	Raised bool   `json:"raised"` // Recent has reached the threshold
+	Recent int    `json:"recent"` // occurrences within a minute, since the last reset
+	Raised bool   `json:"raised"` // there are any
 	Total  uint64 `json:"total"`  // occurrences ever; a reset does not change it
 }
 
@@ -126,15 +109,14 @@ func (g *Pressure) Of(model string, now time.Time) PressureState {
 	if w == nil {
 		return PressureState{Model: model}
 	}
-	limits := g.limits(model, w.base)
-	s := PressureState{Model: model, Total: w.before + w.total.Load()}
-	n, span := w.number(now), uint64(min(parts, limits.Window/w.part))
+	s := PressureState{Model: model, Total: w.total.Load()}
+	n := number(now)
 	for i := range w.counts {
-		if c := w.counts[i].Load(); c>>countBits+span > n {
+		if c := w.counts[i].Load(); c>>countBits+parts > n {
 			s.Recent += int(c & countMask)
 		}
 	}
-	s.Raised = s.Recent >= limits.Threshold
+	s.Raised = s.Recent > 0
 	return s
 }
 

@@ -5,79 +5,33 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"warmroute/internal/decision/policy"
 )
 
 var start = time.Unix(1_700_000_000, 0)
 
-// limits are the same for every model.
-func limits(window time.Duration, threshold int) func(string, string) policy.Pressure {
-	return func(string, string) policy.Pressure { return policy.Pressure{Window: window, Threshold: threshold} }
-}
-
-// TestPressureIsSetPerModelAtRunTime: a threshold and a shorter window count at
-// once, a window of another length from the next occurrence on; totals stay.
-func TestPressureIsSetPerModelAtRunTime(t *testing.T) {
-	r := newRig(t, policy.Config{}, replica(1))
-	book, g := r.book, r.decider.Pressure()
-	patch := func(body string) {
-		t.Helper()
-		if _, err := book.Patch("base", []byte(body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for i := range 3 {
-		g.Raise("adapter", "base", start.Add(time.Duration(10*i)*time.Second))
-		g.Raise("other", "other", start.Add(time.Duration(10*i)*time.Second))
-	}
-	now := start.Add(25 * time.Second)
-	want := func(recent int, raised bool, total uint64) {
-		t.Helper()
-		if s := g.Of("adapter", now); s.Recent != recent || s.Raised != raised || s.Total != total {
-			t.Errorf("%+v, want %d recent, raised %v, %d in all", s, recent, raised, total)
-		}
-	}
-	want(3, true, 3)
-	patch(`{"pressure_threshold": 4}`)
-	want(3, false, 3)
-	patch(`{"pressure_window_seconds": 10, "pressure_threshold": 1}`)
-	want(1, true, 3)
-	g.Raise("adapter", "base", now)
-	want(1, true, 4)
-	patch(`{"pressure_window_seconds": 3600}`)
-	now = now.Add(time.Second)
-	g.Raise("adapter", "base", now)
-	now = now.Add(30 * time.Minute)
-	want(1, true, 5)
-	if s := g.Of("other", start.Add(25*time.Second)); s.Recent != 3 || !s.Raised {
-		t.Errorf("another model: %+v", s)
-	}
-}
-
 func TestOccurrencesCountForAWindow(t *testing.T) {
-	g := NewPressure(limits(time.Minute, 2))
-	g.Raise("m", "", start)
-	if s := g.Of("m", start); s.Recent != 1 || s.Raised {
-		t.Errorf("one of two: %+v", s)
+	g := NewPressure()
+	g.Raise("m", start)
+	if s := g.Of("m", start); s.Recent != 1 || !s.Raised {
+		t.Errorf("one: %+v", s)
 	}
-	g.Raise("m", "", start.Add(30*time.Second))
+	g.Raise("m", start.Add(30*time.Second))
 	for _, at := range []int{30, 45, 58} {
 		if s := g.Of("m", start.Add(time.Duration(at)*time.Second)); s.Recent != 2 || !s.Raised {
 			t.Errorf("after %d s: %+v", at, s)
 		}
 	}
-	if s := g.Of("m", start.Add(61*time.Second)); s.Recent != 1 || s.Raised || s.Total != 2 {
+	if s := g.Of("m", start.Add(61*time.Second)); s.Recent != 1 || !s.Raised || s.Total != 2 {
 		t.Errorf("the first is more than a minute old: %+v", s)
 	}
-	if s := g.Of("m", start.Add(time.Hour)); s.Recent != 0 || s.Total != 2 {
+	if s := g.Of("m", start.Add(time.Hour)); s.Recent != 0 || s.Raised || s.Total != 2 {
 		t.Errorf("an hour later: %+v", s)
 	}
 }
 
 func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
-	g := NewPressure(limits(time.Minute, 1))
-	g.Raise("m", "", start)
+	g := NewPressure()
+	g.Raise("m", start)
 	for range 3 {
 		if !g.Of("m", start).Raised || !g.All(start)[0].Raised {
 			t.Fatal("reading has drained it")
@@ -88,7 +42,7 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 	if s := g.Of("m", start); s.Raised || s.Total != 1 {
 		t.Errorf("after a reset: %+v", s)
 	}
-	g.Raise("m", "", start)
+	g.Raise("m", start)
 	if !g.Of("m", start).Raised {
 		t.Error("not raised again after a reset")
 	}
@@ -99,29 +53,29 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 }
 
 func TestModelsAreApart(t *testing.T) {
-	g := NewPressure(limits(time.Minute, 1))
-	g.Raise("a", "", start)
+	g := NewPressure()
+	g.Raise("a", start)
 	if s := g.Of("b", start); s.Raised || len(g.All(start)) != 1 {
 		t.Errorf("reading b: %+v, kept %+v", s, g.All(start))
 	}
 }
 
 func TestALateOccurrenceIsNotAForeignOne(t *testing.T) {
-	g := NewPressure(limits(time.Minute, 1))
-	g.Raise("m", "", start.Add(time.Minute))
-	g.Raise("m", "", start) // the clock of another goroutine was read before
+	g := NewPressure()
+	g.Raise("m", start.Add(time.Minute))
+	g.Raise("m", start) // the clock of another goroutine was read before
 	if s := g.Of("m", start.Add(time.Minute)); s.Recent != 2 {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestConcurrentUse(t *testing.T) {
-	g := NewPressure(limits(time.Minute, 1))
+	g := NewPressure()
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
 			for k := range 100 {
-				g.Raise("m", "", start.Add(time.Duration(i+k)*time.Millisecond))
+				g.Raise("m", start.Add(time.Duration(i+k)*time.Millisecond))
 				g.All(start)
 			}
 		})
@@ -134,11 +88,11 @@ func TestConcurrentUse(t *testing.T) {
 
 // TestRaisingWaitsForNobody: not for a scrape, not for models that are added.
 func TestRaisingWaitsForNobody(t *testing.T) {
-	g := NewPressure(limits(time.Minute, 1))
-	g.Raise("m", "", start)
+	g := NewPressure()
+	g.Raise("m", start)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if n := testing.AllocsPerRun(100, func() { g.Raise("m", "", start) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.Raise("m", start) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	if s := g.Of("m", start); s.Recent != 102 || s.Total != 102 { // AllocsPerRun calls once more
@@ -150,8 +104,8 @@ func TestRaisingWaitsForNobody(t *testing.T) {
 // parts of the window.
 func TestCountsAreThoseOfAList(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	g := NewPressure(limits(time.Minute, 1))
-	var seconds []int64 // parts of the default window
+	g := NewPressure()
+	var seconds []int64 // parts of the window
 	now := start
 	for range 5000 {
 		now = now.Add(time.Duration(rng.ExpFloat64() * float64(2*time.Second)))
@@ -163,7 +117,7 @@ func TestCountsAreThoseOfAList(t *testing.T) {
 			now = now.Add(time.Duration(rng.IntN(90)) * time.Second)
 		}
 		for range rng.IntN(4) {
-			g.Raise("m", "", now)
+			g.Raise("m", now)
 			seconds = append(seconds, now.Unix())
 		}
 		want := 0

@@ -70,7 +70,7 @@ func (w *Work) mark(a *Ask, mv *View, c *holder) {
 // recall adds to w.matched what the histories of holders have of the prompts: of those that
 // report nothing, and for a text of all. A store has what was sent to any of its readers.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
-	now, ttl := d.now(), d.Settings(mv).TextTTL
+	now := d.now()
 	w.emptyStores(mv)
 	for i := range mv.holders {
 		c := &mv.holders[i]
@@ -79,7 +79,7 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 		}
 		w.mark(a, mv, c)
 		has := 0
-		w.marked.each(func(p history.Prompt, tokens int) { has += min(c.history.Match(p, now, ttl), tokens) })
+		w.marked.each(func(p history.Prompt, tokens int) { has += min(c.history.Match(p, now), tokens) })
 		h := &w.matched[i]
 		if h.weight = c.history.Weight(now); has > h.gpu() {
 			*h = held{shared: h.shared, weight: h.weight}

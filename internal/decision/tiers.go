@@ -109,11 +109,11 @@ func (h *held) credited() int64 {
 	return int64(n)
 }
 
-// priceLoads sets what a candidate pays for tokens below its GPU.
-func (c *holder) priceLoads(m *policy.Match, set *policy.Tiers) {
+// priceLoads sets what a candidate pays for tokens below its GPU: what is set, or else learned.
+func (c *holder) priceLoads(m *policy.Match, set float64) {
 	for _, p := range policy.Lower {
 		if m[p].Tokens > 0 {
-			m[p].Token = float32(cmp.Or(set.Of(p), c.account.LoadTime(p)))
+			m[p].Token = float32(cmp.Or(set, c.account.LoadTime(p)))
 		}
 	}
 }

@@ -36,15 +36,15 @@ func lies(p policy.Place, tokens int32, token float32) (m policy.Match) {
 func TestTokensBelowTheGPUArePriced(t *testing.T) {
 	slow, none := 1e-3, 0.0
 	for name, tt := range map[string]struct {
-		set   policy.Loads
+		set   policy.Constants
 		price float32
 		drawn bool
 	}{
 		"learned":    {nil, 5.2e-6, true},
-		"set to 0":   {policy.Loads{"cpu": &none}, 5.2e-6, true},
-		"set slower": {policy.Loads{"cpu": &slow}, 1e-3, false},
+		"set to 0":   {policy.Constants{"load_token": &none}, 5.2e-6, true},
+		"set slower": {policy.Constants{"load_token": &slow}, 1e-3, false},
 	} {
-		r := newRig(t, policy.Config{Overrides: policy.Overrides{Tiers: tt.set}}, replicas(3)...)
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: tt.set}}, replicas(3)...)
 		p, holder := prompt(1, 0, 100), r.fleet.Snapshot().Replicas[1].Addr
 		r.below(holder, p, index.TierCPU, false)
 		d, rec := r.ask(p)

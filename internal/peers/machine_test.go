@@ -278,12 +278,12 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 
 func TestPressureIsOfTheFleet(t *testing.T) {
 	w := newMesh(t, 3)
-	w.nodes[0].fleet.pressure.Raise("m", "m", w.now) // before any other node has received it
+	w.nodes[0].fleet.pressure.Raise("m", w.now) // before any other node has received it
 	w.settle()
 	for range 5 {
-		w.nodes[0].fleet.pressure.Raise("m", "m", w.now)
+		w.nodes[0].fleet.pressure.Raise("m", w.now)
 	}
-	w.nodes[1].fleet.pressure.Raise("m", "m", w.now)
+	w.nodes[1].fleet.pressure.Raise("m", w.now)
 	w.pass(FullEvery + 100*time.Millisecond)
 	w.pass(FullEvery + 100*time.Millisecond) // received state is not sent on
 	for i, want := range []uint64{7, 6, 6} {

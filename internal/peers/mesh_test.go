@@ -19,7 +19,7 @@ type heard struct {
 }
 
 func (h *heard) Receive(p decision.Prefix)    { h.prefixes = append(h.prefixes, p) }
-func (h *heard) Raise(model string)           { h.pressure.Raise(model, model, h.now()) }
+func (h *heard) Raise(model string)           { h.pressure.Raise(model, h.now()) }
 func (h *heard) Pressure() *decision.Pressure { return h.pressure }
 
 // node is one router of a mesh, on its clock.
@@ -59,7 +59,7 @@ func (w *mesh) node(id string, epoch uint64) *node {
 	}
 	n := &node{
 		ledger: load.NewLedger(func() time.Time { return w.now }), outbox: NewOutbox(), book: book,
-		fleet: &heard{pressure: decision.NewPressure(func(string, string) policy.Pressure { return policy.Pressure{Window: time.Minute, Threshold: 1} }), now: func() time.Time { return w.now }},
+		fleet: &heard{pressure: decision.NewPressure(), now: func() time.Time { return w.now }},
 	}
 	for i := range 4 {
 		n.ledger.Of(replica(i))

@@ -61,11 +61,15 @@ func (c *Cache) SetCapacity(tokens int) {
 	c.evict()
 }
 
-// Match returns the tokens of a prompt that the cache has, of what it has used within ttl.
-func (c *Cache) Match(p Prompt, now time.Time, ttl time.Duration) int {
+// longest is how long a use counts: a replica whose cache is that old has been idle, or has
+// lost it in a way that nobody has seen.
+const longest = 24 * time.Hour
+
+// Match returns the tokens of a prompt that the cache has.
+func (c *Cache) Match(p Prompt, now time.Time) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	oldest, i := uint32(now.Add(-ttl).Unix()), 0
+	oldest, i := uint32(now.Add(-longest).Unix()), 0
 	for i < len(p.Keys) {
 		n := c.nodes[p.Keys[i]]
 		if n == nil || n.evicted || n.seen < oldest {

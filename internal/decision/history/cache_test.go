@@ -14,9 +14,6 @@ import (
 
 var start = time.Unix(1_700_000_000, 0)
 
-// long is a TTL that ends nothing.
-const long = time.Hour
-
 // prompt returns a prompt of n marks. Prompts of one family share the first ones.
 func prompt(family, own, shared, n int) Prompt {
 	p := Prompt{Marks: prefixhash.TextMarks}
@@ -117,7 +114,7 @@ func TestItEvictsAsTheEngine(t *testing.T) {
 				m.end(o.p)
 			} else {
 				p := prompt(rng.IntN(6), 10+rng.IntN(12), 1+rng.IntN(12), 1+rng.IntN(40))
-				got, want := c.Match(p, now, long), p.Marks.End(m.match(p))
+				got, want := c.Match(p, now), p.Marks.End(m.match(p))
 				if most = max(most, want); got != want {
 					t.Fatalf("seed %d, step %d: %d tokens are cached, the engine has %d", seed, step, got, want)
 				}
@@ -140,17 +137,17 @@ func TestAnswersTakeRoom(t *testing.T) {
 	a, b := prompt(1, 1, 0, 10), prompt(2, 2, 0, 10) // 640 tokens each
 	c.used(a, 500, start)
 	c.used(b, 500, start) // 2,280 tokens: the first answer goes first
-	if n := c.Match(a, start, long); n != 640 || c.tokens != 2000 {
+	if n := c.Match(a, start); n != 640 || c.tokens != 2000 {
 		t.Errorf("%d tokens of the first prompt, of %d in all", n, c.tokens)
 	}
 	c.used(prompt(3, 3, 0, 2), 400, start) // 528 more: the rest of that answer, then the prompt's end
-	if n := c.Match(a, start, long); n == 0 || n == 640 || c.tokens > 2000 {
+	if n := c.Match(a, start); n == 0 || n == 640 || c.tokens > 2000 {
 		t.Errorf("%d tokens of the first prompt, of %d in all", n, c.tokens)
 	}
 	for range 50 {
 		c.used(b, 300, start)
 	}
-	if n := c.Match(b, start, long); n != 640 || c.tokens > 2000 {
+	if n := c.Match(b, start); n != 640 || c.tokens > 2000 {
 		t.Errorf("50 answers to one prompt leave %d tokens of it, of %d in all", n, c.tokens)
 	}
 }
@@ -164,22 +161,22 @@ func TestRunningRequestsKeepTheirPrompts(t *testing.T) {
 	for i := range 20 {
 		c.used(prompt(2, 5+i, 0, 10), 0, start)
 	}
-	if n := c.Match(a, start, long); n != 640 {
+	if n := c.Match(a, start); n != 640 {
 		t.Errorf("%d tokens of a running request's prompt", n)
 	}
 	next := c.Use(more, 0, start)
-	if n := c.Match(more, start, long); n != 896 {
+	if n := c.Match(more, start); n != 896 {
 		t.Errorf("%d tokens of the next turn's", n)
 	}
 	c.End(more, next, false, start)
-	if n := c.Match(more, start, long); n != 640 {
+	if n := c.Match(more, start); n != 640 {
 		t.Errorf("%d tokens after it was refused", n)
 	}
 	c.End(a, hold, true, start)
 	for i := range 3 {
 		c.used(prompt(3, 50+i, 0, 12), 0, start)
 	}
-	if n := c.Match(a, start, long); n != 0 {
+	if n := c.Match(a, start); n != 0 {
 		t.Errorf("%d tokens after others took its room", n)
 	}
 }
@@ -192,12 +189,12 @@ func TestARestartForgets(t *testing.T) {
 		t.Error("an empty cache had something")
 	}
 	hold := c.Use(p, 100, start)
-	if !h.Clear(at.Replica) || c.Match(p, start, long) != 0 {
+	if !h.Clear(at.Replica) || c.Match(p, start) != 0 {
 		t.Error("the cache outlives the replica")
 	}
 	c.used(p, 50, start)
 	c.End(p, hold, true, start) // of the life before
-	if n := c.Match(p, start, long); n != 640 || c.tokens != 690 {
+	if n := c.Match(p, start); n != 640 || c.tokens != 690 {
 		t.Errorf("%d tokens of the prompt, %d in all", n, c.tokens)
 	}
 	if !h.Drop(at.Replica) || h.Of(at) == c {
@@ -205,11 +202,11 @@ func TestARestartForgets(t *testing.T) {
 	}
 }
 
-func TestUsesAreForgottenAfterTheirTTL(t *testing.T) {
+func TestUsesAreForgottenAfterADay(t *testing.T) {
 	c, p := newCache(), prompt(1, 1, 0, 10)
 	c.used(p, 0, start)
-	for after, want := range map[time.Duration]int{time.Minute: 640, time.Minute + 2*time.Second: 0} {
-		if n := c.Match(p, start.Add(after), time.Minute); n != want {
+	for after, want := range map[time.Duration]int{longest: 640, longest + 2*time.Second: 0} {
+		if n := c.Match(p, start.Add(after)); n != want {
 			t.Errorf("%d tokens after %v, want %d", n, after, want)
 		}
 	}
@@ -227,23 +224,23 @@ func TestVisits(t *testing.T) {
 	}
 	last := a.Keys[len(a.Keys)-1]
 	c.Arrived(a, 0, start)
-	if fill(start); c.Match(a, start, long) != 640 {
+	if fill(start); c.Match(a, start) != 640 {
 		t.Error("a running request's prompt is gone")
 	}
 	c.Left(last, true, start)
-	if fill(start); c.Match(a, start, long) != 0 {
+	if fill(start); c.Match(a, start) != 0 {
 		t.Error("its prompt stays after its end")
 	}
 	c.Left(last, true, start)
 	c.Arrived(a, 0, start)
 	c.Left(last, false, start)
-	if c.Match(a, start, long) != 0 {
+	if c.Match(a, start) != 0 {
 		t.Error("what was refused is kept")
 	}
 	c.Arrived(a, 0, start)
 	later := start.Add(longestVisit + time.Second)
 	c.Arrived(prompt(3, 3, 0, 1), 0, later)
-	if fill(later); c.Match(a, later, long) != 0 {
+	if fill(later); c.Match(a, later) != 0 {
 		t.Error("a request whose end was never reported is kept for ever")
 	}
 	for i := range 3 * mostVisits {
@@ -286,7 +283,7 @@ func BenchmarkMatch(b *testing.B) {
 	c.used(p, 0, start)
 	b.ReportAllocs()
 	for b.Loop() {
-		c.Match(p, start, long)
+		c.Match(p, start)
 	}
 }
 

@@ -71,7 +71,7 @@ func TestCountsBeyondSense(t *testing.T) {
 					c.End(p, h, true, start)
 					c.Answered(&Used{Hold: h, Marks: p.Marks, Tokens: tokens, Most: most}, n)
 				}
-				if got := c.Match(p, start, time.Hour); got != tokens {
+				if got := c.Match(p, start); got != tokens {
 					t.Errorf("context %d, capacity %d, %+v: %d of %d tokens match; answers have %d", most, capacity, n, got, tokens, c.Answer())
 				}
 			}
@@ -88,7 +88,7 @@ func TestEvictedPromptsAreCompared(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
 		p := prompt(rng.IntN(6), 10+rng.IntN(12), 1+rng.IntN(12), 1+rng.IntN(40))
-		if got, want := c.Match(p, start, long), named.Match(p, start, long); got != want {
+		if got, want := c.Match(p, start), named.Match(p, start); got != want {
 			t.Fatalf("%d tokens match, %d where nothing is learned", got, want)
 		}
 		h := c.Use(p, 10, start)

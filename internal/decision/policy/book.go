@@ -165,7 +165,6 @@ func (o Overrides) patched(body []byte) (Overrides, error) {
 	}
 	unset := func(_ string, v *float64) bool { return v == nil }
 	maps.DeleteFunc(o.TTFT, unset)
-	maps.DeleteFunc(o.Tiers, unset)
 	maps.DeleteFunc(o.PrefillDecode, unset)
 	return o, nil
 }
@@ -220,7 +219,6 @@ func (o Overrides) values() map[string]string {
 		}
 	}
 	add("ttft.", o.TTFT)
-	add("tiers.", o.Tiers)
 	add("prefill_decode.", o.PrefillDecode)
 	return out
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -100,10 +99,6 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"min_prefix_match": -0.1}`:                            "min_prefix_match: -0.1 is not from 0 to 1",
 		`{"balance_abs_threshold": -1}`:                         "balance_abs_threshold: -1 is not 0 or more",
 		`{"balance_abs_threshold": 1.5}`:                        "balance_abs_threshold: a number 1.5 is not a int",
-		`{"text_ttl_seconds": 0}`:                               "text_ttl_seconds: 0 is not above 0 and at most a week",
-		`{"text_ttl_seconds": 604801}`:                          "text_ttl_seconds: 604801 is not above 0",
-		`{"pressure_window_seconds": 0.5}`:                      "pressure_window_seconds: 0.5 is not from 1 to a week",
-		`{"pressure_threshold": 0}`:                             "pressure_threshold: 0 is not 1 or more",
 		`{"balance_rel_threshold": 0.5}`:                        "balance_rel_threshold: 0.5 is not 0 (no relative limit) or at least 1",
 		`{"max_ttft_seconds": -1}`:                              "max_ttft_seconds: -1 is not 0 (no limit) or a positive number",
 		`{"route_policy": "tttf"}`:                              `route_policy: "tttf" is not one of ttft, filter-then-score, disabled`,
@@ -113,8 +108,7 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
 		`{"ttft": {"prefill_token": 0}}`:                        "ttft.prefill_token: 0 is not a positive number",
 		`{"ttft": {"lower_tier": 0.75}}`:                        "ttft.lower_tier: this constant is gone",
-		`{"tiers": {"cpu": -1}}`:                                "tiers.cpu: -1 is not 0 or a positive number",
-		`{"tiers": {"disk": 1}}`:                                "tiers.disk: there is no such constant; the constants are cpu, shared, storage",
+		`{"ttft": {"load_token": -1}}`:                          "ttft.load_token: -1 is not 0 or a positive number",
 		`{"ttft": {"guard": -1}}`:                               "ttft.guard: -1 is not 0 or a positive number",
 		`[]`:                                                    "the patch is not a JSON object",
 		`null`:                                                  "the patch is not a JSON object",
@@ -207,28 +201,4 @@ func FuzzPatch(f *testing.F) {
 			t.Errorf("%s was accepted and is not valid", patch)
 		}
 	})
-}
-
-// TestSpansAndPressure: seconds become durations, per model, and null goes back.
-func TestSpansAndPressure(t *testing.T) {
-	b := newBook(t, Config{})
-	patch := func(model, body string) {
-		t.Helper()
-		if _, err := b.Patch(model, []byte(body)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	patch("", `{"text_ttl_seconds": 90.5}`)
-	patch("m", `{"pressure_window_seconds": 30, "pressure_threshold": 3}`)
-	if s := b.Of("m"); s.TextTTL != 90500*time.Millisecond || s.Pressure != (Pressure{Window: 30 * time.Second, Threshold: 3}) {
-		t.Errorf("m: %v, %+v", s.TextTTL, s.Pressure)
-	}
-	if s := b.Of("other"); s.TextTTL != 90500*time.Millisecond || s.Pressure != DefaultSettings().Pressure {
-		t.Errorf("other: %v, %+v", s.TextTTL, s.Pressure)
-	}
-	patch("", `{"text_ttl_seconds": null}`)
-	patch("m", `{"pressure_window_seconds": null}`)
-	if s := b.Of("m"); s.TextTTL != 24*time.Hour || s.Pressure != (Pressure{Window: time.Minute, Threshold: 3}) {
-		t.Errorf("after null: %v, %+v", s.TextTTL, s.Pressure)
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Overrides are the Settings that an operator has set. A nil field has its default; an
@@ -19,11 +18,7 @@ type Overrides struct {
 	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
 	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have in flight
 	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
-	TextTTL        *float64  `yaml:"text_ttl_seconds,omitempty" json:"text_ttl_seconds,omitempty" unit:"seconds"`                     // how long it counts at most where a text was sent, for models without KV events or token ids; at most a week
-	PressureWindow *float64  `yaml:"pressure_window_seconds,omitempty" json:"pressure_window_seconds,omitempty" unit:"seconds"`       // the time over which a model's pressure is counted; 1 to a week
-	PressureFrom   *int      `yaml:"pressure_threshold,omitempty" json:"pressure_threshold,omitempty" unit:"decisions"`               // how many in that time raise it; 1 or more
 	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults
-	Tiers          Loads     `yaml:"tiers,omitempty" json:"tiers,omitempty"`                                                          // what a token costs that lies below the GPU; those left out are learned
 	PrefillDecode  Apart     `yaml:"prefill_decode,omitempty" json:"prefill_decode,omitempty"`                                        // prices of a prefill on another replica; those left out keep their defaults
 }
 
@@ -32,12 +27,6 @@ type Constants map[string]*float64
 
 // Keys returns the names, with their defaults.
 func (Constants) Keys() any { return DefaultTTFT() }
-
-// Loads are constants of Tiers by the names of its fields.
-type Loads map[string]*float64
-
-// Keys returns the names, with their defaults.
-func (Loads) Keys() any { return Tiers{} }
 
 // Apart are constants of PrefillDecode by the names of its fields.
 type Apart map[string]*float64
@@ -48,11 +37,9 @@ func (Apart) Keys() any { return DefaultPrefillDecode() }
 // DefaultOverrides returns overrides that set every setting to its default.
 func DefaultOverrides() Overrides {
 	s := DefaultSettings()
-	text, window := s.TextTTL.Seconds(), s.Pressure.Window.Seconds()
 	return Overrides{
 		RoutePolicy: &s.Policy, HintWhenCold: &s.HintCold, MaxTTFT: &s.MaxTTFT,
 		MinPrefixMatch: &s.Balance.MinMatch, BalanceAbs: &s.Balance.Abs, BalanceRel: &s.Balance.Rel,
-		TextTTL: &text, PressureWindow: &window, PressureFrom: &s.Pressure.Threshold,
 	}
 }
 
@@ -77,13 +64,6 @@ var apart = map[string]constant[PrefillDecode]{
 	"bandwidth": {func(p *PrefillDecode) *float64 { return &p.Bandwidth }, 0, true},
 }
 
-// tiers are the fields of Tiers by name.
-var tiers = map[string]constant[Tiers]{
-	"cpu":     {func(t *Tiers) *float64 { return &t.CPU }, 0, false},
-	"storage": {func(t *Tiers) *float64 { return &t.Storage }, 0, false},
-	"shared":  {func(t *Tiers) *float64 { return &t.Shared }, 0, false},
-}
-
 // constants are TTFT's fields by name. The prefill of a token costs more than 0, or every
 // request would cost 0.
 var constants = map[string]constant[TTFT]{
@@ -99,6 +79,7 @@ var constants = map[string]constant[TTFT]{
 	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
 	"junction":      {func(t *TTFT) *float64 { return &t.Junction }, 0, false},
 	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
+	"load_token":    {func(t *TTFT) *float64 { return &t.LoadToken }, 0, false},
 }
 
 // Validate returns every problem of c, one sentence each.
@@ -136,17 +117,7 @@ func (o Overrides) problems(at string) []error {
 	if v := o.BalanceRel; v != nil && !(*v == 0 || *v >= 1 && finite(*v)) {
 		bad("balance_rel_threshold", *v, "0 (no relative limit) or at least 1")
 	}
-	if v := o.TextTTL; v != nil && !(*v > 0 && *v <= longest) {
-		bad("text_ttl_seconds", *v, "above 0 and at most a week")
-	}
-	if v := o.PressureWindow; v != nil && !(*v >= 1 && *v <= longest) {
-		bad("pressure_window_seconds", *v, "from 1 to a week")
-	}
-	if v := o.PressureFrom; v != nil && *v < 1 {
-		bad("pressure_threshold", *v, "1 or more")
-	}
 	problems = append(problems, problemsOf(at+"ttft.", constants, o.TTFT)...)
-	problems = append(problems, problemsOf(at+"tiers.", tiers, o.Tiers)...)
 	problems = append(problems, problemsOf(at+"prefill_decode.", apart, o.PrefillDecode)...)
 	return problems
 }
@@ -159,7 +130,7 @@ func problemsOf[T any](at string, known map[string]constant[T], values map[strin
 		switch {
 		case name == "lower_tier":
 			problems = append(problems, fmt.Errorf("%s%s: this constant is gone, because a token in CPU memory or storage costs the seconds that loading it takes, "+
-				"which are learned; leave it out, or set policy.tiers", at, name))
+				"which are learned; leave it out, or set load_token", at, name))
 		case !ok:
 			problems = append(problems, fmt.Errorf("%s%s: there is no such constant; the constants are %s", at, name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
@@ -173,9 +144,6 @@ func problemsOf[T any](at string, known map[string]constant[T], values map[strin
 	return problems
 }
 
-// longest is the longest span that can be set, in seconds.
-const longest = 7 * 24 * 3600
-
 func finite(v float64) bool { return !math.IsInf(v, 0) && !math.IsNaN(v) }
 
 // applyTo returns s with the fields that o sets.
@@ -186,14 +154,8 @@ func (o Overrides) applyTo(s Settings) Settings {
 	set(&s.Balance.MinMatch, o.MinPrefixMatch)
 	set(&s.Balance.Abs, o.BalanceAbs)
 	set(&s.Balance.Rel, o.BalanceRel)
-	setDuration(&s.TextTTL, o.TextTTL)
-	setDuration(&s.Pressure.Window, o.PressureWindow)
-	set(&s.Pressure.Threshold, o.PressureFrom)
 	for name, v := range o.TTFT {
 		set(constants[name].of(&s.TTFT), v)
-	}
-	for name, v := range o.Tiers {
-		set(tiers[name].of(&s.Tiers), v)
 	}
 	for name, v := range o.PrefillDecode {
 		set(apart[name].of(&s.PrefillDecode), v)
@@ -207,18 +169,11 @@ func set[T any](to *T, v *T) {
 	}
 }
 
-func setDuration(to *time.Duration, seconds *float64) {
-	if seconds != nil {
-		*to = time.Duration(*seconds * float64(time.Second))
-	}
-}
-
 // clone returns a deep copy of o.
 func (o Overrides) clone() Overrides {
 	o.RoutePolicy, o.HintWhenCold, o.MaxTTFT = copyOf(o.RoutePolicy), copyOf(o.HintWhenCold), copyOf(o.MaxTTFT)
 	o.MinPrefixMatch, o.BalanceAbs, o.BalanceRel = copyOf(o.MinPrefixMatch), copyOf(o.BalanceAbs), copyOf(o.BalanceRel)
-	o.TextTTL, o.PressureWindow, o.PressureFrom = copyOf(o.TextTTL), copyOf(o.PressureWindow), copyOf(o.PressureFrom)
-	o.TTFT, o.Tiers, o.PrefillDecode = copiesOf(o.TTFT), copiesOf(o.Tiers), copiesOf(o.PrefillDecode)
+	o.TTFT, o.PrefillDecode = copiesOf(o.TTFT), copiesOf(o.PrefillDecode)
 	return o
 }
 

@@ -183,18 +183,16 @@ func TestVerdictsAsText(t *testing.T) {
 
 // TestBoundsAreAllowed: the least and the most that a field's documentation allows.
 func TestBoundsAreAllowed(t *testing.T) {
-	const week = 7 * 24 * 3600.0
 	for _, o := range []Overrides{
 		{MaxTTFT: ptr(0.0)}, {MinPrefixMatch: ptr(0.0)}, {MinPrefixMatch: ptr(1.0)}, {BalanceAbs: ptr(0)}, {BalanceRel: ptr(0.0)}, {BalanceRel: ptr(1.0)},
-		{TextTTL: ptr(week)}, {PressureWindow: ptr(1.0)}, {PressureWindow: ptr(week)}, {PressureFrom: ptr(1)},
-		{TTFT: map[string]*float64{"guard": ptr(0.0)}}, {Tiers: map[string]*float64{"cpu": ptr(0.0)}},
+		{TTFT: map[string]*float64{"guard": ptr(0.0)}}, {TTFT: map[string]*float64{"load_token": ptr(0.0)}},
 	} {
 		if err := o.Validate(); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, o := range []Overrides{
-		{MaxTTFT: ptr(math.Inf(1))}, {BalanceRel: ptr(math.NaN())}, {PressureWindow: ptr(week + 1)}, {TTFT: map[string]*float64{"guard": ptr(math.Inf(1))}},
+		{MaxTTFT: ptr(math.Inf(1))}, {BalanceRel: ptr(math.NaN())}, {TTFT: map[string]*float64{"guard": ptr(math.Inf(1))}},
 	} {
 		if o.Validate() == nil {
 			t.Errorf("%+v is valid", o)

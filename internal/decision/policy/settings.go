@@ -1,7 +1,5 @@
 package policy
 
-import "time"
-
 // Name is the name of a policy.
 type Name string
 
@@ -15,29 +13,18 @@ const (
 // Settings rank the requests of one model. They are immutable.
 type Settings struct {
 	Policy   Name
-	HintCold bool          // also name a replica for requests whose prefix no replica has
-	MaxTTFT  float64       // seconds to the first token beyond which no replica is named; 0 = no limit
-	Balance  Balance       // for filter-then-score; MinMatch also defines a hot match
-	TTFT     TTFT          // for ttft; its prefill constants also price load under filter-then-score
-	TextTTL  time.Duration // how long it counts at most where a text was sent
-	Tiers    Tiers         // what loading a token costs, where it is not learned
-	Pressure Pressure
-	Version  uint64 // of the Book it came from
+	HintCold bool    // also name a replica for requests whose prefix no replica has
+	MaxTTFT  float64 // seconds to the first token beyond which no replica is named; 0 = no limit
+	Balance  Balance // for filter-then-score; MinMatch also defines a hot match
+	TTFT     TTFT    // for ttft; its prefill constants also price load under filter-then-score
+	Version  uint64  // of the Book it came from
 
 	PrefillDecode PrefillDecode
 }
 
-// Pressure states when a model counts as under pressure: when load guards have
-// overridden at least Threshold hot matches within Window.
-type Pressure struct {
-	Window    time.Duration
-	Threshold int
-}
-
 // DefaultSettings returns the settings of a model without settings of its own.
 func DefaultSettings() Settings {
-	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(), PrefillDecode: DefaultPrefillDecode(),
-		TextTTL: 24 * time.Hour, Pressure: Pressure{Window: time.Minute, Threshold: 1}}
+	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(), PrefillDecode: DefaultPrefillDecode()}
 }
 
 // Pick ranks the candidates by the policy; see TTFT.Pick and Balance.Pick.

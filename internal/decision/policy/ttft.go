@@ -43,6 +43,7 @@ type TTFT struct {
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
 	Junction     float64 `yaml:"junction" unit:"factor"`       // share of the prefill that extends a match which other cache groups end, deducted from the cost
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one for it takes as long again
+	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from CPU memory, storage or a shared store; 0 = learned for each replica and place
 }
 
 // DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of

@@ -71,7 +71,7 @@ func startWith(t *testing.T, c Config, found *discovery, log *slog.Logger) *link
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &linked{ledger: load.NewLedger(nil), fleet: &quiet{pressure: decision.NewPressure(func(string, string) policy.Pressure { return policy.Pressure{Window: time.Minute, Threshold: 1} })}}
+	r := &linked{ledger: load.NewLedger(nil), fleet: &quiet{pressure: decision.NewPressure()}}
 	for i := range 4 {
 		r.ledger.Of(replica(i))
 	}

@@ -73,7 +73,7 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 			name, c.trace, c.tier = "without caches", uncached(c.trace), simulator.Tier{Token: c.tier.Token}
 		default: // a token costs the rest of its prefill
 			name = worths[i].name
-			settings = fmt.Sprintf(`{"tiers":{"cpu":%[1]g,"storage":%[1]g,"shared":%[1]g}}`, (1-worths[i].of)*o.hardware().PrefillToken)
+			settings = fmt.Sprintf(`{"ttft":{"load_token":%g}}`, (1-worths[i].of)*o.hardware().PrefillToken)
 		}
 		r, err := o.tiered(c, settings, i == n+firstTokens)
 		o.log(log, c, fmt.Sprintf("%g GB/s, %s", c.gigabytes(), name), r)

@@ -36,8 +36,8 @@ func TestLoadsArePriced(t *testing.T) {
 				trace.Requests = slices.DeleteFunc(trace.Requests, func(r simulator.Request) bool { return r.Input+r.Output > hw.Capacity })
 				constant := 0.25 * hw.PrefillToken
 				rate := 0.9 * simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
-				run := func(set policy.Loads) float64 {
-					p, err := NewPolicy(Options{Replicas: 4, Block: simulator.Block, Store: tt.shared, Uncounted: tt.uncounted, Policy: policy.Config{Overrides: policy.Overrides{Tiers: set}}})
+				run := func(set policy.Constants) float64 {
+					p, err := NewPolicy(Options{Replicas: 4, Block: simulator.Block, Store: tt.shared, Uncounted: tt.uncounted, Policy: policy.Config{Overrides: policy.Overrides{TTFT: set}}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -47,7 +47,7 @@ func TestLoadsArePriced(t *testing.T) {
 					}, trace, rate).Run().Mean
 				}
 				ours += run(nil) / 8
-				theirs += run(policy.Loads{"cpu": &constant, "storage": &constant, "shared": &constant}) / 8
+				theirs += run(policy.Constants{"load_token": &constant}) / 8
 			}
 			if t.Logf("mean %.3f s, by a constant %.3f s", ours, theirs); ours > tt.most*theirs {
 				t.Errorf("%.2f times the constant's time, want %.2f", ours/theirs, tt.most)
