@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
-	"time"
 )
 
 // TestTheCapacityIsLearned: from what a replica counts as cached, the capacity comes within
