@@ -15,14 +15,15 @@ import (
 	"warmroute/internal/testenv"
 )
 
-// pairs are the replicas that are booted, two of each, and their tests: one pair
-// shows all that its release and model can show. The longest first.
+// pairs are the replicas that are booted, two of each, and their tests: one pair shows
+// all that a model can show, the others what differs in their release or model. The
+// longest first.
 var pairs = []struct {
 	version
 	shows func(*fixture, *testing.T)
 }{
-	{version{name: "0.21.0", model: "qwen3", blockSize: 16, blocks: 1024}, (*fixture).everything},
 	{version{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, adapters: true, sources: true, nixl: true}, (*fixture).everything},
+	{version{name: "0.21.0", model: "qwen3", blockSize: 16, blocks: 1024}, (*fixture).tokens},
 	// Models whose layers keep different parts of a prompt. One replica of the first
 	// drafts with n-grams, which drops no block.
 	{version{name: "0.32.0", model: "gemma3", blockSize: 32, blocks: 2000, sources: true,
@@ -55,9 +56,7 @@ func TestLive(t *testing.T) {
 // everything tests all that a dense model can show.
 func (f *fixture) everything(t *testing.T) {
 	t.Run("alone", f.everythingAlone)
-	if f.nixl {
-		t.Run("prefill and decode apart", f.apart)
-	}
+	t.Run("prefill and decode apart", f.apart)
 }
 
 // everythingAlone is all of it where each replica computes its own prompts.
@@ -75,9 +74,7 @@ func (f *fixture) everythingAlone(t *testing.T) {
 	t.Run("generated requests", f.generated)
 	t.Run("sidecar", f.sidecar)
 	t.Run("reset", f.reset)
-	if f.sources { // older releases do not tell that they are asleep
-		t.Run("asleep", f.asleep)
-	}
+	t.Run("asleep", f.asleep)
 	t.Run("router killed under load", f.killRouter)
 	t.Run("replica restart", f.restart)
 }
@@ -89,6 +86,13 @@ func (f *fixture) dense(t *testing.T) {
 	t.Run("second turns", f.secondTurns)
 	t.Run("usage", f.usage)
 	f.mostlyInProcess(t, before)
+}
+
+// tokens is what depends on how a release renders requests.
+func (f *fixture) tokens(t *testing.T) {
+	f.dense(t)
+	t.Run("every route is exact", f.everyRoute)
+	t.Run("generated requests", f.generated)
 }
 
 type object = map[string]any
