@@ -40,17 +40,16 @@ type Options struct {
 	Mode           Mode          `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
 	MessageTimeout time.Duration `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request
 	IdleTimeout    time.Duration `yaml:"idle_timeout"`            // how long a request's stream may be silent
-	BodyLimit      int           `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones, and resets the stream, which HTTP/2 clients may report in place of the status
+	BodyLimit      int           `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
 	Retries        int           `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint
 	ServedHeader   bool          `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
 	Served         bool          `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers
-	OperatorPaths  bool          `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators, which Envoy answers with 403 otherwise: metrics, load, caches, sleep, adapters, weights, profiles
-	EngineHeaders  bool          `yaml:"engine_headers"`          // let clients' X-Vllm-Priority and X-Session-ID reach the replicas, which obey them; set it if a gateway that is trusted overwrites them
-	AccessLog      string        `yaml:"access_log"`              // file of Envoy's access log, one JSON object a line; /dev/stdout and /dev/stderr = Envoy's own output, whatever it is; "none" = none
+	OperatorPaths  bool          `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators (metrics, load, caches, sleep, adapters, weights, profiles), which get 403 otherwise
+	EngineHeaders  bool          `yaml:"engine_headers"`          // let clients' X-Vllm-Priority and X-Session-ID reach the replicas, which obey them; for trusted gateways that overwrite them
+	AccessLog      string        `yaml:"access_log"`              // file of Envoy's access log, one JSON object a line; /dev/stdout and /dev/stderr = Envoy's own output; "none" = none
 
-	// UsageShare is the share of requests whose answers' usage Envoy reads for the router, and of more for replicas that are new or suspect,
-	// or have settings to be learned; 100 = all, 0 = none, without the filter that reads it, which Envoy calls alpha; none = 10 in a trial
-	// (`filter.mode` shadow, or a `filter.share` below 100), 0 otherwise.
+	// UsageShare is the share of requests whose answers' usage Envoy reads for the router, more where something is to be learned;
+	// 0 = none, without the filter that reads it, which Envoy calls alpha; none = 10 in a trial, 0 otherwise.
 	UsageShare *int `yaml:"usage_share,omitempty" unit:"percent"`
 
 	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's

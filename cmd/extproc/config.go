@@ -34,9 +34,8 @@ import (
 type Config struct {
 	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
-	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail, so that Envoys send their requests elsewhere
-	// before it closes: longer than a health check's interval (0.5 s in the generated configuration) and what a gateway needs to learn
-	// of a pod that leaves. It ends sooner when no Envoy is connected, and at a second SIGTERM. Up to 10 s for requests in flight follow.
+	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail: longer than their interval (0.5 s in the
+	// generated configuration) and what a gateway needs to learn of a pod that leaves. Up to 10 s for requests in flight follow.
 	LameDuck time.Duration `yaml:"lame_duck" applies:"restart"`
 
 	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
@@ -57,7 +56,7 @@ type Config struct {
 	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
 
-	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md); which part each replica takes, and how it hands KV blocks over, is in `fleet.replicas[].role` and `kv_connector` there, the price in `policy.prefill_decode`
+	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md); roles are in `fleet.replicas`, the price in `policy.prefill_decode`
 
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 
@@ -94,9 +93,9 @@ func (c AdminConfig) token() (*bearer.Token, error) {
 // IndexConfig bounds the index; see index.Options.
 type IndexConfig struct {
 	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most scopes: combinations of tenant, model and hash scheme
-	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks of all scopes, and half of it of one scope, which takes about 1.4 GiB by default; as many again of replicas with several cache groups, counted for each replica by itself
+	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks of all scopes (half of it of one), 1.4 GiB of memory by default for one scope; as many again for each replica with several cache groups
 	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing before its blocks are dropped
-	CPUTTL     time.Duration `yaml:"cpu_ttl"`                  // how long a block in CPU memory counts since its last KV event, of replicas that announce no removals there (LMCache)
+	CPUTTL     time.Duration `yaml:"cpu_ttl"`                  // how long a block in CPU memory counts since its last KV event, where none announces removals (LMCache)
 	StorageTTL time.Duration `yaml:"storage_ttl"`              // the same of a block in storage or in a shared store
 }
 
@@ -111,27 +110,27 @@ func (c IndexConfig) options() index.Options {
 type FilterConfig struct {
 	TokenBudget time.Duration `yaml:"token_budget"`          // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
 	MaxBody     int           `yaml:"max_body" unit:"bytes"` // longest body that is read; requests with longer ones pass without a hint
-	BodyWait    time.Duration `yaml:"body_wait"`             // in FULL_DUPLEX_STREAMED mode, the longest wait for the end of a body; in every mode, how long a request without its body counts for `max_streams`
+	BodyWait    time.Duration `yaml:"body_wait"`             // longest wait for the end of a body in FULL_DUPLEX_STREAMED mode; in every mode, how long a request without it counts for `max_streams`
 	// PathPrefixes are paths that may stand before the routes of the API, like "/openai".
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
-	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, always overwritten by a gateway that is trusted; "" = all requests are shared
-	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, always overwritten by a gateway that is trusted: requests above 0 are never refused for load; "" = there are none
+	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, which a trusted gateway always overwrites; "" = all requests are shared
+	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, which a trusted gateway always overwrites: requests above 0 are never refused for load; "" = none
 	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason code in x-warmroute-reason
 	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
 	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
-	Mode           string   `yaml:"mode"`                        // route: Envoy gets the hints; shadow: requests are decided, recorded and counted, and Envoy balances them without hints (docs/trial.md)
-	Share          float64  `yaml:"share" unit:"percent"`        // how many of the requests get their hints, above 0 and at most 100: drawn by a hash, alike in all routers, and a larger share contains a smaller one
-	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn, so that the requests of a conversation or a user stay together; "", and a request without it: by the request's id
-	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which a request passes without a hint, unless its value is empty, 0 or false; clients can set it, too, unless a gateway removes it; "" = none
-	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests that are followed at a time; others pass without a hint. Requests that carry no prompt, or wait for their body longer than `body_wait`, do not count
+	Mode           string   `yaml:"mode"`                        // route: Envoy gets the hints; shadow: requests are decided and counted, and Envoy balances them (docs/trial.md)
+	Share          float64  `yaml:"share" unit:"percent"`        // how many of the requests get their hints, above 0 and at most 100, drawn by a hash
+	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn, so that a conversation or a user stays together; without it, the request's id
+	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which a request passes without a hint, unless its value is empty, 0 or false; clients can set it, too; "" = none
+	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests with a prompt that are followed at a time; others pass without a hint
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
 	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 
-	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request: lengths, predictions, and which prompts have equal blocks, by numbers; neither text nor token ids nor hashes. `lab replay` computes from it what routing saves; "" = none
-	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // the trace file is moved to a name with .1 at its end, and a new one begun, before it is longer than this; four are kept
+	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request, without text, token ids and hashes; `lab replay` computes from it what routing saves; "" = none
+	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // most of one trace file; then it is moved to a name with .1 at its end, and four are kept
 }
 
 // mostNamed is how many replicas a hint names, best first: Envoy's retries go to the next.

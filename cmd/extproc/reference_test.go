@@ -19,11 +19,9 @@ import (
 
 const referenceIntro = `# Configuration
 
-One YAML file configures the router. Omitted fields have their defaults. ` + "`make docs`" + ` generates this page from the comments of the fields in the source, and a test verifies that it is current. ` + "`extproc check -explain FIELD`" + ` prints the same text for a field or a section. ` + "`extproc check FILE`" + ` prints all problems of a file at once, or the configuration in effect. ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + ` as the examples do.
+One YAML file configures the router. Omitted fields have their defaults. ` + "`make docs`" + ` generates this page from the comments of the fields in the source. ` + "`extproc check -explain FIELD`" + ` prints the same text, and [when a change takes effect](operations.md#when-a-setting-takes-effect). ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `.
 
 Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names, ` + "`[]`" + ` stands for any element of a list and ` + "`*`" + ` for any key.
-
-The column "When" says when a change takes effect. Empty: at reload, when the router reads the file again, which it does twice a second, and at once on SIGHUP. **At restart** of the router: until then, the log and ` + "`/readyz`" + ` list the changed fields. **At Envoy's restart**, with a new bootstrap from ` + "`extproc envoy-config`" + `. The output of ` + "`envoy-config -static`" + ` is static: print it again after any change of ` + "`envoy`" + `.
 `
 
 // reference is the reference of every field of the configuration.

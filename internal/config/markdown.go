@@ -16,7 +16,7 @@ func WriteReference(w io.Writer, intro string, fields []Field) error {
 		if text != "" {
 			fmt.Fprintf(b, "%s\n\n", text)
 		}
-		b.WriteString("| Field | Type | Default | When | Meaning |\n|---|---|---|---|---|\n")
+		b.WriteString("| Field | Type: default | Meaning |\n|---|---|---|\n")
 	}
 	top := func(f Field) bool { return !strings.ContainsAny(f.Path, ".[") }
 	header("The top level", "")
@@ -57,20 +57,16 @@ func below(path, section string) bool {
 func (f Field) sameAs() string { return fmt.Sprintf("It has the fields of `%s`.", f.Same) }
 
 func row(b *strings.Builder, f Field) {
-	kind, preset, meaning := f.Type, "", f.Meaning
+	kind, meaning := f.Type, f.Meaning
 	if f.Unit != "" {
 		kind += ", " + f.Unit
 	}
 	if f.Default != "" {
-		preset = "`" + f.Default + "`"
+		kind += ": `" + f.Default + "`"
 	}
 	if f.Same != "" {
 		meaning += " " + f.sameAs()
 	}
-	when := f.Applies.words()
-	if f.Applies == AtReload {
-		when = "" // the usual case, as the page's introduction says
-	}
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", f.Path, cell.Replace(kind), cell.Replace(preset), when, cell.Replace(meaning))
+	fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.Path, cell.Replace(kind), cell.Replace(meaning))
 }

@@ -28,7 +28,7 @@ type Options struct {
 	// DeadAfter is how long a replica may answer nothing before it counts as down.
 	DeadAfter time.Duration `yaml:"dead_after"`
 	// EventHosts are the hosts besides its own that a replica can name as publishers of its KV events: IP addresses,
-	// networks such as "10.0.0.0/8", or names. The sources in `replicas` need no entry.
+	// networks such as "10.0.0.0/8", or names.
 	EventHosts []string `yaml:"event_hosts,omitempty"`
 
 	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are contacted; plain HTTP by default
@@ -49,13 +49,13 @@ type ReplicaOptions struct {
 	Address      string         `yaml:"address"`                            // IP address and port of its HTTP API; IPv6 as [::1]:8000
 	Name         string         `yaml:"name,omitempty"`                     // a name for people, in logs, pages and one metric; "" = none
 	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
-	Role         string         `yaml:"role,omitempty" default:"both"`      // its part in requests with prefill and decode on two replicas: prefill (it answers none itself), decode (it computes no prompts for others) or both
+	Role         string         `yaml:"role,omitempty" default:"both"`      // prefill (it answers no requests), decode (it computes no prompts for others) or both (docs/prefill-decode.md)
 	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
-	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that all replicas with this name share; none = the replica has no store; "" = as its connector or its KV events show
+	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that replicas with this name share; none = it has no store; "" = as its connector or KV events show
 	Models       []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
 	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
 	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
-	NoEvents     bool           `yaml:"no_events,omitempty"`                // the replica publishes no KV events on purpose: the router asks for none and does not warn, and the requests that were sent there tell what is cached
+	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: the router does not warn, and what was sent there tells what is cached
 	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
 	Render       *bool          `yaml:"render,omitempty"`                   // whether it answers /render; none = it is tried
 	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known
@@ -74,9 +74,8 @@ type ModelOptions struct {
 
 // DNSOptions is a name that stands for any number of replicas.
 type DNSOptions struct {
-	// Name is "host:port" for A and AAAA records (of a name with both, one family is used:
-	// that whose addresses answer), or with `srv` the full name of SRV records, e.g.
-	// "_http._tcp.vllm.default.svc.cluster.local".
+	// Name is "host:port" for A or AAAA records (the family whose addresses answer), or with
+	// `srv` the full name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
 	SRV  bool   `yaml:"srv,omitempty"` // the name is one of SRV records, which name the ports
 	// Replica holds the settings of every replica found; no address.

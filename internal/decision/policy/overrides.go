@@ -14,7 +14,7 @@ import (
 type Overrides struct {
 	RoutePolicy    *Name     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // the policy: ttft, filter-then-score or disabled
 	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica even if none has any block of the prompt
-	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // no hint (429 in endpoint-picker mode) if the first token is expected later than this on every replica; 0 = no limit
+	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // no hint (429 in endpoint-picker mode) if every replica's first token is expected later than this; 0 = no limit
 	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
 	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have in flight
 	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
