@@ -71,22 +71,22 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision, by base model.", Buckets: decisionBuckets}, []string{"model"})
 	savedTokens := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests that were predicted to be cached on the replica that computes the prompt, by base model."}, []string{"model"})
+		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests predicted to be cached on the replica that computes the prompt."}, []string{"model"})
 	savedSeconds := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of these tokens, at the learned speed of the replica."}, []string{"model"})
 	loaded := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens that hinted requests were predicted to load from below the GPU of the replica that was named, by base model."}, []string{"model"})
+		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens that hinted requests were predicted to load from below the GPU."}, []string{"model"})
 	m := &Metrics{
 		tallies: newTallies(),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_hints_withheld_total", Help: "Decisions that named a replica and whose hint Envoy did not get, by cause (opted_out, shadow, share) and by reason code; warmroute_decisions_total counts them, too."}, []string{"withheld", "reason"}),
+			Name: "warmroute_hints_withheld_total", Help: "Decisions that named a replica and whose hint Envoy did not get, by cause (opted_out, shadow, share) and reason code."}, []string{"withheld", "reason"}),
 		stream: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "warmroute_extproc_seconds", Help: "Total time of a request in the router: from each message of its stream to the answer, added up.",
+			Name: "warmroute_extproc_seconds", Help: "Time of a request in the router: from each message of its stream to the answer, added up.",
 			Buckets: decisionBuckets}),
 		sources: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that was named, or that computes the prompt for it."}, []string{"replica"}),
+			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that computes the prompt."}, []string{"replica"}),
 		matches: map[policy.Source]prometheus.Counter{},
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
@@ -98,7 +98,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_picked_anyway_total", Help: "Requests without a decision that got a ready replica because always_pick is on."}),
 	}
 	matches := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_matches_total", Help: "Decisions that expect tokens of the prompt in the cache of the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there before), text (their text was)."}, []string{"source"})
+		Name: "warmroute_matches_total", Help: "Decisions that expect cached tokens on the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there), text (their text was)."}, []string{"source"})
 	byPhase := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "warmroute_decision_phase_seconds", Help: "Time of a decision by phase: parse, tokens, place.", Buckets: decisionBuckets}, []string{"phase"})
 	for p := range phases {

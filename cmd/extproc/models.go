@@ -174,7 +174,7 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 	count := func(name, help string, value func() float64) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 	}
-	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores; served models of equal files share one.",
+	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores.",
 		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
 	count("warmroute_tokenizers_refused_total", "Attempts to load a tokenizer that tokens.max_loaded_mib refused, or because 32 are loaded.",
 		func() float64 { return float64(library.Stats().Refused) })

@@ -272,7 +272,7 @@ func tokenMetrics(reg prometheus.Registerer) tokens.Hooks {
 		return v
 	}
 	checks := vec("warmroute_token_checks_total", "In-process token ids compared with a replica's, by outcome.", "outcome")
-	demoted := vec("warmroute_token_demotions_total", "Features whose token ids are no longer computed in process, because they differed; feature setting: single values of requests, such as a reasoning effort.", "feature")
+	demoted := vec("warmroute_token_demotions_total", "Features whose token ids are no longer computed in process, because they differed; setting: single values of requests.", "feature")
 	refused := vec("warmroute_token_refusals_total", "Requests whose token ids were not computed in process, by cause.", "cause")
 	return tokens.Hooks{
 		Checked: func(model, outcome string) { checks.WithLabelValues(model, outcome).Inc() },

@@ -8,9 +8,9 @@ import (
 
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
-		"Decisions within a minute, since the last reset, in which a load guard overrode a hot match; with peers, those of all routers. For autoscalers.", []string{"model"}, nil)
+		"Decisions within a minute, since the last reset, in which a load guard overrode a hot match; with peers, of all routers. For autoscalers.", []string{"model"}, nil)
 	descCapacity = prometheus.NewDesc("warmroute_history_capacity_tokens",
-		"Tokens that the cache of a rank is taken to have room for, where a history models it; learned: 1 if nobody names them, so that they are learned from what the replica counts.", []string{"replica", "rank", "learned"}, nil)
+		"Tokens that a rank's cache is taken to have room for, where a history models it; learned: 1 if not named, but learned from what the replica counts.", []string{"replica", "rank", "learned"}, nil)
 	descSplits = prometheus.NewDesc("warmroute_split_decisions_total",
 		"Requests whose prompt another replica might have computed, by whether it did.", []string{"reason"}, nil)
 	descMoved = prometheus.NewDesc("warmroute_split_moved_tokens_total",
@@ -51,7 +51,7 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 
 func newPhases() *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "warmroute_split_phase_seconds", Help: "Times of split requests, by the replicas' KV events: prefill, from the decision until the prompt is computed; move, from then until its KV cache is on the replica that answers.",
+		Name: "warmroute_split_phase_seconds", Help: "Times of split requests: prefill, from the decision until the prompt is computed; move, from then until its KV cache is on the replica that answers.",
 		Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60}}, []string{"phase"})
 	v.WithLabelValues(phasePrefill)
 	v.WithLabelValues(phaseMove)

@@ -109,7 +109,7 @@ func few(addrs []string) string {
 }
 
 var sourcesDesc = prometheus.NewDesc("warmroute_kv_sources",
-	"Ready replicas by the state of their KV events: sidecar, off (no_events is configured), refused, other (another engine, which publishes none), none (they publish none), paused, connecting, following.", []string{"state"}, nil)
+	"Ready replicas by the state of their KV events: sidecar, off (no_events), refused, other (another engine, without events), none, paused, connecting, following.", []string{"state"}, nil)
 
 // Describe implements prometheus.Collector.
 func (s Sources) Describe(ch chan<- *prometheus.Desc) { ch <- sourcesDesc }

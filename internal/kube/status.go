@@ -135,8 +135,8 @@ func (s *Status) problems() []string {
 }
 
 var (
-	descUp     = prometheus.NewDesc("warmroute_kubernetes_up", "1 while the Kubernetes API answers for a resource; otherwise the replicas of the last list stay.", []string{"resource"}, nil)
-	descUsable = prometheus.NewDesc("warmroute_kubernetes_pool_usable", "1 while the InferencePool exists and is usable; otherwise the replicas of the last list stay.", nil, nil)
+	descUp     = prometheus.NewDesc("warmroute_kubernetes_up", "1 while the Kubernetes API answers for a resource.", []string{"resource"}, nil)
+	descUsable = prometheus.NewDesc("warmroute_kubernetes_pool_usable", "1 while the InferencePool exists and is usable.", nil, nil)
 	descPods   = prometheus.NewDesc("warmroute_kubernetes_pods", "Pods of the InferencePool, by whether they are replicas.", []string{"state"}, nil)
 )
 

@@ -19,7 +19,7 @@ var metrics = []struct {
 	{"warmroute_kv_batches_total", "KV event batches, by result: applied, rejected (not decodable: no part was applied).", prometheus.CounterValue, "result", []series{
 		{"applied", func(s *Status) float64 { return float64(s.Batches) }},
 		{"rejected", func(s *Status) float64 { return float64(s.Rejected) }}}},
-	{"warmroute_kv_events_total", "KV events, by kind: blocks (stored or removed), unkeyed (stored, with token ids that do not cover the hashes), cleared, unknown (skipped).", prometheus.CounterValue, "kind", []series{
+	{"warmroute_kv_events_total", "KV events, by kind: blocks (stored or removed), unkeyed (token ids do not cover the hashes), cleared, unknown (skipped).", prometheus.CounterValue, "kind", []series{
 		{"blocks", func(s *Status) float64 { return float64(s.Events - s.Clears - s.Unkeyed) }},
 		{"unkeyed", func(s *Status) float64 { return float64(s.Unkeyed) }},
 		{"cleared", func(s *Status) float64 { return float64(s.Clears) }},
@@ -29,7 +29,7 @@ var metrics = []struct {
 		{"removed", func(s *Status) float64 { return float64(s.BlocksRemoved) }}}},
 	{"warmroute_kv_lost_total", "Gaps that replay could not fill: the rank's blocks were dropped.", prometheus.CounterValue, "", []series{
 		{"", func(s *Status) float64 { return float64(s.Lost) }}}},
-	{"warmroute_kv_interruptions_total", "Interruptions of a rank's sequence, by kind: gap (kv_lost_total counts those that stay), restart of the publisher, pause (it was left alone because too many batches were refused or lost).", prometheus.CounterValue, "kind", []series{
+	{"warmroute_kv_interruptions_total", "Interruptions of a rank's sequence, by kind: gap (kv_lost_total counts those that stay), restart of the publisher, pause (too many batches were refused or lost).", prometheus.CounterValue, "kind", []series{
 		{"gap", func(s *Status) float64 { return float64(s.Gaps) }},
 		{"restart", func(s *Status) float64 { return float64(s.Restarts) }},
 		{"pause", func(s *Status) float64 { return float64(s.Pauses) }}}},

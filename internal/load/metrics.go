@@ -14,11 +14,11 @@ var (
 	descLag = prometheus.NewDesc("warmroute_first_token_news_seconds",
 		"Learned delay of the KV events that report first tokens.", []string{"replica", "rank"}, nil)
 	descLoad = prometheus.NewDesc("warmroute_load_token_seconds",
-		"Learned time to load one token's KV cache from a place below the GPU: cpu, storage, shared; absent until the rank has loaded any from there.", []string{"replica", "rank", "place"}, nil)
+		"Learned time to load one token from a place below the GPU: cpu, storage, shared; absent until any was loaded.", []string{"replica", "rank", "place"}, nil)
 	descInFlight = prometheus.NewDesc("warmroute_in_flight_requests",
-		"Hinted requests in flight, by the rank they were sent to; a request for several answers counts once for each.", []string{"replica", "rank"}, nil)
+		"Hinted requests in flight, by rank; a request for several answers counts once for each.", []string{"replica", "rank"}, nil)
 	descPending = prometheus.NewDesc("warmroute_pending_prefill_seconds",
-		"Expected prefill of the hinted requests whose first token has not come, by the base model of the replica. For autoscalers.", []string{"model", "replica", "rank"}, nil)
+		"Expected prefill of the hinted requests whose first token has not come. For autoscalers.", []string{"model", "replica", "rank"}, nil)
 )
 
 // Describe implements prometheus.Collector.

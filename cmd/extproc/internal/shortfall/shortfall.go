@@ -215,9 +215,9 @@ func (w *Watch) State(name string) State {
 
 var (
 	shortfallDesc = prometheus.NewDesc("warmroute_prediction_shortfall",
-		"Share of the tokens predicted to be cached that the replica did not find in its cache, over the last complete window.", []string{"replica"}, nil)
+		"Share of the tokens predicted to be cached that the replica did not find, over the last window.", []string{"replica"}, nil)
 	suspectDesc = prometheus.NewDesc("warmroute_prediction_suspect",
-		"1 while a replica's hits are far below what its events report, for 10 requests, or three windows: prompts with one first block count once. Its cache differs from its events, or the router reads them wrongly. It counts as holding nothing.", []string{"replica"}, nil)
+		"1 while a replica counts as holding nothing, because its hits are far below what its events report.", []string{"replica"}, nil)
 )
 
 // Describe implements prometheus.Collector.
