@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// WriteReference writes the reference as Markdown: a table for each top-level
+// WriteReference writes the reference as Markdown: a list for each top-level
 // section, and one for the fields outside of all sections.
 func WriteReference(w io.Writer, intro string, fields []Field) error {
 	b := &strings.Builder{}
@@ -16,7 +16,6 @@ func WriteReference(w io.Writer, intro string, fields []Field) error {
 		if text != "" {
 			fmt.Fprintf(b, "%s\n\n", text)
 		}
-		b.WriteString("| Field | Type: default | Meaning |\n|---|---|---|\n")
 	}
 	top := func(f Field) bool { return !strings.ContainsAny(f.Path, ".[") }
 	header("The top level", "")
@@ -62,11 +61,10 @@ func row(b *strings.Builder, f Field) {
 		kind += ", " + f.Unit
 	}
 	if f.Default != "" {
-		kind += ": `" + f.Default + "`"
+		kind += "; `" + f.Default + "`"
 	}
 	if f.Same != "" {
 		meaning += " " + f.sameAs()
 	}
-	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	fmt.Fprintf(b, "| `%s` | %s | %s |\n", f.Path, cell.Replace(kind), cell.Replace(meaning))
+	fmt.Fprintf(b, "- `%s` (%s): %s\n", f.Path, kind, strings.ReplaceAll(meaning, "\n", " "))
 }

@@ -117,15 +117,14 @@ func typeOf(c prometheus.Collector, name string) string {
 // WriteDocs writes a Markdown table of the metrics.
 func WriteDocs(w io.Writer, metrics []Metric) error {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\n`make docs` generates this page from the registered metrics; a test compares them.\n" +
-		"Each binary also has the metrics of the Go runtime and of the process, by their usual names, `go_…` and `process_…`.\n\n" +
-		"| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
+	b.WriteString("# Metrics\n\n`make docs` generates this page from the registered metrics, with their labels.\n" +
+		"Each binary also has those of the Go runtime and of the process, `go_…` and `process_…`.\n\n")
 	for _, m := range metrics {
-		labels := make([]string, len(m.Labels))
-		for i, l := range m.Labels {
-			labels[i] = "`" + l + "`"
+		labels := ""
+		for _, l := range m.Labels {
+			labels += ", `" + l + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Type, strings.Join(labels, ", "), strings.ReplaceAll(m.Help, "|", `\|`))
+		fmt.Fprintf(&b, "- `%s` (%s%s): %s\n", m.Name, m.Type, labels, m.Help)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

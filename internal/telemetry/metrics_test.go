@@ -71,7 +71,7 @@ func TestCatalog(t *testing.T) {
 	if err := telemetry.WriteDocs(&out, c.Metrics()); err != nil {
 		t.Fatal(err)
 	}
-	if row := "| `warmroute_b_total` | counter | `x`, `y` | A \"quoted\" \\| help, with {braces}: and commas. |\n"; !strings.Contains(out.String(), row) {
+	if row := "- `warmroute_b_total` (counter, `x`, `y`): A \"quoted\" | help, with {braces}: and commas.\n"; !strings.Contains(out.String(), row) {
 		t.Errorf("no row %s in\n%s", row, out.String())
 	}
 	path := filepath.Join(t.TempDir(), "metrics.md")
