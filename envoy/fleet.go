@@ -9,6 +9,9 @@ import (
 // a replica.
 const AllReplicas = "replicas"
 
+// Unread is the cluster of the replicas whose models nobody knows yet.
+const Unread = "unread"
+
 // Fleet has the replicas and their models in the form that Envoy receives.
 type Fleet struct {
 	Replicas []Endpoint // all of them
@@ -16,7 +19,11 @@ type Fleet struct {
 	// ReadsModel makes Envoy read the model of every body although there are no
 	// groups: a change of the listener costs more than reading bodies.
 	ReadsModel bool
-	Listing    string // the answer to GET /v1/models; "" = any replica's
+	// Unread has the replicas that have never said what they serve, and the models that
+	// others serve: a request for any other model is theirs. Without replicas there is no
+	// such cluster.
+	Unread  Group
+	Listing string // the answer to GET /v1/models; "" = any replica's
 }
 
 // Group is the replicas that serve some model names, and a cluster of that name.
@@ -43,17 +50,21 @@ func Serving(addrs ...string) Fleet {
 
 // Equal reports whether two fleets result in the same configuration of Envoy.
 func (f Fleet) Equal(g Fleet) bool {
-	return f.SameClusters(g) && slices.Equal(f.Replicas, g.Replicas) &&
+	return f.SameClusters(g) && slices.Equal(f.Replicas, g.Replicas) && slices.Equal(f.Unread.Replicas, g.Unread.Replicas) &&
 		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return slices.Equal(a.Replicas, b.Replicas) })
 }
 
 // SameClusters reports whether two fleets differ in endpoints at most.
 func (f Fleet) SameClusters(g Fleet) bool {
-	return f.Listing == g.Listing && f.ReadsModel == g.ReadsModel &&
+	return f.Listing == g.Listing && f.ReadsModel == g.ReadsModel && slices.Equal(f.Unread.Models, g.Unread.Models) &&
 		slices.EqualFunc(f.Groups, g.Groups, func(a, b Group) bool { return a.Name == b.Name && slices.Equal(a.Models, b.Models) })
 }
 
 // all returns the clusters of f, first the cluster of all replicas.
 func (f Fleet) all() []Group {
-	return append([]Group{{Name: AllReplicas, Replicas: f.Replicas}}, f.Groups...)
+	all := append([]Group{{Name: AllReplicas, Replicas: f.Replicas}}, f.Groups...)
+	if len(f.Unread.Replicas) > 0 {
+		all = append(all, f.Unread)
+	}
+	return all
 }

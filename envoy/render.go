@@ -129,7 +129,10 @@ func (o Options) page(from Discovery) map[string]any {
 	for _, g := range fleet.all() {
 		groups = append(groups, g.page(in))
 	}
-	in["Groups"], in["ByModel"], in["Name"] = groups, groups[1:], AllReplicas
+	in["Groups"], in["ByModel"], in["Name"] = groups, groups[1:1+len(fleet.Groups)], AllReplicas
+	if at := 1 + len(fleet.Groups); at < len(groups) {
+		in["Unread"] = groups[at]
+	}
 	return in
 }
 

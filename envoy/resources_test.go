@@ -19,11 +19,18 @@ func twoModels() Fleet {
 	return f
 }
 
+// unreadReplica is a fleet of one model with a replica that has never said what it serves.
+func unreadReplica() Fleet {
+	f := Serving("10.0.0.1:8000", "10.0.0.2:8000")
+	f.ReadsModel, f.Unread = true, Group{Name: Unread, Models: []string{"m"}, Replicas: f.Replicas[1:]}
+	return f
+}
+
 // TestResourcesAreWhatIsPrinted: one source of truth, for every mode, with one
 // model and with several.
 func TestResourcesAreWhatIsPrinted(t *testing.T) {
 	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
-		for name, fleet := range map[string]Fleet{"one": Serving("10.0.0.1:8000", "10.0.0.2:8000"), "several": twoModels()} {
+		for name, fleet := range map[string]Fleet{"one": Serving("10.0.0.1:8000", "10.0.0.2:8000"), "several": twoModels(), "unread": unreadReplica()} {
 			o := Options{Mode: mode, Fleet: fleet, UsageShare: new(10), ReasonHeader: true, ServedHeader: true, Standby: "10.0.0.9:9002", TLS: TLS{Enabled: true, CAFile: "ca"}}
 			printed := parse(t, []byte(render(t, o))).StaticResources
 			r, err := Render(o, "")

@@ -31,7 +31,7 @@ func TestSilentModelsAreNoted(t *testing.T) {
 		want string
 	}{
 		{[]*fleet.Replica{up}, ""}, {[]*fleet.Replica{up, down}, `no replica of model "b" is ready`}, {[]*fleet.Replica{down}, "no replica is ready, of 1"},
-		{[]*fleet.Replica{up, {Addr: "3:1"}}, "replica 3:1 has not answered yet, so its models are not known: others answer 404 to requests for them, unless `models` names them in the file"},
+		{[]*fleet.Replica{up, {Addr: "3:1"}}, "replica 3:1 has not answered yet, so its models are not known: requests for models that no other replica serves are sent there"},
 	} {
 		got := ""
 		if notes := unservedModels(fleet.NewSnapshot(c.of...)); len(notes) == 1 {

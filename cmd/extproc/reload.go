@@ -200,7 +200,7 @@ func unservedModels(s *fleet.Snapshot) (out []string) {
 	}
 	for _, r := range s.Replicas {
 		if !r.Ready && len(r.Models) == 0 { // one stands for all
-			return append(out, fmt.Sprintf("replica %s has not answered yet, so its models are not known: others answer 404 to requests for them, unless `models` names them in the file", r.Addr))
+			return append(out, fmt.Sprintf("replica %s has not answered yet, so its models are not known: requests for models that no other replica serves are sent there", r.Addr))
 		}
 	}
 	return out

@@ -180,19 +180,13 @@ func (d *Decider) Find(model, tenant string) (*View, Reason) {
 	return nil, ReasonUnknownModel
 }
 
-// Several reports whether replicas differ in the models that they serve or served last, so
-// that the model of a request chooses among them.
+// Several reports whether replicas differ in the models that they serve or served last, or one
+// has never said what it serves, so that the model of a request chooses among them.
 func (d *Decider) Several() bool {
-	var first []fleet.Model
-	for _, r := range d.views.now().snap.Replicas {
-		if len(first) == 0 {
-			first = r.Models
-		}
-		if len(r.Models) > 0 && !slices.EqualFunc(first, r.Models, func(a, b fleet.Model) bool { return a.ID == b.ID }) {
-			return true
-		}
-	}
-	return false
+	all := d.views.now().snap.Replicas
+	return slices.ContainsFunc(all, func(r *fleet.Replica) bool {
+		return !slices.EqualFunc(all[0].Models, r.Models, func(a, b fleet.Model) bool { return a.ID == b.ID })
+	})
 }
 
 // Settings returns the settings of a model.

@@ -153,6 +153,14 @@ func (rec *Record) census() string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
+// notReady lists the replicas that are not ready.
+func (rec *Record) notReady() (out string) {
+	for _, r := range rec.Why.NotReady {
+		out += "; " + r.Addr + ": " + r.Why
+	}
+	return out
+}
+
 // missing says why there was no candidate.
 func (rec *Record) missing() string {
 	switch rec.Reason {
@@ -161,13 +169,12 @@ func (rec *Record) missing() string {
 		if len(rec.Why.Served) > 0 {
 			text += "; served are " + strings.Join(rec.Why.Served, ", ")
 		}
-		return text
-	case ReasonNotReady:
-		var replicas []string
-		for _, r := range rec.Why.NotReady {
-			replicas = append(replicas, r.Addr+": "+r.Why)
+		if len(rec.Why.NotReady) > 0 {
+			text += "; not known is what these serve"
 		}
-		return strings.Join(append([]string{fmt.Sprintf("no replica of %q is ready", rec.Asked)}, replicas...), "; ")
+		return text + rec.notReady()
+	case ReasonNotReady:
+		return fmt.Sprintf("no replica of %q is ready", rec.Asked) + rec.notReady()
 	}
 	return "the decision ended before replicas were compared"
 }

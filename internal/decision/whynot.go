@@ -232,7 +232,7 @@ func (d *Decider) related(mv *View, tenant string) (all []fleet.Model) {
 }
 
 // Missing says why no replica can serve a model that a tenant asks for: with the reason
-// ReasonUnknownModel, which models there are; with ReasonNotReady, why the replicas are not
+// ReasonUnknownModel, which models there are, and which replicas have not said yet; with ReasonNotReady, why the replicas are not
 // ready.
 func (d *Decider) Missing(model, tenant string, reason Reason) *why.Answer {
 	var out why.Answer
@@ -242,6 +242,9 @@ func (d *Decider) Missing(model, tenant string, reason Reason) *why.Answer {
 		}
 		switch reason {
 		case ReasonUnknownModel:
+			if len(out.NotReady) < maxElsewhere && len(r.Models) == 0 {
+				out.NotReady = append(out.NotReady, why.Replica{Addr: r.Addr, Why: r.Why})
+			}
 			for i := range r.Models {
 				if id := r.Models[i].ID; len(out.Served) < maxElsewhere && r.Ready && !slices.Contains(out.Served, id) {
 					out.Served = append(out.Served, id)

@@ -372,6 +372,7 @@ func TestTheLineComparesTheChosen(t *testing.T) {
 		{Record{Reason: ReasonCold, Chosen: "a", Prompts: 1, Block: 16, Blocks: 4, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false)}}, "no candidate has any of the prompt (not_kept 1)"},
 		{Record{Reason: ReasonBudget}, "the decision ended before replicas were compared"},
 		{Record{Reason: ReasonUnknownModel, Asked: "gpt", Why: &why.Answer{Served: []string{"a", "b"}}}, `no replica serves or served "gpt"; served are a, b`},
+		{Record{Reason: ReasonUnknownModel, Asked: "gpt", Why: &why.Answer{Served: []string{"a"}, NotReady: []why.Replica{{Addr: "x", Why: "unreachable"}}}}, `no replica serves or served "gpt"; served are a; not known is what these serve; x: unreachable`},
 		{Record{Reason: ReasonNotReady, Asked: "gpt", Why: &why.Answer{NotReady: []why.Replica{{Addr: "x", Why: "unreachable"}}}}, `no replica of "gpt" is ready; x: unreachable`},
 	} {
 		if c.rec.Explain(); c.rec.Why.Text != c.want || c.rec.Why.Do != c.rec.Reason.Do() {
@@ -432,11 +433,13 @@ func TestMissing(t *testing.T) {
 	down, secret := decisiontest.Replica(2), decisiontest.Replica(3)
 	down.Ready, down.Why, down.Models = false, "unreachable: refused", []fleet.Model{{ID: "n", Base: "n"}}
 	secret.Tenant, secret.Models = "rival", []fleet.Model{{ID: "mine", Base: "mine"}}
-	r := newRig(t, policy.Config{}, decisiontest.Replica(1), down, secret)
-	if got := r.decider.Missing("gpt", "", ReasonUnknownModel); !slices.Equal(got.Served, []string{"m"}) || got.NotReady != nil {
+	unread := decisiontest.Replica(4)
+	unread.Ready, unread.Why, unread.Models = false, "starting", nil
+	r := newRig(t, policy.Config{}, decisiontest.Replica(1), down, secret, unread)
+	if got := r.decider.Missing("gpt", "", ReasonUnknownModel); !slices.Equal(got.Served, []string{"m"}) || !slices.Equal(got.NotReady, []why.Replica{{Addr: unread.Addr, Why: "starting"}}) {
 		t.Errorf("%+v", got)
 	}
-	if got := r.decider.Missing("n", "", ReasonNotReady); !slices.Equal(got.NotReady, []why.Replica{{Addr: down.Addr, Why: down.Why}}) || got.Served != nil {
+	if got := r.decider.Missing("n", "", ReasonNotReady); !slices.Equal(got.NotReady, []why.Replica{{Addr: down.Addr, Why: down.Why}, {Addr: unread.Addr, Why: "starting"}}) || got.Served != nil {
 		t.Errorf("%+v", got)
 	}
 	if got := r.decider.Missing("gpt", "rival", ReasonUnknownModel); !slices.Equal(got.Served, []string{"m", "mine"}) {

@@ -74,7 +74,8 @@ func (m Memory) models() map[string][]fleet.Model {
 // Plan returns Envoy's view of s: a pure function of its arguments. It groups
 // replicas by the model names that they serve, so that names for the same replicas
 // (a model, its aliases, and adapters that are everywhere) share a cluster. With
-// listing Envoy answers GET /v1/models if there are groups.
+// listing Envoy answers GET /v1/models if there are groups. Replicas that have never said
+// what they serve may serve any model that no other is known to.
 func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	var f envoy.Fleet
 	holders := map[string][]int{} // model name → positions in f.Replicas
@@ -84,6 +85,9 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 		at := len(f.Replicas)
 		// If no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
+		if len(known[r.Addr]) == 0 {
+			f.Unread.Replicas = append(f.Unread.Replicas, f.Replicas[at])
+		}
 		for _, m := range known[r.Addr] {
 			if len(listed[m.ID]) == 0 {
 				private[m.ID] = true
@@ -96,6 +100,10 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	about := map[string]Served{}
 	for id, list := range listed {
 		about[id] = mostSay(list)
+	}
+	f.Unread.Name, f.Unread.Models = envoy.Unread, slices.Sorted(maps.Keys(holders))
+	if len(f.Unread.Replicas) == 0 || len(holders) == 0 {
+		f.Unread = envoy.Group{}
 	}
 	f.Groups = groups(f.Replicas, holders, about)
 	if len(f.Groups) < 2 { // one model: nothing to distinguish

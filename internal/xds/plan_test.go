@@ -42,11 +42,24 @@ func TestPlan(t *testing.T) {
 		},
 		"one that was never asked": {
 			[]*fleet.Replica{replica("1:1", true, "m", "m"), replica("2:1", false, "m")},
-			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), down("2:1")}},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), down("2:1")},
+				Unread: envoy.Group{Name: "unread", Models: []string{"m"}, Replicas: []envoy.Endpoint{down("2:1")}}},
+		},
+		"two models, and one that was never asked": {
+			[]*fleet.Replica{replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b"), replica("3:1", false, "m")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), up("2:1"), down("3:1")}, Groups: []envoy.Group{
+				{Name: "model:a", Models: []string{"a"}, Replicas: []envoy.Endpoint{up("1:1")}},
+				{Name: "model:b", Models: []string{"b"}, Replicas: []envoy.Endpoint{up("2:1")}},
+			}, Unread: envoy.Group{Name: "unread", Models: []string{"a", "b"}, Replicas: []envoy.Endpoint{down("3:1")}}},
+		},
+		"nobody was ever asked": {
+			[]*fleet.Replica{replica("1:1", false, "m")},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1")}},
 		},
 		"nobody answers the router": {
 			[]*fleet.Replica{replica("1:1", false, "m", "m"), replica("2:1", false, "m")},
-			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), up("2:1")}},
+			envoy.Fleet{Replicas: []envoy.Endpoint{up("1:1"), up("2:1")},
+				Unread: envoy.Group{Name: "unread", Models: []string{"m"}, Replicas: []envoy.Endpoint{up("2:1")}}},
 		},
 		"an adapter that one replica alone has": {
 			[]*fleet.Replica{replica("1:1", true, "m", "m", "+only"), replica("2:1", true, "m", "m")},

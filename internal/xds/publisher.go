@@ -169,7 +169,11 @@ func (p *Publisher) look() {
 		p.seen = s
 		p.known = p.known.Remember(s, p.now())
 		next.fleet = Plan(s, p.known, settings.Listing)
-		next.fleet.ReadsModel = p.wanted.fleet.ReadsModel || len(next.fleet.Groups) > 0
+		first := p.since.IsZero() // later, a replica more is no reason for another listener
+		next.fleet.ReadsModel = p.wanted.fleet.ReadsModel || len(next.fleet.Groups) > 0 || first && len(next.fleet.Unread.Replicas) > 0
+		if !next.fleet.ReadsModel {
+			next.fleet.Unread = envoy.Group{}
+		}
 	}
 	if next.equal(p.wanted) && !p.since.IsZero() {
 		return

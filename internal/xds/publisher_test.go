@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -329,6 +332,47 @@ func TestChangesOfClustersKeepTheOldUntilNothingLeadsThere(t *testing.T) {
 	}
 	if strings.Join(seen, "\n") != strings.Join(want, "\n") {
 		t.Errorf("published:\n%s\nwant\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestAnUnreadReplica: a model that no replica is known to serve may be one of a replica that has
+// never said what it serves, so Envoy asks that one. A replica that comes later to a fleet of one
+// model is no reason for another listener.
+func TestAnUnreadReplica(t *testing.T) {
+	named := func(name string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, name) }))
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	known, unread := replica(named("known"), true, "m", "m"), replica(named("unread"), false, "m")
+	f := new(some)
+	f.set(known, unread)
+	b := publish(t, f, "")
+	b.envoy("envoy", envoy.ADS, asIs)
+	ask := func(model string) string {
+		resp, err := http.Post("http://"+b.o.Listen+"/v1/completions", "application/json", strings.NewReader(`{"model":`+strconv.Quote(model)+`}`))
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		return string(body)
+	}
+	b.until("the replica that is known", func() bool { return ask("m") == "known" })
+	for range 8 {
+		if m, other := ask("m"), ask("other"); m != "known" || other != "unread" {
+			t.Fatalf("requests for m go to %q, for another model to %q", m, other)
+		}
+	}
+	b.stop()
+
+	f.set(known)
+	p := New(Settings{At: Options{Listen: "127.0.0.1:0"}}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	p.look()
+	f.set(known, unread)
+	p.look()
+	if w := p.wanted.fleet; w.ReadsModel || len(w.Unread.Replicas) > 0 || len(w.Replicas) != 2 {
+		t.Errorf("a second replica that comes later: %+v", w)
 	}
 }
 
