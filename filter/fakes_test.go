@@ -77,9 +77,13 @@ func (x *fakeIndex) Withdraw(index.Scope, index.HolderID, []prefixhash.Key)     
 type fakeTokens struct {
 	n   int
 	err error
+	of  *tokens.Served // of the last request; nil: not kept
 }
 
-func (f fakeTokens) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
+func (f fakeTokens) Tokens(_ context.Context, _ *openai.Request, served tokens.Served) (tokens.Result, error) {
+	if f.of != nil {
+		*f.of = served
+	}
 	ids := make([]uint32, f.n)
 	for i := range ids {
 		ids[i] = uint32(i)

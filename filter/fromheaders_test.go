@@ -10,6 +10,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/tokens"
 )
 
 func subset(v any) *corev3.Metadata {
@@ -23,7 +24,8 @@ func subset(v any) *corev3.Metadata {
 func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
 	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, duplex} {
 		for name, meant := range map[string]any{"stranger": []any{"10.9.9.9:1"}, "empty": []any{}} {
-			b := newBench(t, fakeTokens{n: 100}, replica(1))
+			var asked tokens.Served
+			b := newBench(t, fakeTokens{n: 100, of: &asked}, replica(1))
 			st := NewServer(b.router, ServerOptions{Picker: true}).stream(mode, new(hint))
 			first := headers(mode, "POST", chatPath, false)
 			first.MetadataContext = subset(meant)
@@ -31,6 +33,9 @@ func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
 			out = st.step(context.Background(), body(chat, true), out)
 			if got := describe(out[len(out)-1]); got != "immediate503" {
 				t.Errorf("%v, %s: %s", mode, name, got)
+			}
+			if asked.Subset == nil || len(asked.Subset) != len(meant.([]any)) {
+				t.Errorf("%v, %s: replicas %q may be asked for its token ids", mode, name, asked.Subset)
 			}
 		}
 	}

@@ -269,7 +269,7 @@ func noSplit(req *openai.Request) decision.SplitReason {
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
-	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant})
+	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant, Subset: s.ask.Subset})
 	s.result = res // until the decision is taken
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 	switch {

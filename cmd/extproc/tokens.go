@@ -160,11 +160,13 @@ func (r *router) describe(model, folder string) {
 }
 
 // renderers lists the replicas that may get a request's text to return its token
-// ids: the ones that may serve it.
+// ids: the ready ones that may be named for it.
 func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, c := range s.Serving(served.Model, served.Tenant) {
-		out = append(out, r.endpoint(c.Replica, c.Model))
+		if c.Replica.Ready && decision.InSubset(c.Replica.Addr, served.Subset) {
+			out = append(out, r.endpoint(c.Replica, c.Model))
+		}
 	}
 	return out
 }

@@ -18,8 +18,8 @@ import (
 	"warmroute/render/testkit/chattest"
 )
 
-// A request's text is shown to the replicas that may serve it, the tenant's own
-// among them; the start-up conversations go to all.
+// A request's text is shown to the replicas that may be named for it: ready, of its model, of its
+// tenant or shared, and of the gateway's subset. The start-up conversations go to all.
 func TestWhoIsAskedForTokens(t *testing.T) {
 	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 	if err != nil {
@@ -28,8 +28,10 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 	replica := func(addr, tenant, model string, ready bool) *fleet.Replica {
 		return &fleet.Replica{Addr: addr, Tenant: tenant, Ready: ready, Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model, MaxLen: 9}}}
 	}
+	asleep := replica("10.0.0.6:80", "", "m", false)
+	asleep.Held = true
 	s := fleet.NewSnapshot(replica("10.0.0.1:80", "", "m", true), replica("10.0.0.2:80", "acme", "m", true), replica("10.0.0.3:80", "acme", "own", true),
-		replica("10.0.0.4:80", "zoo", "m", true), replica("10.0.0.5:80", "", "m", false))
+		replica("10.0.0.4:80", "zoo", "m", true), replica("10.0.0.5:80", "", "m", false), asleep)
 	urls := func(list []tokens.Endpoint) (out []string) {
 		for _, e := range list {
 			if e.Version != "0.32.0" || e.MaxLen != 9 {
@@ -39,16 +41,21 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 		}
 		return out
 	}
-	for served, want := range map[tokens.Served]string{
-		{Model: "m"}:                   "[http://10.0.0.1:80]",
-		{Model: "m", Tenant: "acme"}:   "[http://10.0.0.1:80 http://10.0.0.2:80]",
-		{Model: "m", Tenant: "other"}:  "[http://10.0.0.1:80]",
-		{Model: "own", Tenant: "acme"}: "[http://10.0.0.3:80]",
-		{Model: "own"}:                 "[]",
-		{Model: "own", Tenant: "zoo"}:  "[]",
+	for _, c := range []struct {
+		served tokens.Served
+		want   string
+	}{
+		{tokens.Served{Model: "m"}, "[http://10.0.0.1:80]"},
+		{tokens.Served{Model: "m", Tenant: "acme"}, "[http://10.0.0.1:80 http://10.0.0.2:80]"},
+		{tokens.Served{Model: "m", Tenant: "other"}, "[http://10.0.0.1:80]"},
+		{tokens.Served{Model: "own", Tenant: "acme"}, "[http://10.0.0.3:80]"},
+		{tokens.Served{Model: "own"}, "[]"},
+		{tokens.Served{Model: "own", Tenant: "zoo"}, "[]"},
+		{tokens.Served{Model: "m", Tenant: "acme", Subset: []string{"10.0.0.2:80", "10.0.0.3"}}, "[http://10.0.0.2:80]"},
+		{tokens.Served{Model: "m", Subset: []string{}}, "[]"},
 	} {
-		if got := fmt.Sprint(urls(r.renderers(s, served))); got != want {
-			t.Errorf("%+v: %s, want %s", served, got, want)
+		if got := fmt.Sprint(urls(r.renderers(s, c.served))); got != c.want {
+			t.Errorf("%+v: %s, want %s", c.served, got, c.want)
 		}
 	}
 	s.Replicas[1].Models[0].Base = "" // it takes the name for another model's

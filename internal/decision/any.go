@@ -14,7 +14,7 @@ func (d *Decider) Any(tenant string, subset []string, w *Work) string {
 		named := 0
 		for i := range replicas {
 			c := replicas[(first+i)%len(replicas)]
-			if c.Ready == held || c.Held != held || c.Tenant != "" && c.Tenant != tenant || !inSubset(c.Addr, subset) {
+			if c.Ready == held || c.Held != held || c.Tenant != "" && c.Tenant != tenant || !InSubset(c.Addr, subset) {
 				continue
 			}
 			if named > 0 {

@@ -250,7 +250,7 @@ func (w *Work) gather(a *Ask, mv *View) {
 	}
 	w.at, w.passed = w.at[:0], w.passed[:0]
 	for i := range holders {
-		if a.Subset == nil || inSubset(holders[i].replica.Addr, a.Subset) {
+		if a.Subset == nil || InSubset(holders[i].replica.Addr, a.Subset) {
 			w.at = append(w.at, int32(i))
 		}
 	}

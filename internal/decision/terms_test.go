@@ -202,7 +202,7 @@ func TestSubsets(t *testing.T) {
 		{"10.0.0.1:8000", []string{"10.0.0.1:8001"}, false}, {"[::1]:8000", []string{"::1"}, true}, {"[::1]:8000", []string{"[::1]"}, true},
 		{"here", []string{"here"}, true}, {":8000", []string{""}, true}, {":8000", []string{":9000"}, false},
 	} {
-		if got := inSubset(tt.addr, tt.subset); got != tt.want {
+		if got := InSubset(tt.addr, tt.subset); got != tt.want {
 			t.Errorf("%s in %q: %v", tt.addr, tt.subset, got)
 		}
 	}

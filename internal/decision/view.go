@@ -298,9 +298,9 @@ func (mv *View) add(c holder) {
 	mv.events, mv.silent = mv.events || c.events, mv.silent || !c.events
 }
 
-// inSubset reports whether addr is named by a subset of "ip:port" or "ip"
+// InSubset reports whether addr is named by a subset of "ip:port" or "ip"
 // entries. A nil subset names all.
-func inSubset(addr string, subset []string) bool {
+func InSubset(addr string, subset []string) bool {
 	if subset == nil {
 		return true
 	}

@@ -136,6 +136,7 @@ type sample struct {
 	model    *localModel
 	by       *Renderer // of model, when the ids were computed
 	tenant   string    // the tenant whose replicas may see it
+	subset   []string  // the replicas that may see it; nil: all
 	route    openai.Route
 	body     []byte
 	features openai.Features
@@ -241,7 +242,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	if !m.trust.all(features, unverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
-	s := sample{model: m, by: r, tenant: served.Tenant, features: features, setting: setting, ids: ids}
+	s := sample{model: m, by: r, tenant: served.Tenant, subset: served.Subset, features: features, setting: setting, ids: ids}
 	if features&^unverified != 0 && !m.trust.settings.equal(setting, l.o.Now()) {
 		if len(moments) == 1 {
 			l.sample(req, s, true)
@@ -355,6 +356,7 @@ func (l *Local) sample(req *openai.Request, s sample, isNew bool) bool {
 		return false
 	}
 	s.tenant, s.route, s.body = strings.Clone(s.tenant), req.Route, slices.Clone(req.Body())
+	s.subset = slices.Clone(s.subset)
 	select {
 	case l.samples <- s:
 		return true

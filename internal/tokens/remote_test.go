@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -299,7 +300,9 @@ func FuzzAnswers(f *testing.F) {
 func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 	shared, own := newFakeServer(t), newFakeServer(t)
 	shared.answer, own.answer = honest(t), honest(t)
+	var subset []string // the gateway's, of the last request or sample
 	r := newRemote(t, RemoteOptions{Endpoints: func(s Served) []Endpoint {
+		subset = s.Subset
 		if s.Tenant == "acme" {
 			return own.endpoints(true)(s)
 		}
@@ -309,7 +312,7 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 		tenant      string
 		shared, own int64
 	}{{"", 1, 0}, {"acme", 1, 1}, {"acme", 1, 1}, {"other", 2, 1}, {"", 2, 1}} {
-		if _, err := r.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", tt.tenant}); err != nil {
+		if _, err := r.Tokens(t.Context(), chatRequest(t, "hi"), Served{Model: "m", Tenant: tt.tenant}); err != nil {
 			t.Fatal(err)
 		}
 		if shared.asked.Load() != tt.shared || own.asked.Load() != tt.own {
@@ -327,10 +330,13 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 	if sharedBefore < 10 || ownBefore < 10 {
 		t.Errorf("the start-up conversations asked shared %d, own %d times", sharedBefore, ownBefore)
 	}
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", "acme"}); err != nil {
+	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", "acme", []string{"10.0.0.1"}}); err != nil {
 		t.Fatal(err)
 	}
 	l.compare(t.Context(), <-l.samples)
+	if !slices.Equal(subset, []string{"10.0.0.1"}) {
+		t.Errorf("the sample is shown to replicas of %q, which its gateway did not allow", subset)
+	}
 	if shared.asked.Load() != sharedBefore || own.asked.Load() != ownBefore+1 {
 		t.Errorf("the sample was shown to shared %d, own %d times", shared.asked.Load()-sharedBefore, own.asked.Load()-ownBefore)
 	}

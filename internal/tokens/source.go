@@ -75,9 +75,12 @@ const (
 // ErrNone means that a request's token ids cannot be known.
 var ErrNone = errors.New("tokens: not to be had")
 
-// Served is the served model id that a request names, and the request's tenant;
-// "" is no tenant.
-type Served struct{ Model, Tenant string }
+// Served is the served model id that a request names, the request's tenant ("" is none), and
+// the replicas that its gateway allows (nil: all).
+type Served struct {
+	Model, Tenant string
+	Subset        []string
+}
 
 // Source finds the token ids of a request's prompts, within ctx's deadline.
 type Source interface {
