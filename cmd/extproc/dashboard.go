@@ -1,29 +1,21 @@
 package main
 
 import (
-	"net/http"
-
 	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/index"
 	"warmroute/internal/fleet"
 )
 
-// dashboardFiles returns the dashboard's page and its files, which contain no data.
-func dashboardFiles() map[string]http.Handler {
-	const at = "/dashboard/"
-	return map[string]http.Handler{"GET " + at: dashboard.Page(at)}
-}
-
 // reading returns the replicas' counters and the router's own.
 func (r *router) reading() dashboard.Reading {
 	out := dashboard.Reading{Decided: map[string]dashboard.Decided{}}
 	shadow := r.reloads.inForce().Filter.Mode == modeShadow
-	for _, rep := range r.fleet.Snapshot().Replicas {
+	for _, rep := range r.replicas.fleet.Snapshot().Replicas {
 		if len(rep.Models) == 0 {
 			continue
 		}
 		for _, rank := range rep.Ranks {
-			account := r.ledger.Of(index.Holder{Replica: rep.Addr, Rank: rank})
+			account := r.replicas.ledger.Of(index.Holder{Replica: rep.Addr, Rank: rank})
 			k := dashboard.Rank{Model: rep.Models[0].Base, Replica: rep.Addr, Joined: rep.Joined, Rank: rank, InFlight: account.InFlight(), Queued: account.Pending()}
 			var l fleet.Load
 			if l, k.Counted = rep.LoadOf(rank); k.Counted {
@@ -40,9 +32,9 @@ func (r *router) reading() dashboard.Reading {
 		}
 	}
 	for id, decided := range r.counted.Decisions() {
-		out.Decided[id] = dashboard.Decided{Model: r.baseOf(id), Decisions: decided}
+		out.Decided[id] = dashboard.Decided{Model: r.replicas.baseOf(id), Decisions: decided}
 	}
 	out.Router.Seconds, out.Router.Requests = r.counted.Spent()
-	out.Splits = r.decider.Splits()
+	out.Splits = r.decisions.decider.Splits()
 	return out
 }

@@ -70,7 +70,7 @@ func TestDoors(t *testing.T) {
 			continue
 		}
 		var log bytes.Buffer
-		(&router{log: slog.New(slog.NewTextHandler(&log, nil))}).warnOfDoors(parsed)
+		warnOfDoors(parsed, slog.New(slog.NewTextHandler(&log, nil)))
 		if said := log.String(); c.warned == "" && said != "" || !strings.Contains(said, c.warned) || c.warned != "" && strings.Count(said, "level=WARN") != 1 {
 			t.Errorf("%s: logged %q, want %q", c.text, said, c.warned)
 		}

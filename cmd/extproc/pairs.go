@@ -131,7 +131,7 @@ func (r *router) unpairedModels() (notes []string) {
 		return nil
 	}
 	byModel := map[string][]*fleet.Replica{}
-	for _, rep := range r.fleet.Snapshot().Replicas {
+	for _, rep := range r.replicas.fleet.Snapshot().Replicas {
 		if rep.Ready && len(rep.Models) > 0 {
 			byModel[rep.Models[0].Base] = append(byModel[rep.Models[0].Base], rep)
 		}

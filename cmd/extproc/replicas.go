@@ -98,8 +98,8 @@ func loadsOf(a *load.Account) *loadsView {
 }
 
 // moreOf adds to a rank's view what ranks without tiers and splits do not have.
-func (r *router) moreOf(v *rankView, h index.Holder, a *load.Account) {
-	if b := (belowView{r.index.TierHoldings(h, index.TierCPU), r.index.TierHoldings(h, index.TierStorage)}); b != (belowView{}) {
+func (k *replicas) moreOf(v *rankView, h index.Holder, a *load.Account) {
+	if b := (belowView{k.index.TierHoldings(h, index.TierCPU), k.index.TierHoldings(h, index.TierStorage)}); b != (belowView{}) {
 		v.Below = &b
 	}
 	if p := a.Parts(); p != (load.Parts{}) {
@@ -126,15 +126,15 @@ type hashView struct {
 	Unverified uint64   `json:"blocks_unjudged"`
 }
 
-// replicas answers GET /debug/replicas: {"replicas": [...]}.
-func (r *router) replicas() http.Handler {
+// replicaPage answers GET /debug/replicas: {"replicas": [...]}.
+func (r *router) replicaPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		supplies := map[string]feed.Replica{}
-		for _, s := range r.feed.Status() {
+		for _, s := range r.replicas.feed.Status() {
 			supplies[s.Addr] = s
 		}
 		views := []replicaView{}
-		for _, rep := range r.fleet.Snapshot().Replicas {
+		for _, rep := range r.replicas.fleet.Snapshot().Replicas {
 			views = append(views, r.view(rep, supplies[rep.Addr]))
 		}
 		answer(w, map[string]any{"replicas": views})
@@ -163,17 +163,17 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	for _, m := range rep.Models {
 		v.Models = append(v.Models, m.ID)
 	}
-	v.Cached.Predicted = r.predicted(rep.Addr)
+	v.Cached.Predicted = r.counted.Predicted(rep.Addr)
 	_, v.Cached.Reported, _ = cacheTokens(rep)
-	s := r.watch.State(rep.Addr)
+	s := r.outcomes.watch.State(rep.Addr)
 	if v.Cached.Suspect, v.Cached.Cause = s.Flagged, string(s.Cause); s.Complete {
 		v.Cached.Shortfall = &s.Shortfall
 	}
 	for _, rank := range rep.Ranks {
 		h := index.Holder{Replica: rep.Addr, Rank: rank}
-		account := r.ledger.Of(h)
-		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending()}
-		r.moreOf(&rv, h, account)
+		account := r.replicas.ledger.Of(h)
+		rv := rankView{Rank: rank, Blocks: r.replicas.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending()}
+		r.replicas.moreOf(&rv, h, account)
 		if l, ok := rep.LoadOf(rank); ok {
 			rv.Running, rv.Waiting, rv.KVUsage = l.Running, l.Waiting, l.KVUsage
 		}

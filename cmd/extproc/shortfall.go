@@ -11,7 +11,7 @@ import (
 )
 
 // compare compares predictions with reported hits until ctx ends.
-func (r *router) compare(ctx context.Context) error {
+func (o *outcomes) compare(ctx context.Context) error {
 	tick := time.NewTicker(compareEvery)
 	defer tick.Stop()
 	for {
@@ -19,9 +19,14 @@ func (r *router) compare(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case now := <-tick.C:
-			s := r.fleet.Snapshot()
-			r.learnFromHits(s)
-			r.judge(now, s, r.ledger.Claims())
+			s := o.replicas.fleet.Snapshot()
+			for _, rep := range s.Replicas {
+				for i := range rep.Load {
+					l := &rep.Load[i]
+					o.replicas.index.Hits(index.Holder{Replica: rep.Addr, Rank: l.Rank}, l.PrefixQueries, l.PrefixHits)
+				}
+			}
+			o.judge(now, s, o.replicas.ledger.Claims())
 		}
 	}
 }
@@ -33,25 +38,16 @@ const compareEvery = time.Second
 
 // judge compares claims with hits. A flagged replica counts as holding nothing until it has
 // recovered.
-func (r *router) judge(now time.Time, s *fleet.Snapshot, claims map[string]load.Claims) {
-	for _, c := range r.watch.Look(now, readings(s, claims)) {
-		r.logShortfall(c)
+func (o *outcomes) judge(now time.Time, s *fleet.Snapshot, claims map[string]load.Claims) {
+	for _, c := range o.watch.Look(now, readings(s, claims)) {
+		o.logShortfall(c)
 	}
-	r.doubt()
+	o.doubt()
 }
 
 // doubt tells decisions which replicas are flagged.
-func (r *router) doubt() {
-	r.ledger.Doubt(func(replica string) bool { return r.watch.State(replica).Flagged })
-}
-
-func (r *router) learnFromHits(s *fleet.Snapshot) {
-	for _, rep := range s.Replicas {
-		for i := range rep.Load {
-			l := &rep.Load[i]
-			r.index.Hits(index.Holder{Replica: rep.Addr, Rank: l.Rank}, l.PrefixQueries, l.PrefixHits)
-		}
-	}
+func (o *outcomes) doubt() {
+	o.replicas.ledger.Doubt(func(replica string) bool { return o.watch.State(replica).Flagged })
 }
 
 // readings returns the counters of the replicas; those whose metrics have not been read
@@ -83,13 +79,13 @@ func cacheTokens(rep *fleet.Replica) (queries, hits float64, ok bool) {
 }
 
 // logShortfall logs a flag that was raised or taken back.
-func (r *router) logShortfall(c shortfall.Change) {
+func (o *outcomes) logShortfall(c shortfall.Change) {
 	if c.Flagged {
-		r.log.Warn("a replica's cache hits are far below what its events report, so it counts as holding nothing: "+causes[c.Cause]+"; see /debug/replicas",
+		o.log.Warn("a replica's cache hits are far below what its events report, so it counts as holding nothing: "+causes[c.Cause]+"; see /debug/replicas",
 			"replica", c.Replica, "predicted_tokens", int64(c.Predicted), "hit_tokens", int64(c.Hits))
 		return
 	}
-	r.log.Info("a replica's cache hits match its events again", "replica", c.Replica)
+	o.log.Info("a replica's cache hits match its events again", "replica", c.Replica)
 }
 
 // causes says for people why a replica hits less than its events report.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,20 +11,19 @@ import (
 )
 
 // newTraceFile opens the trace file, if the configuration names one.
-func (r *router) newTraceFile(reg prometheus.Registerer) (*tracefile.Writer, error) {
-	f := r.c.Filter
+func newTraceFile(f FilterConfig, snapshot func() *fleet.Snapshot, log *slog.Logger, reg prometheus.Registerer) (*tracefile.Writer, error) {
 	if f.TraceFile == "" {
 		return nil, nil //nolint:nilnil // no configured file is no error
 	}
 	return tracefile.New(tracefile.Options{
-		Path: f.TraceFile, Bytes: f.TraceFileBytes, Log: r.log,
-		Fleet: r.tracedFleet, Prefills: new(prefills).since(func() *fleet.Snapshot { return r.fleet.Snapshot() }),
+		Path: f.TraceFile, Bytes: f.TraceFileBytes, Log: log,
+		Fleet: func() []tracefile.Replica { return traced(snapshot()) }, Prefills: new(prefills).since(snapshot),
 	}, reg)
 }
 
-// tracedFleet describes the ready replicas for the trace file.
-func (r *router) tracedFleet() (out []tracefile.Replica) {
-	for _, v := range r.fleet.Snapshot().Replicas {
+// traced describes the ready replicas for the trace file.
+func traced(s *fleet.Snapshot) (out []tracefile.Replica) {
+	for _, v := range s.Replicas {
 		if !v.Ready || len(v.Models) == 0 {
 			continue
 		}

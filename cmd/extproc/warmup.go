@@ -42,30 +42,30 @@ func (c WarmUpConfig) Validate() error {
 
 // warmUp takes the index of the first peer that gives it. Without one the router
 // learns from its replicas, as without peers.
-func (r *router) warmUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, r.c.WarmUp.Timeout)
+func (k *replicas) warmUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, k.warm.Timeout)
 	defer cancel()
-	for _, peer := range r.c.WarmUp.Peers {
+	for _, peer := range k.warm.Peers {
 		start := time.Now()
-		n, blocks, err := r.takeFrom(ctx, peer)
+		n, blocks, err := k.takeFrom(ctx, peer)
 		if err == nil {
-			r.log.Info("copied the index of a peer", "peer", peer, "holders", n, "blocks", blocks, "took", time.Since(start).Round(time.Millisecond))
+			k.log.Info("copied the index of a peer", "peer", peer, "holders", n, "blocks", blocks, "took", time.Since(start).Round(time.Millisecond))
 			return
 		}
-		r.log.Warn("a peer did not return its index", "peer", peer, "error", err)
+		k.log.Warn("a peer did not return its index", "peer", peer, "error", err)
 	}
 }
 
-func (r *router) takeFrom(ctx context.Context, peer string) (holders, blocks int, err error) {
-	conn, err := indexrpc.Dial(peer, r.c.WarmUp.Access)
+func (k *replicas) takeFrom(ctx context.Context, peer string) (holders, blocks int, err error) {
+	conn, err := indexrpc.Dial(peer, k.warm.Access)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer conn.Close()
-	cursors, res, err := indexrpc.Fetch(ctx, indexpb.NewCacheIndexClient(conn), r.index)
+	cursors, res, err := indexrpc.Fetch(ctx, indexpb.NewCacheIndexClient(conn), k.index)
 	if err != nil {
 		return 0, 0, err
 	}
-	r.feed.Resume(cursors)
+	k.feed.Resume(cursors)
 	return len(cursors), res.Stored, nil
 }

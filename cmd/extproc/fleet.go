@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/internal/feed"
+	"warmroute/internal/fleet"
+	"warmroute/internal/intake"
+	"warmroute/internal/kube"
+	"warmroute/internal/load"
+)
+
+// replicas is what the router knows of the replicas: which there are, which blocks they
+// hold, what they have to do.
+type replicas struct {
+	log     *slog.Logger
+	warm    WarmUpConfig
+	pool    *kube.Status
+	fleet   *fleet.Fleet
+	index   *index.Index
+	feed    *feed.Feed
+	ledger  *load.Ledger
+	service indexService  // of index
+	answers intake.Budget // of those that are being read
+}
+
+// newReplicas makes them. following is told whose KV events are read, left which replicas have
+// left.
+func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, following func(index.Holder, bool), left func(replica string)) (*replicas, error) {
+	k := &replicas{log: log, warm: c.WarmUp, pool: kube.NewStatus(), ledger: load.NewLedger(nil)}
+	var err error
+	if k.index, err = index.New(c.Index.options()); err != nil {
+		return nil, err
+	}
+	k.service = newIndexService(c, k.index, func() []index.Cursor { return k.feed.Cursors() }, log)
+	k.feed = feed.New(k.index, feed.Options{
+		Log: log, Applied: k.ledger.Applied, Following: following, OnLeave: left,
+		AdapterPath: func(ctx context.Context, replica, name string, ask bool) string {
+			return k.fleet.AdapterPath(ctx, replica, name, ask)
+		},
+	})
+	o := c.Fleet
+	o.Registerer, o.Logger, o.Served = reg, log, c.XDS.Served()
+	if c.Kubernetes.Enabled() {
+		source, err := kube.New(c.Kubernetes, k.pool, log)
+		if err != nil {
+			return nil, err
+		}
+		o.Sources = append(o.Sources, source)
+	}
+	if k.fleet, err = fleet.New(o, fleet.Hooks{Joined: k.feed.Join, Left: k.feed.Leave, Requests: k.ledger.Requests}); err != nil {
+		return nil, err
+	}
+	k.ledger.Model = func(replica string) string { return k.fleet.Snapshot().Base(replica) }
+	reg.MustRegister(append(k.service.Collectors(), k.feed, k.sources(), k.pool)...)
+	return k, nil
+}
+
+// sources are the states of the replicas' KV events.
+func (k *replicas) sources() feed.Sources {
+	return feed.Sources{Feed: k.feed, Snapshot: k.fleet.Snapshot}
+}
+
+// Run follows the replicas until ctx ends.
+func (k *replicas) Run(ctx context.Context) error {
+	return together(ctx, k.feed.Run, k.index.Run, k.service.Run, func(ctx context.Context) error {
+		k.warmUp(ctx) // before the first replica joins
+		return k.fleet.Run(ctx)
+	})
+}
+
+// ready says why the router cannot decide requests yet: the fleet has not settled,
+// or a replica's events have not been caught up with.
+func (k *replicas) ready() error {
+	if !k.fleet.Snapshot().Settled {
+		return errors.New("not every replica has been contacted yet")
+	}
+	if addr, behind := k.feed.Behind(); behind {
+		return fmt.Errorf("replica %s: past KV events have not been received yet", addr)
+	}
+	return nil
+}
+
+// baseOf returns the base model of a served model's name, "" if no replica serves it.
+func (k *replicas) baseOf(model string) string {
+	s := k.fleet.Snapshot()
+	if m := s.Agreed(model, ""); m != nil {
+		return m.Base
+	}
+	for _, rep := range s.Replicas { // of a tenant, or not ready any more
+		if m := rep.Model(model); m != nil {
+			return m.Base
+		}
+	}
+	return ""
+}
+
+// account calls f for the accounts of a replica.
+func (k *replicas) account(s *fleet.Snapshot, replica string, f func(*load.Account)) {
+	rep := s.Replica(replica)
+	if rep == nil {
+		return
+	}
+	for _, rank := range rep.Ranks {
+		if account := k.ledger.Find(index.Holder{Replica: replica, Rank: rank}); account != nil {
+			f(account)
+		}
+	}
+}
+
+// notes lists what is wrong with the replicas in s, and with their sources.
+func (k *replicas) notes(s *fleet.Snapshot) []string {
+	notes := append(k.pool.Notes(), k.sources().Notes()...)
+	return append(append(append(append(notes, k.feed.Notes()...), s.Dissent()...), s.Notes...), unservedModels(s)...)
+}
