@@ -28,8 +28,8 @@ type credit struct {
 
 // Found returns the share of the tokens credited without events of removals that the replica
 // has found lately: 1 until it shows less, 0 if it hardly finds any.
-func (a *Account) Found() float64 {
-	switch f := a.credit.found.Of(1, loadPrior); {
+func (k *credit) Found() float64 {
+	switch f := k.found.Of(1, loadPrior); {
 	case f >= 1:
 		return 1
 	case f < creditNone:

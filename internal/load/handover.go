@@ -66,11 +66,11 @@ func (h *handover) observe(t *Terms, from, now int64) {
 // Handover returns how many seconds after the end of a prefill its KV cache begins to move
 // to this account's cache, and the seconds for each token; base and token are what is
 // assumed before the first move. The replica's own count of earlier moves replaces token.
-func (a *Account) Handover(base, token float64) (seconds, eachToken float64) {
-	if each := math.Float64frombits(a.handover.counted.Load()); each > 0 {
+func (h *handover) Handover(base, token float64) (seconds, eachToken float64) {
+	if each := math.Float64frombits(h.counted.Load()); each > 0 {
 		token = max(token/countedJump, min(token*countedJump, each))
 	}
-	p := a.handover.sums.Load()
+	p := h.sums.Load()
 	if p == nil {
 		return base, token
 	}

@@ -28,6 +28,12 @@ const (
 	loadBound = 0.5e9
 )
 
+// below is what is learned of the places below the GPU.
+type below struct {
+	loads  // how long blocks take to be loaded
+	credit // how many of them are there, where events do not tell
+}
+
 // loads learns how fast one replica loads blocks, and follows its queue of loads, which it
 // takes one after the other. What the replica itself counts replaces what first-token times
 // show. Ledger.Lock guards the fields that are not learned.
@@ -58,9 +64,9 @@ func (a *Account) LoadTime(t policy.Place) float64 {
 	return fleet
 }
 
-// learn records a load of the replica, and what the fleet shows with it: the median of its
+// learnLoad records a load of the replica, and what the fleet shows with it: the median of its
 // replicas and of tierPrior, so that no replica alone sets the time of the others.
-func (a *Account) learn(r *learned.Ratio, t policy.Place, seconds, tokens float64) {
+func (a *Account) learnLoad(r *learned.Ratio, t policy.Place, seconds, tokens float64) {
 	r.Add(seconds, tokens, tokens/loadWindow)
 	all := []float64{tierPrior[t]}
 	for _, of := range a.ledger.All() {
@@ -73,13 +79,13 @@ func (a *Account) learn(r *learned.Ratio, t policy.Place, seconds, tokens float6
 
 // LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
 // loadWindow, and whether the replica counted them itself.
-func (a *Account) LoadedTokens(t policy.Place) (tokens float64, counted bool) {
-	r := a.loads.of(t)
-	return r.Whole(), r == &a.loads.counted
+func (l *loads) LoadedTokens(t policy.Place) (tokens float64, counted bool) {
+	r := l.of(t)
+	return r.Whole(), r == &l.counted
 }
 
 // loading returns the seconds until the loads of all charges are done. Ledger.Lock is held.
-func (a *Account) loading(now int64) float64 { return float64(max(0, a.loads.until-now)) / 1e9 }
+func (l *loads) loading(now int64) float64 { return float64(max(0, l.until-now)) / 1e9 }
 
 // scrapeLoads learns from the replica's own counts. A load is counted when it ends, its
 // tokens when it begins: tokens are kept until the time of a load is there.
@@ -90,7 +96,7 @@ func (a *Account) scrapeLoads(seconds, tokens float64, first bool) {
 	case seconds == l.seconds:
 		return
 	case tokens > l.tokens:
-		a.learn(&l.counted, policy.CPU, seconds-l.seconds, tokens-l.tokens)
+		a.learnLoad(&l.counted, policy.CPU, seconds-l.seconds, tokens-l.tokens)
 	}
 	l.seconds, l.tokens = seconds, tokens
 }
@@ -107,5 +113,5 @@ func (a *Account) observeLoad(c *Charge, now int64) {
 	}
 	began := float64(now-t.Sent-t.Expected)/1e9 - stepTime*t.guess()
 	took := learned.Near(began*1e9/float64(waits), 1, loadJump) * float64(t.Loading) / 1e9
-	a.learn(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
+	a.learnLoad(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
 }
