@@ -115,7 +115,7 @@ func TestWhoseAnswersTeach(t *testing.T) {
 		{"the predicted one's", outcome.Answer{Hint: one, Replica: one}, true, 1, 2},
 	} {
 		a := tt.a
-		a.Decision, a.RequestID = r.decisions.ring.Put(&decision.Record{ID: tt.what}), tt.what
+		a.Decision, a.RequestID = r.decisions.ring.Put(&decision.Record{Subject: decision.Subject{ID: tt.what}}), tt.what
 		a.Status, a.Prompt, a.Reported = 200, 100, 64
 		a.Usage = outcome.Usage{State: outcome.UsageComplete, Prompt: 101, Cached: 64}
 		r.outcomes.learn(&a)

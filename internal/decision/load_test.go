@@ -122,7 +122,7 @@ func TestLoadedAdaptersAreNearer(t *testing.T) {
 	r := newRig(t, policy.Config{}, reps...)
 	w := new(Work)
 	d := r.decider.Decide(&Ask{Model: "sql", Prompts: prompt(1, 0, 50)}, w)
-	if d.Destination != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
-		t.Errorf("order %s: want loaded, a free slot, full", d.Destination)
+	if d.Chosen != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
+		t.Errorf("order %s: want loaded, a free slot, full", d.Chosen)
 	}
 }

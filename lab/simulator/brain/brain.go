@@ -167,7 +167,7 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		b.decider.Await(&d, "", &b.work)
 	}
 	b.open[id] = d
-	first, _, _ := strings.Cut(d.Destination, ",")
+	first, _, _ := strings.Cut(d.Chosen, ",")
 	return b.at[first]
 }
 
