@@ -26,7 +26,7 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	replica := func(addr, tenant, model string, ready bool) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Tenant: tenant, Ready: ready, Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model, MaxLen: 9}}}
+		return &fleet.Replica{Addr: addr, Configured: fleet.Configured{Tenant: tenant}, Ready: ready, Reported: fleet.Reported{Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model, MaxLen: 9}}}}
 	}
 	s := fleet.NewSnapshot(replica("10.0.0.1:80", "", "m", true), replica("10.0.0.2:80", "acme", "m", true), replica("10.0.0.3:80", "acme", "own", true),
 		replica("10.0.0.4:80", "zoo", "m", true), replica("10.0.0.5:80", "", "m", false))
@@ -119,7 +119,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		}
 	}
 	few := func(addr string, render bool) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Ready: true, Render: render, Models: []fleet.Model{{ID: "other", Base: "other"}}}
+		return &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{Render: render, Models: []fleet.Model{{ID: "other", Base: "other"}}}}
 	}
 	notes := strings.Join(r.ids.tokenNotes(fleet.NewSnapshot(few("10.0.0.1:80", true), few("10.0.0.2:80", false))), "\n")
 	for _, want := range []string{

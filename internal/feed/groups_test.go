@@ -19,9 +19,9 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 		replica fleet.Replica
 		limited bool
 	}{
-		{fleet.Replica{Sidecar: true, Version: "0.32.0"}, false},
-		{fleet.Replica{Sidecar: true, Version: "0.32.0", KVReportFull: true}, true},
-		{fleet.Replica{Version: "0.32.0", KVReportFull: true}, false},
+		{fleet.Replica{Configured: fleet.Configured{Sidecar: true}, Reported: fleet.Reported{Version: "0.32.0"}}, false},
+		{fleet.Replica{Configured: fleet.Configured{Sidecar: true, KVReportFull: true}, Reported: fleet.Reported{Version: "0.32.0"}}, true},
+		{fleet.Replica{Reported: fleet.Reported{Version: "0.32.0"}, Configured: fleet.Configured{KVReportFull: true}}, false},
 	} {
 		if got := groupSettings(&c.replica).Reports; got != c.replica.KVReportFull {
 			t.Errorf("vLLM %s, full reports %v: told %v", c.replica.Version, c.replica.KVReportFull, got)
@@ -45,7 +45,7 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
 	join := func(addr, model string) {
-		f.Join(&fleet.Replica{Addr: addr, Version: "0.32.0", Cache: fleet.CacheOptions{DraftGroups: "none"}, Models: []fleet.Model{{ID: model, Base: model}}})
+		f.Join(&fleet.Replica{Addr: addr, Reported: fleet.Reported{Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model}}}, Configured: fleet.Configured{Cache: fleet.CacheOptions{DraftGroups: "none"}}})
 		h := index.Holder{Replica: addr}
 		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
 		for group, spec := range []string{"chunked_local_attention", "full_attention"} {
@@ -102,8 +102,7 @@ func TestNotesOfEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, BlockSize: 16, Ranks: []int{0}, Models: []fleet.Model{{ID: "m", Base: "m"}},
-		Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}
+	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Reported: fleet.Reported{BlockSize: 16, Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}, Ranks: []int{0}}
 	h.feed.Join(r)
 	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
 	if notes := h.feed.Notes(); len(notes) > 0 {

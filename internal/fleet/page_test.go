@@ -122,7 +122,7 @@ func TestStoreOf(t *testing.T) {
 		{"files", "OffloadingConnector", "files", false},
 		{NoStore, "MooncakeStoreConnector", NoStore, false},
 	} {
-		r := Replica{Store: storeOf(tt.configured, tt.connector), Transfer: Transfer{Connector: tt.connector}}
+		r := Replica{Store: storeOf(tt.configured, tt.connector), Reported: Reported{Transfer: Transfer{Connector: tt.connector}}}
 		if r.Store != tt.want || r.OnlyShared() != tt.only {
 			t.Errorf("%+v: store %q, shared alone %v", tt, r.Store, r.OnlyShared())
 		}

@@ -170,7 +170,7 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 		return 0
 	}
 	w.answered, w.failures = began, 0
-	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.blockSize {
+	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.BlockSize {
 		w.nextLearn = time.Time{}
 	}
 	w.send(ctx, notice{change: updated, replica: w.replica()})
@@ -317,11 +317,7 @@ func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
 	r.Ready, r.Held, r.Why = w.held == "", w.held != "", w.held
 	r.told = len(w.options.Models) > 0
-	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
-	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
-	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
-	r.EventsUnknown, r.Engine = w.known.unknown, w.known.owner
-	r.Transfer, r.SGLang = w.known.transfer, w.known.sglang
+	r.Reported = w.known.Reported
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
 	r.Ranks, r.FirstRank = w.ranks()
@@ -335,9 +331,10 @@ func (w *worker) replica() *Replica {
 func describe(addr string, o ReplicaOptions) *Replica {
 	role, _ := ParseRole(o.Role) // it is validated
 	return &Replica{
-		Models: configuredModels(o),
-		Role:   role, Transfer: configuredTransfer(o),
-		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashSeed: o.HashSeed,
-		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, Cache: o.Cache,
+		Addr:     addr,
+		Reported: Reported{Models: configuredModels(o), Transfer: configuredTransfer(o), BlockSize: o.BlockSize},
+		Configured: Configured{
+			Name: o.Name, Tenant: o.Tenant, Role: role, HashSeed: o.HashSeed, NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, Cache: o.Cache,
+		},
 	}
 }
