@@ -24,7 +24,7 @@ func (r *router) reading() dashboard.Reading {
 					k.InFlight = int(l.Running + l.Waiting)
 				}
 				k.Counters = dashboard.Counters{
-					Hits: l.PrefixHits, Prompt: l.PrefixQueries, TTFT: fleet.Spent{Seconds: l.TTFTSum, Requests: l.TTFTCount}, FirstTokens: l.FirstTokens,
+					Hits: l.PrefixHits, Prompt: l.PrefixQueries, TTFT: l.TTFT, FirstTokens: l.FirstTokens,
 					Queue: l.Queue, Prefill: l.Prefill, Decode: l.Decode,
 				}
 			}

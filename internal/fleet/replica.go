@@ -88,21 +88,22 @@ type Load struct {
 	KVUsage          float64 // share of KV blocks in use, 0 to 1
 	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
 	PrefixHits       float64 // of these, tokens found
-	LoadSeconds      float64 // seconds of loading blocks to the GPU since its start, as OffloadingConnector counts them
-	AskedTokens      float64 // prompt tokens that its connector has looked up since its start
-	LoadedTokens     float64 // of these, tokens that it has brought
-	MoveSeconds      float64 // seconds of moving blocks from other replicas since its start, as Nixl counts them
-	TTFTSum          float64 // seconds
-	TTFTCount        float64
-	FirstTokens      FirstTokens
-	Steps            float64   // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
-	Queue            Spent     // of requests, before they are scheduled
-	Prefill          Spent     // from there to the first token
-	Decode           Spent     // from there to the last token
-	LoRAs            []string  // adapters with running or waiting requests; of all ranks together
-	MaxLoRAs         int       // adapters it can have loaded at a time (max_lora); 0 when unknown
-	Began            time.Time // start of the replica's process; zero when it does not say
-	At               time.Time
+	Connector
+	FirstTokens FirstTokens
+	Steps       float64 // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
+	Times
+	LoRAs    []string  // adapters with running or waiting requests; of all ranks together
+	MaxLoRAs int       // adapters it can have loaded at a time (max_lora); 0 when unknown
+	Began    time.Time // start of the replica's process; zero when it does not say
+	At       time.Time
+}
+
+// Connector has the counters of a rank's KV connector since its start.
+type Connector struct {
+	LoadSeconds  float64 // seconds of loading blocks to the GPU, as OffloadingConnector counts them
+	AskedTokens  float64 // prompt tokens that it has looked up
+	LoadedTokens float64 // of these, tokens that it has brought
+	MoveSeconds  float64 // seconds of moving blocks from other replicas, as Nixl counts them
 }
 
 // LoadOf returns the load of a rank, false when it has not reported any.

@@ -44,20 +44,30 @@ type worker struct {
 	addr    string
 	host    string // addr without the port
 
-	page      page
 	up        bool
 	answered  time.Time // start of the last request that was answered
 	failures  int       // failed requests since then
 	known     learned
-	warned    bool // the log has it that nothing reports the replica's blocks
-	sglang    bool // it runs SGLang, by its last answer
-	loadsOnly bool // it is an SGLang without /metrics, so /v1/loads is read
-	infos     int  // requests for /server_info since the join
-	loads     []Load
-	shown     []int // ranks that its metrics have shown since the join
-	stall     stall
-	held      string  // why it is passed over, "" = it is not
-	start     float64 // the start of the process, by its page at the join; 0: it does not say
+	warned    bool   // the log has it that nothing reports the replica's blocks
+	sglang    bool   // it runs SGLang, by its last answer
+	loadsOnly bool   // it is an SGLang without /metrics, so /v1/loads is read
+	infos     int    // requests for /server_info since the join
+	held      string // why it is passed over, "" = it is not
+	scrapes
+	due
+}
+
+// scrapes are what a replica's pages have shown since its join.
+type scrapes struct {
+	page  page // the last
+	loads []Load
+	shown []int // ranks
+	stall stall
+	start float64 // the start of the process, by the page at the join; 0: it does not say
+}
+
+// due is when a worker does what next.
+type due struct {
 	nextLearn time.Time
 	nextPage  time.Time // when /metrics is due, if only the models are due before; zero: now
 	backoff   time.Duration
@@ -232,7 +242,7 @@ const another = -1
 func wentBack(before, after []Load) bool {
 	for _, a := range after {
 		for _, b := range before {
-			if a.Rank == b.Rank && (a.PrefixQueries < b.PrefixQueries || a.TTFTCount < b.TTFTCount) {
+			if a.Rank == b.Rank && (a.PrefixQueries < b.PrefixQueries || a.TTFT.Requests < b.TTFT.Requests) {
 				return true
 			}
 		}

@@ -22,7 +22,7 @@ type credit struct {
 	found    learned.Ratio // of the credited tokens
 
 	// Ledger.Lock guards the fields below, which are of the last page that was compared.
-	page      fleet.Load
+	page      fleet.Connector
 	sum, rest int64 // credited and behind
 }
 
@@ -48,7 +48,7 @@ func (k *credit) answered(t *Terms) {
 // scrape learns from the replica's counters. Other requests than this router's have their part
 // of the tokens found. Tokens that other replicas have computed are found, too: a page with such
 // tokens teaches nothing.
-func (k *credit) scrape(page *fleet.Load, first bool) {
+func (k *credit) scrape(page fleet.Connector, first bool) {
 	sum, rest := k.credited.Load(), k.behind.Load()
 	asked, found := page.AskedTokens-k.page.AskedTokens, page.LoadedTokens-k.page.LoadedTokens
 	if !first && asked >= 0 && found >= 0 && page.MoveSeconds == k.page.MoveSeconds {
@@ -61,6 +61,5 @@ func (k *credit) scrape(page *fleet.Load, first bool) {
 			k.found.Add(found*ours, credited, credited/loadWindow)
 		}
 	}
-	k.page.AskedTokens, k.page.LoadedTokens, k.page.MoveSeconds = page.AskedTokens, page.LoadedTokens, page.MoveSeconds
-	k.sum, k.rest = sum, rest
+	k.page, k.sum, k.rest = page, sum, rest
 }
