@@ -122,7 +122,7 @@ func TestClientsAreToldNothingByDefault(t *testing.T) {
 	if headers := told("filter: {reason_header: true}\nenvoy: {served_header: true}\n"); !strings.Contains(headers, envoy.HeaderReason) || !strings.Contains(headers, envoy.HeaderServed) {
 		t.Errorf("where it is turned on, they are told %q", headers)
 	}
-	if defaultConfig().serverOptions(nil).ReasonHeader {
+	if defaultConfig().serverOptions(nil, nil).ReasonHeader {
 		t.Error("the router itself sends the reason")
 	}
 }

@@ -96,21 +96,14 @@ func newEnvoys(c Config, t *ids, d *decisions, o *outcomes, counted *filter.Metr
 	e.legs = prefill.New(prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Metrics: prefill.NewMetrics(reg), Answers: &d.replicas.answers})
 	source := &tokens.Chooser{Local: t.local, Remote: t.remote, Lanes: new(tokens.Lanes)}
 	e.filter = filter.NewRouter(d.decider, source, d.ring, counted, routing)
-	e.server = filter.NewServer(e.filter, e.options(c))
+	e.server = filter.NewServer(e.filter, c.serverOptions(e.legs, e.log))
 	return e, nil
-}
-
-// options returns c's options of the server.
-func (e *envoys) options(c Config) filter.ServerOptions {
-	o := c.serverOptions(e.log)
-	o.Split.Legs = e.legs
-	return o
 }
 
 // set applies another configuration. legs sends prefills; nil: as before.
 func (e *envoys) set(c Config, legs *http.Client) {
 	e.legs.Set(prefill.Options{Client: legs, URL: c.Fleet.HTTP.URL})
-	e.server.Set(e.options(c))
+	e.server.Set(c.serverOptions(e.legs, e.log))
 	e.filter.SetBudget(c.Filter.TokenBudget)
 }
 
