@@ -136,7 +136,8 @@ func (e *envoys) serve(ctx context.Context, gate *admin.Gate, lame time.Duration
 			lameDuck(lame, connected)
 		}
 		drained()
-		drain(g)
+		defer time.AfterFunc(drainTime, g.Stop).Stop()
+		g.GracefulStop()
 		return nil
 	})
 	return front.Wait()
@@ -144,13 +145,6 @@ func (e *envoys) serve(ctx context.Context, gate *admin.Gate, lame time.Duration
 
 // Run renews certificates and sends spans until ctx ends.
 func (e *envoys) Run(ctx context.Context) error { return together(ctx, e.tracer.Run, e.certs.Run) }
-
-// drain ends g gracefully, and by force after drainTime.
-func drain(g *grpc.Server) {
-	forced := time.AfterFunc(drainTime, g.Stop)
-	defer forced.Stop()
-	g.GracefulStop()
-}
 
 // grpcOptions are the options of the server that Envoy dials.
 func grpcOptions(tls *certs.Source) []grpc.ServerOption {

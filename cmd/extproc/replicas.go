@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/internal/load"
+	"warmroute/prefixhash"
 )
 
 // replicaView is one replica on /debug/replicas.
@@ -45,20 +46,20 @@ type cachedView struct {
 
 // rankView is one data-parallel rank.
 type rankView struct {
-	Rank     int              `json:"rank"`
-	Blocks   int              `json:"blocks"` // held, by the index's count
-	InFlight int              `json:"in_flight"`
-	Awaiting int              `json:"awaiting_first_token"`
-	Pending  float64          `json:"pending_prefill_seconds"`
-	Running  float64          `json:"running_reported"`
-	Waiting  float64          `json:"waiting_reported"`
-	KVUsage  float64          `json:"kv_usage_reported"`
-	Below    *belowView       `json:"below,omitempty"` // what it holds below its GPU, by the index's count; nil: nothing
-	Loads    *loadsView       `json:"loads,omitempty"` // of blocks below the GPU, once some were
-	Split    *load.Parts      `json:"split,omitempty"` // what it has done in split requests, once it has
-	Events   *kvevents.Status `json:"events,omitempty"`
-	Hashes   *hashView        `json:"hashes,omitempty"`
-	Cache    *cacheView       `json:"cache,omitempty"`
+	Rank     int                   `json:"rank"`
+	Blocks   int                   `json:"blocks"` // held, by the index's count
+	InFlight int                   `json:"in_flight"`
+	Awaiting int                   `json:"awaiting_first_token"`
+	Pending  float64               `json:"pending_prefill_seconds"`
+	Running  float64               `json:"running_reported"`
+	Waiting  float64               `json:"waiting_reported"`
+	KVUsage  float64               `json:"kv_usage_reported"`
+	Below    *belowView            `json:"below,omitempty"` // what it holds below its GPU, by the index's count; nil: nothing
+	Loads    *loadsView            `json:"loads,omitempty"` // of blocks below the GPU, once some were
+	Split    *load.Parts           `json:"split,omitempty"` // what it has done in split requests, once it has
+	Events   *kvevents.Status      `json:"events,omitempty"`
+	Hashes   *prefixhash.Detection `json:"hashes,omitempty"`
+	Cache    *cacheView            `json:"cache,omitempty"`
 }
 
 // belowView has the blocks in each place.
@@ -117,15 +118,6 @@ type cacheView struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// hashView says which of vLLM's hash algorithms the rank runs.
-type hashView struct {
-	State      string   `json:"state"` // match, mismatch, cannot tell
-	Algorithms []string `json:"algorithms,omitempty"`
-	Matched    uint64   `json:"blocks_matched"`
-	Mismatched uint64   `json:"blocks_mismatched"`
-	Unverified uint64   `json:"blocks_unjudged"`
-}
-
 // replicaPage answers GET /debug/replicas: {"replicas": [...]}.
 func (r *router) replicaPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -179,23 +171,13 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		}
 		for i := range supply.Ranks {
 			if s := &supply.Ranks[i]; s.Rank == rank {
-				rv.Events, rv.Hashes = &s.Status, hashes(s)
+				rv.Events, rv.Hashes = &s.Status, &s.Hashes
 				if g := s.Groups; g != nil {
 					rv.Cache = &cacheView{Groups: g.Geometry, Assumed: g.Assumed, Trust: g.Trust.String(), Why: g.Trust.Why}
 				}
 			}
 		}
 		v.Ranks = append(v.Ranks, rv)
-	}
-	return v
-}
-
-func hashes(s *feed.Rank) *hashView {
-	v := &hashView{
-		State: s.Hashes.State.String(), Matched: s.Hashes.Matched, Mismatched: s.Hashes.Mismatched, Unverified: s.Hashes.Unverified,
-	}
-	for _, c := range s.Hashes.Candidates {
-		v.Algorithms = append(v.Algorithms, c.String())
 	}
 	return v
 }

@@ -82,7 +82,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 		return nil, err
 	}
 	r.counted = filter.NewMetrics(reg)
-	if r.replicas, err = newReplicas(c, log, reg, r.following, r.forget); err != nil {
+	if r.replicas, err = newReplicas(c, log, reg, func(h index.Holder, follows bool) { r.decisions.decider.Following(h, follows) }, r.forget); err != nil {
 		return nil, err
 	}
 	if r.ids, err = newIDs(c, r.replicas, log, reg); err != nil {
@@ -104,11 +104,6 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 	}
 	r.history = dashboard.NewHistory(time.Now, r.reading)
 	return r, nil
-}
-
-// following tells decisions whether a holder's KV events are read.
-func (r *router) following(h index.Holder, following bool) {
-	r.decisions.decider.Following(h, following)
 }
 
 // forget drops what is known of a replica that has left.

@@ -16,7 +16,7 @@ func TestPrefillsOfTheFleet(t *testing.T) {
 			Load: []fleet.Load{{PrefixQueries: queries, PrefixHits: hits, Times: fleet.Times{Prefill: fleet.Spent{Seconds: seconds, Requests: requests}}}}}
 	}
 	var s *fleet.Snapshot
-	p := new(prefills).since(func() *fleet.Snapshot { return s })
+	p := prefills(func() *fleet.Snapshot { return s })
 	for i, step := range []struct {
 		replicas []*fleet.Replica
 		want     []tracefile.Prefilled

@@ -19,7 +19,10 @@ type config struct {
 	WindowPattern number   `json:"sliding_window_pattern"`
 	Bidirectional any      `json:"use_bidirectional_attention"`
 
-	rope
+	Chunk        number `json:"attention_chunk_size"`
+	RopeLayers   []int  `json:"no_rope_layers"` // 0 where a layer has none: it attends to everything
+	RopeInterval number `json:"no_rope_layer_interval"`
+
 	FullInterval  number `json:"full_attention_interval"`
 	AttnPeriod    number `json:"attn_layer_period"`
 	AttnOffset    number `json:"attn_layer_offset"`
@@ -28,13 +31,6 @@ type config struct {
 	Linear        *struct {
 		States []int `json:"kda_layers"` // from 1
 	} `json:"linear_attn_config"`
-}
-
-// rope are the values of models with chunked attention.
-type rope struct {
-	Chunk        number `json:"attention_chunk_size"`
-	RopeLayers   []int  `json:"no_rope_layers"` // 0 where a layer has none: it attends to everything
-	RopeInterval number `json:"no_rope_layer_interval"`
 }
 
 // number is a number that may be absent, or null, which is 0.
