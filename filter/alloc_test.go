@@ -76,7 +76,7 @@ func routeAllocations(t *testing.T, trace *tracefile.Writer) float64 {
 		if got.Reservation == nil {
 			t.Fatalf("decision %+v", got)
 		}
-		trace.Ended(tracefile.Ended{Number: got.Traced, First: got.Reservation.FirstTokenAt(), Status: 200})
+		trace.Ended(tracefile.Ended{Number: got.Seq, First: got.Reservation.FirstTokenAt(), Status: 200})
 		got.Reservation.Answered(200)
 		got.Reservation.Release()
 		runtime.Gosched() // to the trace file's writer: measurements use one processor

@@ -88,8 +88,8 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	if d.Rank != "" {
 		own[envoy.KeyRank] = s.text(d.Rank)
 	}
-	if d.Destination != "" {
-		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Destination)
+	if d.Chosen != "" {
+		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Chosen)
 		s.lbKind.StructValue, s.inLB.Kind = &s.lb, &s.lbKind
 		root[envoy.MetadataLB] = &s.inLB
 	}

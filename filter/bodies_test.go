@@ -125,7 +125,7 @@ func TestReadingTakesMemoryByTheByte(t *testing.T) {
 		if got := int64(after.TotalAlloc - before.TotalAlloc); got > constant+factor*int64(len(text)) {
 			t.Errorf("%s: %d MB for %d MB, reason %q", one, got>>20, len(text)>>20, d.Reason)
 		}
-		if d.Destination != "" {
+		if d.Chosen != "" {
 			t.Errorf("%s: not refused", one)
 		}
 	}

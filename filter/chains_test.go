@@ -152,7 +152,8 @@ func TestWhatADecisionCounts(t *testing.T) {
 	m := NewMetrics(reg)
 	var took [phases]time.Duration
 	took[0] = 2 * time.Second
-	m.decided(&decision.Record{Reason: decision.ReasonWarm, Took: 3 * time.Second, Source: "body", Predicted: 64, Saved: 0.25, Match: policy.Match{policy.CPU: {Tokens: 32, Credit: 1, Token: 0.5 / 32}}, Chosen: "a:1,b:2"}, "base", &took)
+	m.decided(&decision.Record{Reason: decision.ReasonWarm, Subject: decision.Subject{Took: 3 * time.Second}, Prompted: decision.Prompted{Source: "body"},
+		Choice: decision.Choice{Predicted: 64, Saved: 0.25, Match: policy.Match{policy.CPU: {Tokens: 32, Credit: 1, Token: 0.5 / 32}}, Chosen: "a:1,b:2"}}, "base", &took)
 	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, "", new([phases]time.Duration))
 	families, err := reg.Gather()
 	if err != nil {

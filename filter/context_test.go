@@ -53,8 +53,8 @@ func TestRequestsKeepToTheContext(t *testing.T) {
 			b := newBench(t, tt.source, short, long)
 			b.holds(short.Addr, 0, 10)
 			d := b.route(&Query{Route: tt.route, Body: []byte(tt.body)})
-			if strings.Contains(d.Destination, short.Addr) == tt.short || !strings.Contains(d.Destination, long.Addr) {
-				t.Errorf("%s: %s", d.Reason, d.Destination)
+			if strings.Contains(d.Chosen, short.Addr) == tt.short || !strings.Contains(d.Chosen, long.Addr) {
+				t.Errorf("%s: %s", d.Reason, d.Chosen)
 			}
 		})
 	}

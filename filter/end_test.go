@@ -83,7 +83,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		now = now.Add(50 * time.Millisecond) // no failure for coming too soon
 		st.close()
 		rec := router.Explain(context.Background(), query())
-		sent, _, _ := strings.Cut(st.d.Destination, ",")
+		sent, _, _ := strings.Cut(st.d.Chosen, ",")
 		at := slices.IndexFunc(rec.Candidates, func(c decision.CandidateRecord) bool { return c.Replica == sent })
 		if at < 0 {
 			t.Fatalf("%s: %q is no candidate", tt.name, sent)
@@ -118,7 +118,7 @@ func TestClientsThatLeaveDuringTheDecision(t *testing.T) {
 			st := NewServer(b.router, ServerOptions{AlwaysPick: pick}).stream(buffered, new(hint))
 			st.step(ctx, headers(buffered, "POST", chatPath, false), nil)
 			st.step(ctx, body(chat, true), nil)
-			if st.d.Destination != "" || st.d.Reservation != nil {
+			if st.d.Chosen != "" || st.d.Reservation != nil {
 				t.Errorf("pick %v, before %v: decided %+v", pick, before, st.d)
 			}
 			b.idle(t)

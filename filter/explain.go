@@ -23,8 +23,7 @@ func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	d := r.contained(ctx, &dry, s)
 	s.result.Release()
 	s.ask, s.rekeyed = decision.Ask{}, nil
-	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
-	rec.Reason, rec.Chosen = d.Reason, d.Destination
+	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason
 	rec.Took = r.o.Now().Sub(start)
 	if rec.Asked != "" {
 		rec.Why = r.decider.Missing(rec.Asked, q.Tenant, d.Reason)
@@ -63,7 +62,7 @@ func (r *Router) Any(q *Query, d *decision.Decision) {
 	s := r.scratch.Get().(*scratch)
 	defer r.scratch.Put(s)
 	if to := r.decider.Any(q.Tenant, q.Subset, &s.work); to != "" {
-		d.Destination = to
+		d.Chosen = to
 		r.metrics.anyway.Inc()
 	}
 }

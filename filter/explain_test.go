@@ -51,8 +51,8 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 			q.Pick = rng.IntN(3) == 0
 			told := b.router.Explain(context.Background(), q)
 			d := b.route(q)
-			if told.Reason != d.Reason || told.Chosen != d.Destination {
-				t.Fatalf("explained %s %q, decided %s %q", told.Reason, told.Chosen, d.Reason, d.Destination)
+			if told.Reason != d.Reason || told.Chosen != d.Chosen {
+				t.Fatalf("explained %s %q, decided %s %q", told.Reason, told.Chosen, d.Reason, d.Chosen)
 			}
 			checkAgain(t, b, d)
 			decisions++
@@ -86,15 +86,15 @@ func checkAgain(t *testing.T, b *bench, d decision.Decision) {
 	}
 	scores, winner := rec.Rescore(b.book.Of("m"))
 	if winner < 0 {
-		if d.Destination != "" {
-			t.Fatalf("no winner, but %q was chosen", d.Destination)
+		if d.Chosen != "" {
+			t.Fatalf("no winner, but %q was chosen", d.Chosen)
 		}
 		return
 	}
 	w := rec.Candidates[winner]
-	first, _, _ := strings.Cut(d.Destination, ",")
+	first, _, _ := strings.Cut(d.Chosen, ",")
 	if w.Replica != first || d.Rank != "" && d.Rank != fmt.Sprint(w.Rank) {
-		t.Fatalf("%s rank %d wins again, %q rank %q was chosen", w.Replica, w.Rank, d.Destination, d.Rank)
+		t.Fatalf("%s rank %d wins again, %q rank %q was chosen", w.Replica, w.Rank, d.Chosen, d.Rank)
 	}
 	for i := range scores {
 		if scores[i] != rec.Candidates[i].Score {

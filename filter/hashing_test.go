@@ -114,7 +114,7 @@ func TestLongRequestsTakeTurns(t *testing.T) {
 				t.Errorf("%s: waits for its turn: %v", name, waits)
 			}
 			other.End()
-			if synctest.Wait(); d == nil || d.Destination == "" {
+			if synctest.Wait(); d == nil || d.Chosen == "" {
 				t.Errorf("%s: once the turn is free: %+v", name, d)
 			}
 		})

@@ -32,7 +32,7 @@ func (h *hint) ofHeaders(d *decision.Decision) *response { return h.of(d, &heade
 func (h *hint) ofBody(d *decision.Decision) *response { return h.of(d, &bodyAnswers) }
 
 func (h *hint) of(d *decision.Decision, a *answers) *response {
-	if d.Destination == "" && d.Model == "" {
+	if d.Chosen == "" && d.Model == "" {
 		return a.withReason(d.Reason)
 	}
 	h.response.Response = a.plain.Response
@@ -77,8 +77,8 @@ func (a *answers) withReason(r decision.Reason) *response {
 func (h *hint) mutate(d *decision.Decision) bool {
 	h.response.DynamicMetadata = h.metadata.of(d)
 	set := h.set[:0]
-	if d.Destination != "" {
-		set = append(set, h.overwrite(0, envoy.HeaderDestination, d.Destination))
+	if d.Chosen != "" {
+		set = append(set, h.overwrite(0, envoy.HeaderDestination, d.Chosen))
 		if d.Rank != "" {
 			set = append(set, h.overwrite(1, envoy.HeaderRank, d.Rank))
 		}
@@ -87,7 +87,7 @@ func (h *hint) mutate(d *decision.Decision) bool {
 		}
 	}
 	h.mutation.SetHeaders, h.common.HeaderMutation = set, &h.mutation
-	return d.Destination != "" || d.Model != ""
+	return d.Chosen != "" || d.Model != ""
 }
 
 func (h *hint) overwrite(i int, name, value string) *corev3.HeaderValueOption {

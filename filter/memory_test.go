@@ -83,10 +83,10 @@ func TestAStreamAllocatesLittle(t *testing.T) {
 
 // TestHintsInUsedMemoryAreWhole: an answer has nothing of the one before.
 func TestHintsInUsedMemoryAreWhole(t *testing.T) {
-	long := decision.Decision{Destination: "10.0.0.1:8000,10.0.0.2:8000", Rank: "3", Model: "m", Tokens: 7, Predicted: 5, Reason: decision.ReasonWarm}
+	long := decision.Decision{Choice: decision.Choice{Chosen: "10.0.0.1:8000,10.0.0.2:8000", Predicted: 5}, Rank: "3", Model: "m", Tokens: 7, Reason: decision.ReasonWarm}
 	h := new(hint)
 	for _, d := range []decision.Decision{
-		long, {Destination: "b:1", Reason: decision.ReasonCold}, long, {Model: "n", Reason: decision.ReasonSaturated}, {Reason: decision.ReasonMode}, long,
+		long, {Choice: decision.Choice{Chosen: "b:1"}, Reason: decision.ReasonCold}, long, {Model: "n", Reason: decision.ReasonSaturated}, {Reason: decision.ReasonMode}, long,
 	} {
 		if want, got := new(hint).ofHeaders(&d), h.ofHeaders(&d); !proto.Equal(want, got) {
 			t.Errorf("headers: %v, want %v", got, want)

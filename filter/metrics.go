@@ -203,7 +203,7 @@ func (m *Metrics) ServedElsewhere() { m.elsewhere.Inc() }
 
 // served compares the replica that served with the replica named first.
 func (m *Metrics) served(d *decision.Decision, addr string) {
-	first, _, _ := strings.Cut(d.Destination, ",")
+	first, _, _ := strings.Cut(d.Chosen, ",")
 	if first != "" && first != addr {
 		m.elsewhere.Inc()
 	}

@@ -79,15 +79,15 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 			router := NewRouter(d, source, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{Now: clock})
 			asked := &Query{Route: openai.Chat, Body: fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text)}
 			got := router.Route(context.Background(), asked)
-			if !strings.HasPrefix(got.Destination, tt.want) || got.Predicted != tt.matched*blockSize {
-				t.Errorf("sent to %s, %d tokens cached; want %s, %d", got.Destination, got.Predicted, tt.want, tt.matched*blockSize)
+			if !strings.HasPrefix(got.Chosen, tt.want) || got.Predicted != tt.matched*blockSize {
+				t.Errorf("sent to %s, %d tokens cached; want %s, %d", got.Chosen, got.Predicted, tt.want, tt.matched*blockSize)
 			}
 			if got.Reservation == nil {
 				t.Fatal("nothing is reserved")
 			}
 			// The placed reading, the prompt of one day, is expected to be cached at its
 			// replica.
-			sent, _, _ := strings.Cut(got.Destination, ",")
+			sent, _, _ := strings.Cut(got.Chosen, ",")
 			whole := datedPrompt(tt.day, text)
 			if got, want := matched(x, sent, whole), (len(whole)-1)/blockSize; got != want {
 				t.Errorf("%d blocks of the placed prompt are expected at %s, want %d", got, sent, want)

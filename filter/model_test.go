@@ -12,10 +12,10 @@ import (
 func TestAnswersNameTheModel(t *testing.T) {
 	h := new(hint) // the answers of one stream are built in the same memory
 	for name, d := range map[string]decision.Decision{
-		"hint":       {Model: "m", Destination: "10.0.0.1:8000", Rank: "1", Reason: decision.ReasonWarm},
-		"withheld":   {Model: "m", Reason: decision.ReasonWarm, Withheld: decision.WithheldShadow},
+		"hint":       {Model: "m", Choice: decision.Choice{Chosen: "10.0.0.1:8000"}, Rank: "1", Reason: decision.ReasonWarm},
+		"withheld":   {Model: "m", Reason: decision.ReasonWarm, Choice: decision.Choice{Withheld: decision.WithheldShadow}},
 		"no hint":    {Model: "m", Reason: decision.ReasonNoTokens},
-		"any":        {Destination: "10.0.0.1:8000", Reason: decision.ReasonUnknownModel},
+		"any":        {Choice: decision.Choice{Chosen: "10.0.0.1:8000"}, Reason: decision.ReasonUnknownModel},
 		"not judged": {Reason: decision.ReasonBusy},
 	} {
 		body, headers, whole := h.ofBody(&d), new(hint).ofHeaders(&d), bodyHint(&d, []byte("{}"), false)
@@ -28,7 +28,7 @@ func TestAnswersNameTheModel(t *testing.T) {
 			if got != d.Model || common.GetClearRouteCache() || d.Model != "" && common.GetHeaderMutation() == nil {
 				t.Errorf("%s, %s: model %q, %v", name, kind, got, common)
 			}
-			if n := len(common.GetHeaderMutation().GetSetHeaders()); n > 0 && d.Destination == "" {
+			if n := len(common.GetHeaderMutation().GetSetHeaders()); n > 0 && d.Chosen == "" {
 				t.Errorf("%s, %s: %d headers are set", name, kind, n)
 			}
 		}

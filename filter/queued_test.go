@@ -52,7 +52,7 @@ func TestQueuedPrefillOfALoadedFleet(t *testing.T) {
 	for range 12 {
 		d := b.route(query())
 		r := b.last()
-		at := d.Destination[:len("10.0.0.1:8000")]
+		at := d.Chosen[:len("10.0.0.1:8000")]
 		want[[2]string{"m", at}] += constants.Prefill(r.Tokens, r.Predicted)
 		sent = append(sent, d)
 	}

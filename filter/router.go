@@ -130,13 +130,12 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	rec := s.begin()
 	d := r.contained(ctx, q, s)
 	s.result.Release()
-	rec.ID, rec.At, rec.Tenant, rec.Route = q.ID, start, q.Tenant, q.Route.String()
-	rec.Reason, rec.Chosen = d.Reason, d.Destination
+	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason
 	d.Withhold(rec, q.Withheld)
-	if d.Destination == "" {
+	if d.Chosen == "" {
 		r.decider.Uncharged()
 	}
-	d.Model, d.Tokens, d.Predicted, d.Match = rec.Model, rec.Tokens, rec.Predicted, rec.Match
+	d.Model, d.Tokens = rec.Model, rec.Tokens
 	if d.Split == nil {
 		d.SplitReason = rec.Split.Reason
 	}
@@ -157,7 +156,7 @@ func (r *Router) usage(route openai.Route, prompts int, d *decision.Decision) st
 	if r.o.Usage == nil || d.Model == "" || prompts > 1 {
 		return ""
 	}
-	first, _, _ := strings.Cut(d.Destination, ",")
+	first, _, _ := strings.Cut(d.Chosen, ",")
 	switch {
 	case route == openai.Generate || !r.o.Usage(d.Seq, first, d.Telling):
 		return "" // Envoy does not know its answers
@@ -174,7 +173,7 @@ func (r *Router) contained(ctx context.Context, q *Query, s *scratch) (d decisio
 		s.end()
 		if p := recover(); p != nil {
 			r.o.Log.Error("filter: decision panicked", "panic", panicKind(p), "route", q.Route.String(), "body_bytes", len(q.Body))
-			d = decision.Decision{Reason: decision.ReasonPanic}
+			d, s.work.Record.Choice = decision.Decision{Reason: decision.ReasonPanic}, decision.Choice{}
 		}
 	}()
 	return r.decide(ctx, q, s)

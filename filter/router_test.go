@@ -28,7 +28,7 @@ func TestTheReplicaWithTheLongestPrefixIsFirst(t *testing.T) {
 	b.holds("10.0.0.3:8000", 0, 40)
 	b.holds("10.0.0.2:8000", 0, 10)
 	d := b.route(query())
-	if !strings.HasPrefix(d.Destination, "10.0.0.3:8000,10.0.0.2:8000,") || d.Reason != decision.ReasonWarm || d.Rank != "" {
+	if !strings.HasPrefix(d.Chosen, "10.0.0.3:8000,10.0.0.2:8000,") || d.Reason != decision.ReasonWarm || d.Rank != "" {
 		t.Errorf("decision %+v", d)
 	}
 	if r := b.last(); r.Predicted != 40*blockSize || r.Tokens != 1000 || r.Blocks != 999/blockSize || len(r.Candidates) != 4 || r.Model != "m" {
@@ -50,23 +50,23 @@ func TestTheLastTokenIsNeverCached(t *testing.T) {
 
 func TestReasonsOfPicks(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
-	if d := b.route(query()); d.Reason != decision.ReasonCold || d.Destination == "" {
+	if d := b.route(query()); d.Reason != decision.ReasonCold || d.Chosen == "" {
 		t.Errorf("nothing cached: %+v", d)
 	}
 	b.holds("10.0.0.1:8000", 0, 20)
 	b.charge("10.0.0.1:8000", 1, 9*time.Second)
-	if d := b.route(query()); d.Reason != decision.ReasonMoved || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
+	if d := b.route(query()); d.Reason != decision.ReasonMoved || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") {
 		t.Errorf("the warm one is busy: %+v", d)
 	}
 	b.charge("10.0.0.1:8000", 100, 0)
-	if d := b.route(query()); d.Reason != decision.ReasonGuarded || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") {
+	if d := b.route(query()); d.Reason != decision.ReasonGuarded || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") {
 		t.Errorf("the warm one is beyond the guard: %+v", d)
 	}
 	if _, err := b.book.Patch("", []byte(`{"hint_when_cold": false}`)); err != nil {
 		t.Fatal(err)
 	}
 	clear(b.index.blocks)
-	if d := b.route(query()); d.Reason != decision.ReasonNoMatch || d.Destination != "" || d.Reservation != nil {
+	if d := b.route(query()); d.Reason != decision.ReasonNoMatch || d.Chosen != "" || d.Reservation != nil {
 		t.Errorf("cold hints are off: %+v", d)
 	}
 }
@@ -97,7 +97,7 @@ func TestNoHintHasItsOwnReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, tt.tok, tt.fleet)
 			d := b.route(&Query{Route: openai.Chat, Body: []byte(tt.body), Encoded: name == "compressed"})
-			if d.Reason != tt.want || d.Destination != "" || d.Reservation != nil {
+			if d.Reason != tt.want || d.Chosen != "" || d.Reservation != nil {
 				t.Errorf("decision %+v, want %s", d, tt.want)
 			}
 			if b.last().Reason != tt.want {
@@ -119,13 +119,13 @@ func TestRanksAreCandidatesOfTheirOwn(t *testing.T) {
 	b.holds("10.0.0.2:8000", 1, 20)
 	d := b.route(query())
 	// 10.0.0.2 has no rank 3 and 10.0.0.3 no ranks: neither may get the retry.
-	if d.Destination != "10.0.0.1:8000" || d.Rank != "3" {
+	if d.Chosen != "10.0.0.1:8000" || d.Rank != "3" {
 		t.Errorf("decision %+v", d)
 	}
 	clear(b.index.blocks)
 	b.holds("10.0.0.2:8000", 1, 20)
 	d = b.route(query())
-	if d.Rank != "1" || !strings.HasPrefix(d.Destination, "10.0.0.2:8000") || strings.Count(d.Destination, "10.0.0.1") > 1 {
+	if d.Rank != "1" || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") || strings.Count(d.Chosen, "10.0.0.1") > 1 {
 		t.Errorf("decision %+v", d)
 	}
 }
@@ -161,7 +161,7 @@ func TestErrorsOfTokensAreNotHints(t *testing.T) {
 	b := newBench(t, fakeTokens{err: errors.New("boom")}, replica(1))
 	q := query()
 	q.Pick = true
-	if d := b.route(q); d.Reason != decision.ReasonAlways || d.Destination == "" {
+	if d := b.route(q); d.Reason != decision.ReasonAlways || d.Chosen == "" {
 		t.Errorf("a gateway that needs a pick got %+v", d)
 	}
 }
@@ -198,7 +198,7 @@ func TestDisabledIsANoOp(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := b.route(query())
-		if d.Reason != decision.ReasonDisabled || d.Destination != "" || d.Reservation != nil {
+		if d.Reason != decision.ReasonDisabled || d.Chosen != "" || d.Reservation != nil {
 			t.Errorf("%s: %+v", name, d)
 		}
 		for h, l := range b.ledger.All() {

@@ -162,7 +162,7 @@ func (st *stream) returned() {
 // give puts the leg's kv_transfer_params into the answer about the body.
 func (st *stream) give(params []byte) {
 	if at, ok := prefill.At(st.leg.Body); ok {
-		first, _, _ := strings.Cut(st.d.Destination, ",")
+		first, _, _ := strings.Cut(st.d.Chosen, ",")
 		st.hint.metadata.splice = splice{to: first, at: at, size: len(st.leg.Body), text: prefill.Splice(params)}
 	}
 }

@@ -213,7 +213,7 @@ func (st *stream) answer(build func(*decision.Decision) *response) *response {
 // one for a decision without one.
 func (st *stream) decide(d decision.Decision) {
 	st.d, st.decided = d, true
-	if st.o.AlwaysPick && d.Destination == "" && d.Reason != decision.ReasonUnfinished {
+	if st.o.AlwaysPick && d.Chosen == "" && d.Reason != decision.ReasonUnfinished {
 		if _, refused := st.o.refusal(d.Reason, st.q.Withheld); !refused {
 			st.srv.router.Any(&st.q, &st.d)
 		}

@@ -20,8 +20,8 @@ func TestDecisionsByModelAndClass(t *testing.T) {
 		all.Go(func() {
 			for i := range models {
 				for _, rec := range []decision.Record{
-					{Model: fmt.Sprint(i), Reason: decision.ReasonWarm}, {Model: fmt.Sprint(i), Reason: decision.ReasonBusy},
-					{Model: fmt.Sprint(i), Reason: decision.ReasonCold, Withheld: decision.WithheldShadow}, {Reason: decision.ReasonUnknownModel},
+					{Subject: decision.Subject{Model: fmt.Sprint(i)}, Reason: decision.ReasonWarm}, {Subject: decision.Subject{Model: fmt.Sprint(i)}, Reason: decision.ReasonBusy},
+					{Subject: decision.Subject{Model: fmt.Sprint(i)}, Reason: decision.ReasonCold, Choice: decision.Choice{Withheld: decision.WithheldShadow}}, {Reason: decision.ReasonUnknownModel},
 					{Reason: decision.ReasonNotOurs},
 				} {
 					m.tallies.count(&rec)

@@ -7,12 +7,12 @@ import (
 	"warmroute/prefixhash"
 )
 
-// write queues the decision in s for the trace file under its record's number, and returns
-// that, 0 for none. Requests whose model no replica serves have no line.
-func (r *Router) write(s *scratch, seq uint64) uint64 {
+// write queues the decision in s for the trace file under its record's number, and reports whether
+// it has a line there. Requests whose model no replica serves have none.
+func (r *Router) write(s *scratch, seq uint64) bool {
 	rec := &s.work.Record
 	if r.o.Requests == nil || rec.Model == "" {
-		return 0
+		return false
 	}
 	line := tracefile.Decided{
 		Number: seq, At: rec.At, Route: rec.Route, Model: rec.Model, Reason: string(rec.Reason),
@@ -26,10 +26,7 @@ func (r *Router) write(s *scratch, seq uint64) uint64 {
 	if line.BlockTokens > 0 { // a text's keys may cover more than the tokens that count
 		line.Keys = line.Keys[:min(len(line.Keys), rec.Tokens/line.BlockTokens+1)]
 	}
-	if !r.o.Requests.Decided(&line) {
-		return 0
-	}
-	return seq
+	return r.o.Requests.Decided(&line)
 }
 
 // blocks returns the keys of the prompts by which the decision was taken, and the tokens
@@ -48,10 +45,10 @@ func (s *scratch) blocks() ([]prefixhash.Key, int) {
 
 // traceEnd queues the end of the stream's request for the trace file.
 func (st *stream) traceEnd() {
-	if st.d.Traced == 0 {
+	if !st.d.Traced {
 		return
 	}
-	end := tracefile.Ended{Number: st.d.Traced, Status: st.status, Served: st.served}
+	end := tracefile.Ended{Number: st.d.Seq, Status: st.status, Served: st.served}
 	if st.d.Reservation != nil {
 		end.First = st.d.Reservation.FirstTokenAt()
 	}

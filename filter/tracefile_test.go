@@ -98,8 +98,8 @@ func TestRequestsAreTraced(t *testing.T) {
 			t.Errorf("line %+v", q)
 		}
 	}
-	if got[0].Number != first.Traced {
-		t.Errorf("line %d for decision %d", got[0].Number, first.Traced)
+	if !first.Traced || got[0].Number != first.Seq {
+		t.Errorf("line %d for decision %d", got[0].Number, first.Seq)
 	}
 	if q := got[2]; q.Reason != "learned_cold" || q.Blocks() < 5 || q.Spans[0].First != 999/blockSize || q.Tokens < 1000 || q.Tokens > 1500 {
 		t.Errorf("by text: %+v", q)

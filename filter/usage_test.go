@@ -12,7 +12,7 @@ import (
 // the route requires, and carries what the comparison needs.
 func TestUsageIsAskedFor(t *testing.T) {
 	for route, want := range map[string]string{"/v1/chat/completions": envoy.UsageDetected, "/v1/completions": envoy.UsageCompletions} {
-		d := decision.Decision{Model: "m", Destination: "10.0.0.1:8000,10.0.0.2:8000", Tokens: 100, Predicted: 64, Reported: 48, Seq: 7}
+		d := decision.Decision{Model: "m", Choice: decision.Choice{Chosen: "10.0.0.1:8000,10.0.0.2:8000", Predicted: 64}, Tokens: 100, Reported: 48, Seq: 7}
 		asked := ""
 		r := &Router{o: RouterOptions{Usage: func(seq uint64, replica string, _ bool) bool { asked = replica; return seq == 7 }}}
 		q, _ := openai.RouteOf("POST", route)

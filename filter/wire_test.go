@@ -19,8 +19,10 @@ import (
 func everything() decision.Decision {
 	some := policy.Stretch{Tokens: 1000, Credit: 1, Token: 5e-6}
 	return decision.Decision{
-		Reason: decision.ReasonWarm, Destination: "10.0.0.1:8000", Withheld: decision.WithheldShare, SplitReason: decision.SplitLocalIdle,
-		Model: "m", Tokens: 5000, Predicted: 1000, Match: policy.Match{policy.CPU: some, policy.Storage: some, policy.Shared: some}, Reported: 1000, Seq: 7, Usage: "detected",
+		Reason: decision.ReasonWarm, SplitReason: decision.SplitLocalIdle, Choice: decision.Choice{
+			Chosen: "10.0.0.1:8000", Withheld: decision.WithheldShare, Predicted: 1000, Match: policy.Match{policy.CPU: some, policy.Storage: some, policy.Shared: some},
+		},
+		Model: "m", Tokens: 5000, Reported: 1000, Seq: 7, Usage: "detected",
 	}
 }
 
@@ -28,7 +30,7 @@ func everything() decision.Decision {
 // price; nothing for a replica without any.
 func TestLoadsByPlace(t *testing.T) {
 	own := func(m policy.Match) *structpb.Value {
-		d := decision.Decision{Model: "m", Match: m}
+		d := decision.Decision{Model: "m", Choice: decision.Choice{Match: m}}
 		return new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields()[envoy.KeyLoads]
 	}
 	got := own(policy.Match{policy.CPU: {Tokens: 2000, Credit: 1, Token: 5e-6}, policy.Shared: {Tokens: 500, Credit: 1, Token: 1e-5}}).GetStructValue().AsMap()
@@ -45,8 +47,8 @@ func TestLoadsByPlace(t *testing.T) {
 func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 	var usual []*response
 	for _, d := range []decision.Decision{
-		{Destination: "10.0.0.1:8000"}, {Destination: "10.0.0.1:8000,10.0.0.2:8000", Rank: "3"},
-		{Destination: strings.Repeat("10.0.0.1:8000,", 40)}, {}, everything(),
+		{Choice: decision.Choice{Chosen: "10.0.0.1:8000"}}, {Choice: decision.Choice{Chosen: "10.0.0.1:8000,10.0.0.2:8000"}, Rank: "3"},
+		{Choice: decision.Choice{Chosen: strings.Repeat("10.0.0.1:8000,", 40)}}, {}, everything(),
 	} {
 		usual = append(usual, new(hint).ofHeaders(&d), new(hint).ofBody(&d))
 	}
@@ -56,7 +58,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 		body := bytes.Repeat([]byte("x"), size)
 		usual = append(usual, chunk(body, true, true), chunk(body, false, false))
 	}
-	named := decision.Decision{Destination: "a:1"}
+	named := decision.Decision{Choice: decision.Choice{Chosen: "a:1"}}
 	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}"), false), bodyHint(&decision.Decision{}, []byte("{}"), false)}
 	codec := extprocwire.NewCodec()
 	for _, r := range append(usual, rare...) {

@@ -16,8 +16,6 @@ import (
 // any time. The package comment says which methods wait for which.
 type Index struct {
 	o     Options
-	seed  uint64
-	start int64 // Unix nanoseconds
 	clock epoch.Clock
 	pool  offheap.Pool
 
@@ -52,10 +50,10 @@ type Index struct {
 // be met.
 func New(o Options) (*Index, error) {
 	o, _ = o.Effective()
-	x := &Index{o: o, seed: rand.Uint64(), start: o.Now().UnixNano(), shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
+	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
-	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: x.seed, Now: o.Now, Start: x.start, Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
+	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: rand.Uint64(), Now: o.Now, Start: o.Now().UnixNano(), Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
 	x.budget.Max = o.MaxBlocks
 	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.models.Store(&map[modelKey]*hybrid.Model{})

@@ -99,7 +99,7 @@ func newShard(x *Index, key shardKey) *shard {
 // newKeyspace adds a scope. sh.mu is held.
 func newKeyspace(sh *shard, s Scope) *keyspace {
 	ks := &keyspace{sh: sh, scope: s, root: prefixhash.TokenRoot(s.Model, s.LoRA)}
-	sh.nodes.Add(&ks.tree, sh.x.seed)
+	sh.nodes.Add(&ks.tree, sh.x.expiries.Seed)
 	ks.index = ks.tree.Number()
 	if ks.index == len(sh.keyspaces) {
 		sh.keyspaces = append(sh.keyspaces, nil)
@@ -113,7 +113,7 @@ func (ks *keyspace) flat(p *atomic.Pointer[hashtable.Table]) *hashtable.Table {
 	if t := p.Load(); t != nil {
 		return t
 	}
-	t := hashtable.NewTable(&ks.sh.x.clock, &ks.sh.x.pool, ks.sh.x.seed)
+	t := hashtable.NewTable(&ks.sh.x.clock, &ks.sh.x.pool, ks.sh.x.expiries.Seed)
 	p.Store(t)
 	return t
 }

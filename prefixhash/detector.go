@@ -77,16 +77,19 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Detection is the result of a Detector so far. Counts are in blocks.
 type Detection struct {
-	State State
+	State State `json:"state"`
 	// Candidates reproduced every hash they were checked with (State Match). Several
 	// remain as long as they cannot differ: the generations agree on blocks without extra
 	// keys.
-	Candidates []*VLLM
-	Matched    uint64 // reproduced by a candidate
-	Mismatched uint64 // checked and reproduced by none
-	Unverified uint64 // passed over: no known parent, incomplete, or over budget
+	Candidates []*VLLM `json:"algorithms,omitempty"`
+	Matched    uint64  `json:"blocks_matched"`    // reproduced by a candidate
+	Mismatched uint64  `json:"blocks_mismatched"` // checked and reproduced by none
+	Unverified uint64  `json:"blocks_unjudged"`   // passed over: no known parent, incomplete, or over budget
 }
 
 // Detector finds out which candidate computes the hashes that one replica publishes, by

@@ -143,6 +143,9 @@ func (v *VLLM) String() string {
 	return fmt.Sprintf("%v, %v, %s", v.o.Algorithm, v.o.Generation, seed)
 }
 
+// MarshalText implements encoding.TextMarshaler.
+func (v *VLLM) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+
 // Root returns the parent of every first block (vLLM's NONE_HASH); false when
 // vLLM draws it at random, so that chains can only be resumed from a digest it
 // has published.

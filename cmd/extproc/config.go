@@ -23,6 +23,7 @@ import (
 	"warmroute/internal/listen"
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/peers/link"
+	"warmroute/internal/prefill"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/tracefile"
@@ -276,12 +277,12 @@ func completeConfig(here bool) Config {
 	return c
 }
 
-func (c Config) serverOptions(log *slog.Logger) filter.ServerOptions {
+func (c Config) serverOptions(legs *prefill.Sender, log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
 		PathPrefixes: c.Filter.PathPrefixes, TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
 		AlwaysPick: c.Filter.AlwaysPick, Trial: c.Filter.trial(), MaxStreams: c.Filter.MaxStreams, MaxBodies: c.Filter.bodies(debug.SetMemoryLimit(-1)), Log: log,
-		Split: filter.SplitOptions{Transport: c.PrefillDecode.Mode, MaxWait: c.PrefillDecode.MaxWait},
+		Split: filter.SplitOptions{Transport: c.PrefillDecode.Mode, MaxWait: c.PrefillDecode.MaxWait, Legs: legs},
 	}
 }
 

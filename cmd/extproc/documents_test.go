@@ -239,7 +239,7 @@ func newSandbox(t *testing.T) *sandbox {
 	s.addresses = strings.NewReplacer(
 		"10.0.0.1:8000", sim.Addr, "http://127.0.0.1:8000", "http://"+sim.Addr, "10.0.0.2:8000", at[0],
 		"10.0.0.1:5557", sim.Events, "127.0.0.1:5557", sim.Events, "10.0.0.1:5558", sim.Replay, "127.0.0.1:5558", sim.Replay,
-		"10.0.0.9:9003", service, "localhost:9090", r.c.Admin.Listen, "127.0.0.1:9091", at[1], "localhost:8080", at[2],
+		"10.0.0.9:9003", service, "localhost:9090", r.reloads.inForce().Admin.Listen, "127.0.0.1:9091", at[1], "localhost:8080", at[2],
 		"policy/small-model", "policy/sim", "explain -config warmroute.yaml", "explain -config running.yaml", // a served model, the router that runs
 		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 2",
 	)
@@ -276,7 +276,7 @@ func newSandbox(t *testing.T) *sandbox {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"warmroute.yaml": string(text), "running.yaml": fmt.Sprintf("admin: {listen: %q}\n", r.c.Admin.Listen), "body.json": `{"model": "sim", "prompt": [1, 2, 3, 4], "max_tokens": 1}`} {
+	for name, text := range map[string]string{"warmroute.yaml": string(text), "running.yaml": fmt.Sprintf("admin: {listen: %q}\n", r.reloads.inForce().Admin.Listen), "body.json": `{"model": "sim", "prompt": [1, 2, 3, 4], "max_tokens": 1}`} {
 		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"net/url"
 
 	"warmroute/internal/listen"
@@ -52,10 +53,10 @@ func (c Config) doors() (errs []error) {
 }
 
 // warnOfDoors logs the ports that the configuration opens to every client.
-func (r *router) warnOfDoors(c Config) {
+func warnOfDoors(c Config, log *slog.Logger) {
 	for _, d := range c.allDoors() {
 		if d.exposed() && d.insecure {
-			r.log.Warn("every client that reaches this port may "+d.harm, "setting", d.section+".insecure", "address", d.address, "instead", d.proof)
+			log.Warn("every client that reaches this port may "+d.harm, "setting", d.section+".insecure", "address", d.address, "instead", d.proof)
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestDoors(t *testing.T) {
 			continue
 		}
 		var log bytes.Buffer
-		(&router{log: slog.New(slog.NewTextHandler(&log, nil))}).warnOfDoors(parsed)
+		warnOfDoors(parsed, slog.New(slog.NewTextHandler(&log, nil)))
 		if said := log.String(); c.warned == "" && said != "" || !strings.Contains(said, c.warned) || c.warned != "" && strings.Count(said, "level=WARN") != 1 {
 			t.Errorf("%s: logged %q, want %q", c.text, said, c.warned)
 		}
@@ -122,7 +122,7 @@ func TestClientsAreToldNothingByDefault(t *testing.T) {
 	if headers := told("filter: {reason_header: true}\nenvoy: {served_header: true}\n"); !strings.Contains(headers, envoy.HeaderReason) || !strings.Contains(headers, envoy.HeaderServed) {
 		t.Errorf("where it is turned on, they are told %q", headers)
 	}
-	if defaultConfig().serverOptions(nil).ReasonHeader {
+	if defaultConfig().serverOptions(nil, nil).ReasonHeader {
 		t.Error("the router itself sends the reason")
 	}
 }

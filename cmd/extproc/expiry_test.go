@@ -35,7 +35,7 @@ func TestSilentSidecarsExpire(t *testing.T) {
 	if err != nil || out.GetStored() != 1 {
 		t.Fatalf("%v, %v", out, err)
 	}
-	until(t, "the blocks are gone", func() bool { return r.index.Holdings(index.Holder{Replica: "10.0.0.1:8000"}) == 0 })
+	until(t, "the blocks are gone", func() bool { return r.replicas.index.Holdings(index.Holder{Replica: "10.0.0.1:8000"}) == 0 })
 }
 
 // TestFreshnessFollowsReplicaTTL: by the default of replica_ttl, a report that is

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,6 +25,52 @@ import (
 	"warmroute/internal/decision/why"
 	"warmroute/render/openai"
 )
+
+// lastDecisions is how many decisions /debug/explain shows for a query without a
+// number.
+const lastDecisions = 20
+
+// explain answers GET /debug/explain?id=REQUEST_ID&reason=…&n=…: the newest
+// recorded decisions that match, newest first, as {"decisions": [...]}, or 404 for an
+// id of none, without n, which asks for a list; with the
+// places where tokenizers were found and the features whose ids are not computed
+// in process any more, if any: those of the one decision's model, or of all.
+func explain(ring *decision.Ring, why func(*decision.Record), view func(of *decision.Record) tokenView) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		n := lastDecisions
+		if s := q.Get("n"); s != "" {
+			var err error
+			if n, err = strconv.Atoi(s); err != nil || n < 1 {
+				http.Error(w, fmt.Sprintf("n: %q is not a positive number", s), http.StatusBadRequest)
+				return
+			}
+		}
+		id, reason := q.Get("id"), decision.Reason(q.Get("reason"))
+		if reason != "" && !slices.Contains(decision.Reasons(), reason) {
+			http.Error(w, fmt.Sprintf("reason: %q is no reason code", reason), http.StatusBadRequest)
+			return
+		}
+		found := ring.Last(n, func(rec *decision.Record) bool {
+			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
+		})
+		if id != "" && len(found) == 0 && !q.Has("n") {
+			http.Error(w, fmt.Sprintf("no kept decision has the id %.128q; filter.decisions is the number of decisions that are kept", id), http.StatusNotFound)
+			return
+		}
+		for i := range found {
+			why(&found[i])
+		}
+		var one *decision.Record
+		if len(found) == 1 && (id != "" || n == 1) {
+			one = &found[0]
+		}
+		answer(w, struct {
+			Decisions []decision.Record `json:"decisions"`
+			tokenView
+		}{found, view(one)})
+	})
+}
 
 // explainNow answers POST /debug/explain?path=ROUTE&tenant=T&subset=A,B with a
 // request's body: the decision about such a request at this moment, as {"decision":
@@ -349,4 +396,57 @@ func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c polic
 		fmt.Fprintf(w, "\nby the policy of %s: %s instead\n", o.config, rec.Candidates[winner].Replica)
 	}
 	return nil
+}
+
+// printSplit prints what the prefill costs on the replica that answers, and on the best
+// other one, and what a split took.
+func printSplit(w io.Writer, rec *decision.Record) error {
+	s := &rec.Split
+	if s.Reason == "" {
+		return nil
+	}
+	fmt.Fprintf(w, "\nprefill and decode: %s\n", s.Reason)
+	if s.Decode == "" {
+		return nil
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "prefill on\tcached\tqueue\tprefill\thandover\tdecoding\tfor later ones\tfor answers\tcost\t")
+	row := func(replica string, cached int, p *policy.Price) {
+		fmt.Fprintf(t, "%s\t%d\t%.3f s\t%.3f s\t%.3f s\t%.3f s\t%.3f\t%.3f\t%.4f\t\n", replica, cached, p.Queue, p.Prefill, p.Handover, p.Decoding, p.Later, p.Harm, p.Total)
+	}
+	row(s.Decode, s.Held, &s.Local)
+	if s.Prefill != "" {
+		row(s.Prefill, s.Predicted, &s.Remote)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if s.Reason == decision.SplitDone {
+		fmt.Fprintf(w, "%s computes the prompt, %d tokens of its KV cache are moved to %s, which answers\n", s.Prefill, s.Moves, s.Decode)
+	}
+	printTimes(w, rec)
+	return nil
+}
+
+// printTimes prints what was seen of a split after the decision.
+func printTimes(w io.Writer, rec *decision.Record) {
+	s := &rec.Split
+	if t := s.Times; t != (decision.SplitTimes{}) {
+		fmt.Fprintf(w, "decision %s", rec.Took.Round(time.Microsecond))
+		for _, part := range []struct {
+			name    string
+			seconds float64
+		}{{"prefill computed after", t.Computed}, {"answered after", t.Answered}, {"KV cache moved in", t.Moved}} {
+			if part.seconds > 0 {
+				fmt.Fprintf(w, ", %s %.3f s", part.name, part.seconds)
+			}
+		}
+		if a := rec.Answered; a != nil && a.FirstByte > 0 && t.Answered > 0 {
+			fmt.Fprintf(w, ", first byte of the answer %.3f s after the prefill's answer", max(0, a.FirstByte-rec.Took.Seconds()-t.Answered))
+		}
+		fmt.Fprintln(w)
+	}
+	if s.Hit != nil {
+		fmt.Fprintf(w, "%s counted %d cached tokens, %d were predicted\n", s.Prefill, *s.Hit, s.Predicted)
+	}
 }

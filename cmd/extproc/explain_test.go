@@ -13,6 +13,9 @@ import (
 	"testing/iotest"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
 )
 
 // TestExplainHandler: the body is judged and not kept; a body that is not a
@@ -24,7 +27,7 @@ func TestExplainHandler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := explainNow(r.filter, func() Config { return c }, r.tokenView)
+	h := explainNow(r.envoys.filter, func() Config { return c }, r.ids.view)
 	for _, tc := range []struct {
 		target, body string
 		status       int
@@ -42,7 +45,7 @@ func TestExplainHandler(t *testing.T) {
 			t.Errorf("%s %.40s: %d %s", tc.target, tc.body, w.Code, w.Body)
 		}
 	}
-	if last := r.ring.Last(1, nil); len(last) != 0 {
+	if last := r.decisions.ring.Last(1, nil); len(last) != 0 {
 		t.Errorf("explaining was recorded: %+v", last)
 	}
 }
@@ -163,5 +166,39 @@ func TestExplainCommand(t *testing.T) {
 	}
 	if want := "POST path=%2Fv1%2Fcompletions&subset=10.0.0.2&tenant="; asked[0] != want {
 		t.Errorf("asked %q, want %q", asked[0], want)
+	}
+}
+
+// TestExplainRefusesWhatItDoesNotKnow instead of finding nothing. The admin
+// server refuses unknown parameters, for every page.
+func TestExplainRefusesWhatItDoesNotKnow(t *testing.T) {
+	h := explain(decision.NewRing(4), (*decision.Record).Explain, func(*decision.Record) tokenView { return tokenView{} })
+	for query, want := range map[string]int{"": 200, "?n=3&reason=warm": 200, "?id=x": 404, "?reason=warm&id=x": 404, "?n=3&id=x": 200, "?reason=wram": 400, "?n=0": 400} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/explain"+query, nil))
+		if w.Code != want {
+			t.Errorf("%q: %d %s, want %d", query, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestSilentModelsAreNoted, each by its name.
+func TestSilentModelsAreNoted(t *testing.T) {
+	up, down := &fleet.Replica{Addr: "1:1", Ready: true}, &fleet.Replica{Addr: "2:1"}
+	up.Models, down.Models = []fleet.Model{{ID: "a", Base: "a"}}, []fleet.Model{{ID: "b", Base: "b"}, {ID: "l", Base: "b"}}
+	for _, c := range []struct {
+		of   []*fleet.Replica
+		want string
+	}{
+		{[]*fleet.Replica{up}, ""}, {[]*fleet.Replica{up, down}, `no replica of model "b" is ready`}, {[]*fleet.Replica{down}, "no replica is ready, of 1"},
+		{[]*fleet.Replica{up, {Addr: "3:1"}}, "replica 3:1 has not answered yet, so its models are not known: requests for models that no other replica serves are sent there"},
+	} {
+		got := ""
+		if notes := unservedModels(fleet.NewSnapshot(c.of...)); len(notes) == 1 {
+			got = notes[0]
+		}
+		if got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
 	}
 }

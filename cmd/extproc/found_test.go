@@ -23,7 +23,7 @@ func TestFoundWithoutBeingTold(t *testing.T) {
 	folder := t.TempDir()
 	sim := testenv.StartSimulator(t, "-model", "m", "-root", folder, "-write-model", folder, "-alias", "also", "-lora", "sql=/adapters/sql", "-replay", "")
 	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
-	admin := r.c.Admin.Listen
+	admin := r.reloads.inForce().Admin.Listen
 	ask := func(model string) (decision.Record, []tokens.Found) {
 		t.Helper()
 		body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}]}`, model)
@@ -68,7 +68,7 @@ func TestATokenizerThatCannotBeFetchedIsANote(t *testing.T) {
 	sim := testenv.StartSimulator(t, "-model", "m", "-root", "own/model", "-replay", "")
 	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
 	until(t, "a note", func() bool {
-		code, page := get(t, "http://"+r.c.Admin.Listen+"/readyz")
+		code, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/readyz")
 		return code == http.StatusOK && strings.Contains(page, `note: tokens of model "m": replicas compute them, because its tokenizer "own/model" cannot be found, fetched or loaded: fetch own/model: `) &&
 			strings.Contains(page, "connection refused")
 	})

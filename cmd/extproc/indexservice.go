@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"warmroute/index"
 	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/listen"
@@ -28,20 +28,27 @@ type IndexServiceConfig struct {
 // indexService serves the router's index. Without an address it only counts.
 type indexService struct {
 	*indexrpc.Server
+	c        IndexServiceConfig
+	log      *slog.Logger
 	listener net.Listener // nil when off
 	options  []grpc.ServerOption
 	certs    *certs.Source // nil without TLS
 }
 
-// listen takes the address and reads the files, so that a mistake in them
+func newIndexService(c Config, ix *index.Index, cursors func() []index.Cursor, log *slog.Logger) indexService {
+	return indexService{Server: indexrpc.New(ix, indexrpc.Options{TTL: c.Index.ReplicaTTL, Cursors: cursors}), c: c.IndexService, log: log}
+}
+
+// open takes the address and reads the files, so that a mistake in them
 // is an error at the start.
-func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error) {
+func (s *indexService) open() (err error) {
+	c := s.c
 	if c.Listen == "" {
 		return nil
 	}
 	s.options = append(lasting(), grpc.MaxRecvMsgSize(maxReport))
 	if c.TLS.Enabled() {
-		if s.certs, err = certs.New(c.TLS, log); err != nil {
+		if s.certs, err = certs.New(c.TLS, s.log); err != nil {
 			return fmt.Errorf("index_service.tls.%w", err)
 		}
 		s.options = append(s.options, grpc.Creds(credentials.NewTLS(s.certs.Server("h2"))))
@@ -59,25 +66,20 @@ func (s *indexService) listen(c IndexServiceConfig, log *slog.Logger) (err error
 	return nil
 }
 
-// run serves until ctx ends, calls under way included. If the service breaks, the
+// Run serves until ctx ends, calls under way included. If the service breaks, the
 // router is not ready, but answers requests.
-func (s *indexService) run(ctx context.Context, log *slog.Logger) error {
+func (s *indexService) Run(ctx context.Context) error {
 	if s.listener == nil {
 		return nil
 	}
-	log.Info("serving the index", "listen", s.listener.Addr().String())
-	var renewing sync.WaitGroup
-	defer renewing.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if s.certs != nil {
-		renewing.Go(func() { _ = s.certs.Run(ctx) }) // ends with ctx, without error
-	}
-	err := s.Serve(ctx, s.listener, s.options...)
-	if err != nil {
-		log.Error("the index service has ended", "error", err)
-	}
-	return err
+	s.log.Info("serving the index", "listen", s.listener.Addr().String())
+	return together(ctx, s.certs.Run, func(ctx context.Context) error {
+		err := s.Serve(ctx, s.listener, s.options...)
+		if err != nil {
+			s.log.Error("the index service has ended", "error", err)
+		}
+		return err
+	})
 }
 
 // maxSidecars bounds the connections of the index service: one for each replica of

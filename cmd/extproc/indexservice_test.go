@@ -24,7 +24,6 @@ import (
 	"warmroute/index"
 	"warmroute/index/indexpb"
 	"warmroute/internal/config"
-	"warmroute/internal/indexrpc"
 	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
 )
@@ -73,7 +72,7 @@ func TestIndexService(t *testing.T) {
 		t.Error("the metrics page lacks the index's four entries")
 	}
 
-	if err := r.service.listener.Close(); err != nil {
+	if err := r.replicas.service.listener.Close(); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "not ready without its service", func() bool {
@@ -88,7 +87,7 @@ func TestIndexService(t *testing.T) {
 
 func TestIndexServiceOff(t *testing.T) {
 	var s indexService
-	if err := s.listen(IndexServiceConfig{}, nil); err != nil || s.ready() != nil || s.run(t.Context(), nil) != nil {
+	if err := s.open(); err != nil || s.ready() != nil || s.Run(t.Context()) != nil {
 		t.Errorf("a service without an address: %v", err)
 	}
 }
@@ -109,11 +108,11 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer x.Close()
-	s := indexService{Server: indexrpc.New(x, indexrpc.Options{})}
-	if err := s.listen(c.IndexService, slog.New(slog.DiscardHandler)); err != nil {
+	s := newIndexService(c, x, nil, slog.New(slog.DiscardHandler))
+	if err := s.open(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Run(t, func(ctx context.Context) error { return s.run(ctx, slog.New(slog.DiscardHandler)) })
+	testenv.Run(t, s.Run)
 	for bearer, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer s3cret": codes.OK} {
 		conn, err := grpc.NewClient(s.listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
 		if err != nil {
@@ -126,8 +125,8 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 		}
 		conn.Close()
 	}
-	var broken indexService
-	if err := broken.listen(IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}, nil); err == nil || !strings.Contains(err.Error(), "index_service.token_file") {
+	broken := indexService{c: IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}}
+	if err := broken.open(); err == nil || !strings.Contains(err.Error(), "index_service.token_file") {
 		t.Errorf("%v, want the file named", err)
 	}
 	if _, err := parseConfig(t, "index_service: {tls: {key_file: k}}"); err == nil || !strings.Contains(err.Error(), "index_service.tls.cert_file: is missing beside key_file") {

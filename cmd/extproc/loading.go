@@ -130,60 +130,60 @@ const loadsAtOnce = 4
 
 // load loads models as they are configured, off the request path and independently of
 // each other. A model takes a second or less, unless it is fetched.
-func (r *router) load(ctx context.Context) error {
+func (t *ids) load(ctx context.Context) error {
 	var running errgroup.Group
 	running.SetLimit(loadsAtOnce)
 	for {
-		m := r.loading.next()
+		m := t.loading.next()
 		if m == nil {
 			select {
 			case <-ctx.Done():
 				return running.Wait()
-			case <-r.loading.wake:
+			case <-t.loading.wake:
 			}
 			continue
 		}
-		running.Go(func() error { r.loadOne(ctx, m); return nil })
+		running.Go(func() error { t.loadOne(ctx, m); return nil })
 	}
 }
 
-func (r *router) loadOne(ctx context.Context, m *loadingModel) {
+func (t *ids) loadOne(ctx context.Context, m *loadingModel) {
 	start := time.Now()
-	files, err := r.loadModel(ctx, m.config)
+	files, err := t.loadModel(ctx, m.config)
 	if ctx.Err() != nil {
 		return
 	}
 	switch {
-	case err == nil && r.loading.wanted(m):
-		err = r.local.Load(m.config.ID, files)
-	case !r.loading.configured(m.config.ID):
-		r.library.Release(m.config.holder())
+	case err == nil && t.loading.wanted(m):
+		err = t.local.Load(m.config.ID, files)
+	case !t.loading.configured(m.config.ID):
+		t.library.Release(m.config.holder())
 	}
-	r.loading.done(m, err)
+	t.loading.done(m, err)
 	if err != nil {
-		r.log.Error("model not loaded; replicas compute its token ids", "model", m.config.ID, "error", err)
+		t.log.Error("model not loaded; replicas compute its token ids", "model", m.config.ID, "error", err)
 		return
 	}
-	r.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())
+	t.log.Info("model loaded", "model", m.config.ID, "took", time.Since(start).Round(time.Millisecond).String())
 }
 
-// setTokens applies another configuration to the sources of token ids.
-func (r *router) setTokens(next TokensConfig) {
+// set applies another configuration to the sources of token ids.
+func (t *ids) set(next TokensConfig) {
 	settings, _ := next.settings() // validated
-	r.local.Set(settings)
-	r.library.Set(next.loaded())
-	if r.hub != nil {
-		r.hub.Limit(next.downloads())
+	t.local.Set(settings)
+	t.library.Set(next.loaded())
+	if t.hub != nil {
+		t.hub.Limit(next.downloads())
 	}
-	for _, id := range r.loading.set(next.Models, true) {
-		r.local.Unload(id)
-		r.library.Release(ModelConfig{ID: id}.holder())
-		r.discovery.Forget(id)
+	for _, id := range t.loading.set(next.Models, true) {
+		t.local.Unload(id)
+		t.library.Release(ModelConfig{ID: id}.holder())
+		t.discovery.Forget(id)
 	}
 	for _, m := range next.Models {
-		r.discovery.Forget(m.ID)
+		t.discovery.Forget(m.ID)
 	}
-	if r.download.Swap(next.Download) != next.Download {
-		r.discovery.Forget("")
+	if t.download.Swap(next.Download) != next.Download {
+		t.discovery.Forget("")
 	}
 }

@@ -83,22 +83,22 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 const loadTimeout = 10 * time.Minute
 
 // loadModel reads a configured model's files, which it may have to fetch first.
-func (r *router) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, error) {
+func (t *ids) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, error) {
 	f, err := c.flags()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	dir, err := r.hub.Find(c.ref())
-	if errors.Is(err, modelfiles.ErrNotFound) && r.hub != nil {
-		dir, err = r.hub.Fetch(ctx, c.ref())
+	dir, err := t.hub.Find(c.ref())
+	if errors.Is(err, modelfiles.ErrNotFound) && t.hub != nil {
+		dir, err = t.hub.Fetch(ctx, c.ref())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("files %q: %w", c.ref(), err)
 	}
-	r.describe(c.ID, dir)
-	return r.library.Load(ctx, c.holder(), dir, f)
+	t.describe(c.ID, dir)
+	return t.library.Load(ctx, c.holder(), dir, f)
 }
 
 // holder returns the name under which the library holds a configured model. A discovered
@@ -140,23 +140,23 @@ const stuckAfter = 10 * time.Second
 // modelNotes reports the models whose work off the request path takes long, with the
 // phase, the models whose tokenizer cannot be fetched or loaded, and the reason why nothing
 // is downloaded.
-func (r *router) modelNotes(now time.Time) (notes []string) {
-	busy := slices.Concat(r.discovery.Busy(), r.local.Busy())
+func (t *ids) modelNotes(now time.Time) (notes []string) {
+	busy := slices.Concat(t.discovery.Busy(), t.local.Busy())
 	for _, b := range busy {
 		if took := now.Sub(b.Since); took >= stuckAfter && len(notes) < mostStuck {
 			notes = append(notes, fmt.Sprintf("tokens of model %q: %s for %v", b.Model, b.Phase, took.Round(time.Second)))
 		}
 	}
 	var failed []string
-	for _, f := range r.discovery.Found() {
+	for _, f := range t.discovery.Found() {
 		if !f.Failed && (f.Error == "" || !filepath.IsAbs(f.Root)) {
 			continue
 		}
 		failed = append(failed, fmt.Sprintf("tokens of model %q: replicas compute them, because its tokenizer %q cannot be found, fetched or loaded: %s", f.Model, f.Root, f.Error))
 	}
 	notes = append(notes, bound.Notes(failed, mostStuck, "models have tokenizers that cannot be fetched or loaded")...)
-	if r.hub != nil {
-		if err := r.hub.Paused(); err != nil {
+	if t.hub != nil {
+		if err := t.hub.Paused(); err != nil {
 			notes = append(notes, "tokenizers: "+err.Error())
 		}
 	}

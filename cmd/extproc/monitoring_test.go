@@ -276,7 +276,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	}
 	dir := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 200ms, evaluation_interval: 200ms}\nrule_files: [%q]\nscrape_configs:\n- job_name: warmroute\n  static_configs: [{targets: [%q]}]\n",
-		rules, r.c.Admin.Listen)
+		rules, r.reloads.inForce().Admin.Listen)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

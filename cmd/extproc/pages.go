@@ -8,54 +8,53 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"warmroute/cmd/extproc/internal/dashboard"
+	"warmroute/index"
 	"warmroute/internal/admin"
+	"warmroute/internal/fleet"
 )
 
-// pages are the router's HTTP servers.
-type pages struct {
-	admin  *admin.Server
-	health *admin.Server // the same server if health has no address of its own
-}
+// pages are the router's HTTP servers: the admin server, and the one of health if it has an
+// address of its own.
+type pages []*admin.Server
 
-// pages takes the addresses of the HTTP servers. door is where Envoys connect.
-func (r *router) pages(gate *admin.Gate, door *occupied) (*pages, error) {
-	c := r.c.Admin
-	token, err := c.token()
+// dashboardAt is where the dashboard's page and its files are, which contain no data.
+const dashboardAt = "/dashboard/"
+
+// pages takes the addresses of the HTTP servers.
+func (r *router) pages(c Config, gate *admin.Gate) (pages, error) {
+	token, err := c.Admin.token()
 	if err != nil {
 		return nil, fmt.Errorf("admin.%w", err)
 	}
 	health := admin.Options{
-		Listen: r.c.Health.Listen, Ready: gate.Ready, Notes: func() []string { return append(door.notes(), r.notes()...) }, Metrics: r.metrics, Logger: r.log,
+		Listen: c.Health.Listen, Ready: gate.Ready, Notes: r.notes, Metrics: r.metrics, Logger: r.log,
 	}
 	all := health
-	all.Listen, all.Pprof, all.Static, all.Handlers = c.Listen, c.Pprof, dashboardFiles(), r.adminPages()
-	all.Access = admin.Access{Token: token, Hosts: c.Hosts}
+	all.Listen, all.Pprof, all.Static, all.Handlers = c.Admin.Listen, c.Admin.Pprof, map[string]http.Handler{"GET " + dashboardAt: dashboard.Page(dashboardAt)}, r.adminPages()
+	all.Access = admin.Access{Token: token, Hosts: c.Admin.Hosts}
 	all.Query = map[string][]string{
 		"GET /debug/explain": {"id", "reason", "n"}, "POST /debug/explain": {"path", "tenant", "subset"},
 		"GET /debug/history": {"after"},
 	}
-	var p pages
-	if p.admin, err = admin.Listen(all); err != nil {
-		return nil, err
+	first, err := admin.Listen(all)
+	if err != nil || health.Listen == "" {
+		return pages{first}, err
 	}
-	p.health = p.admin
-	if health.Listen != "" {
-		if p.health, err = admin.Listen(health); err != nil {
-			return nil, errors.Join(err, p.admin.Close())
-		}
+	second, err := admin.Listen(health)
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
 	}
-	return &p, nil
+	return pages{first, second}, nil
 }
 
 // adminPages returns the pages that change state or show requests.
 func (r *router) adminPages() map[string]http.Handler {
-	handlers := r.policyPages()
+	handlers := r.decisions.pages()
 	maps.Copy(handlers, map[string]http.Handler{
-		"GET /debug/explain":  explain(r.ring, r.decider.ExplainRecord, r.tokenView),
-		"POST /debug/explain": explainNow(r.filter, r.reloads.inForce, r.tokenView),
-		"GET /debug/replicas": r.replicas(),
+		"GET /debug/explain":  explain(r.decisions.ring, r.decisions.decider.ExplainRecord, r.ids.view),
+		"POST /debug/explain": explainNow(r.envoys.filter, r.reloads.inForce, r.ids.view),
+		"GET /debug/replicas": r.replicaPage(),
 		"GET /debug/history":  r.history,
 		"GET /debug/trial":    r.trialPage(),
 	})
@@ -63,35 +62,51 @@ func (r *router) adminPages() map[string]http.Handler {
 }
 
 // run serves until ctx ends.
-func (p *pages) run(ctx context.Context) error {
-	if p.health == p.admin {
-		return p.admin.Run(ctx)
+func (p pages) run(ctx context.Context) error {
+	var parts []func(context.Context) error
+	for _, s := range p {
+		parts = append(parts, s.Run)
 	}
-	both, ctx := errgroup.WithContext(ctx)
-	both.Go(func() error { return p.admin.Run(ctx) })
-	both.Go(func() error { return p.health.Run(ctx) })
-	return both.Wait()
-}
-
-// close releases the addresses without serving.
-func (p *pages) close() error {
-	if p.health == p.admin {
-		return p.admin.Close()
-	}
-	return errors.Join(p.admin.Close(), p.health.Close())
+	return together(ctx, parts...)
 }
 
 // notes lists problems that do not prevent serving.
 func (r *router) notes() []string {
-	notes := r.pool.Notes()
-	if r.sharing.link != nil {
-		notes = append(notes, r.sharing.link.Notes()...)
+	s := r.replicas.fleet.Snapshot()
+	notes := append(r.envoys.door.notes(), r.replicas.notes(s)...)
+	notes = append(append(append(notes, r.decisions.notes(s)...), r.xds.Notes()...), r.ids.notes(s, time.Now())...)
+	return append(append(append(notes, r.trialNotes()...), r.unpairedModels()...), r.reloads.notes()...)
+}
+
+// reading returns the replicas' counters and the router's own.
+func (r *router) reading() dashboard.Reading {
+	out := dashboard.Reading{Decided: map[string]dashboard.Decided{}}
+	shadow := r.reloads.inForce().Filter.Mode == modeShadow
+	for _, rep := range r.replicas.fleet.Snapshot().Replicas {
+		if len(rep.Models) == 0 {
+			continue
+		}
+		for _, rank := range rep.Ranks {
+			account := r.replicas.ledger.Of(index.Holder{Replica: rep.Addr, Rank: rank})
+			k := dashboard.Rank{Model: rep.Models[0].Base, Replica: rep.Addr, Joined: rep.Joined, Rank: rank, InFlight: account.InFlight(), Queued: account.Pending()}
+			var l fleet.Load
+			if l, k.Counted = rep.LoadOf(rank); k.Counted {
+				k.Began = l.Began
+				if shadow { // nothing is sent by hint
+					k.InFlight = int(l.Running + l.Waiting)
+				}
+				k.Counters = dashboard.Counters{
+					Hits: l.PrefixHits, Prompt: l.PrefixQueries, TTFT: l.TTFT, FirstTokens: l.FirstTokens,
+					Queue: l.Queue, Prefill: l.Prefill, Decode: l.Decode,
+				}
+			}
+			out.Ranks = append(out.Ranks, k)
+		}
 	}
-	notes = append(notes, r.sources().Notes()...)
-	notes = append(append(append(notes, r.feed.Notes()...), r.xds.Notes()...), r.loading.notes()...)
-	notes = append(append(notes, r.modelNotes(time.Now())...), r.trialNotes()...)
-	s := r.fleet.Snapshot()
-	notes = append(append(append(notes, r.unpairedModels()...), s.Dissent()...), r.tokenNotes(s)...)
-	notes = append(notes, s.Notes...)
-	return append(append(append(notes, r.reloads.notes()...), unservedModels(s)...), r.unableReplicas(s)...)
+	for id, decided := range r.counted.Decisions() {
+		out.Decided[id] = dashboard.Decided{Model: r.replicas.baseOf(id), Decisions: decided}
+	}
+	out.Router.Seconds, out.Router.Requests = r.counted.Spent()
+	out.Splits = r.decisions.decider.Splits()
+	return out
 }

@@ -28,7 +28,7 @@ func (c Config) pairNotes() string {
 	name := func(who string, o *fleet.ReplicaOptions, more string) {
 		roles = roles || o.Role != ""
 		role, _ := fleet.ParseRole(o.Role) // Validate has read it
-		listed = append(listed, &fleet.Replica{Addr: who, Role: role, Transfer: fleet.Transfer{Connector: o.KVConnector}})
+		listed = append(listed, &fleet.Replica{Addr: who, Configured: fleet.Configured{Role: role}, Reported: fleet.Reported{Transfer: fleet.Transfer{Connector: o.KVConnector}}})
 		if len(listed) <= mostListed {
 			fmt.Fprintf(&named, "#   %s: role %s%s, connector %s\n", who, role, more, cmp.Or(o.KVConnector, "as the replica reports"))
 		}
@@ -131,7 +131,7 @@ func (r *router) unpairedModels() (notes []string) {
 		return nil
 	}
 	byModel := map[string][]*fleet.Replica{}
-	for _, rep := range r.fleet.Snapshot().Replicas {
+	for _, rep := range r.replicas.fleet.Snapshot().Replicas {
 		if rep.Ready && len(rep.Models) > 0 {
 			byModel[rep.Models[0].Base] = append(byModel[rep.Models[0].Base], rep)
 		}

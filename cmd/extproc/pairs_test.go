@@ -70,7 +70,7 @@ func TestCheckSaysWhoPairs(t *testing.T) {
 // TestWhyNoPair: with what replicas report, versions and block sizes count, too.
 func TestWhyNoPair(t *testing.T) {
 	one := func(version string, block int) *fleet.Replica {
-		return &fleet.Replica{Version: version, BlockSize: block, Transfer: fleet.Transfer{Connector: fleet.Nixl}}
+		return &fleet.Replica{Reported: fleet.Reported{Version: version, BlockSize: block, Transfer: fleet.Transfer{Connector: fleet.Nixl}}}
 	}
 	for name, tt := range map[string]struct {
 		replicas []*fleet.Replica

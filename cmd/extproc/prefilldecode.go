@@ -2,14 +2,10 @@ package main
 
 import (
 	"fmt"
-	"net/http"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/envoy"
 	"warmroute/filter"
-	"warmroute/internal/prefill"
 )
 
 // PrefillDecodeConfig says how a prompt's KV cache gets from the replica that computes it to
@@ -42,29 +38,4 @@ func (c PrefillDecodeConfig) envoy() envoy.Split {
 		s.Wait = c.MaxWait
 	}
 	return s
-}
-
-// legs returns how prefills are sent, to replicas that client reaches; nil: the same as before.
-func (c Config) legs(client *http.Client, m *prefill.Metrics) prefill.Options {
-	return prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Metrics: m}
-}
-
-// newLegs makes the sender of prefills.
-func (r *router) newLegs(reg prometheus.Registerer) error {
-	client, err := r.c.Fleet.HTTP.Client(prefill.Connections)
-	if err != nil {
-		return err
-	}
-	r.legCounts = prefill.NewMetrics(reg)
-	o := r.c.legs(client, r.legCounts)
-	o.Answers = &r.answers
-	r.legs = prefill.New(o)
-	return nil
-}
-
-// filterOptions returns c's options of the filter.
-func (r *router) filterOptions(c Config) filter.ServerOptions {
-	o := c.serverOptions(r.log)
-	o.Split.Legs = r.legs
-	return o
 }

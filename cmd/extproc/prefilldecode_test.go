@@ -31,7 +31,7 @@ func TestEnvoyFollowsPrefillDecode(t *testing.T) {
 	} {
 		c := defaultConfig()
 		c.PrefillDecode.Mode = mode
-		if got := c.envoyOptions().Split; got != want || c.serverOptions(nil).Split.Transport != mode {
+		if got := c.envoyOptions().Split; got != want || c.serverOptions(nil, nil).Split.Transport != mode {
 			t.Errorf("%s: %+v, want %+v", mode, got, want)
 		}
 	}

@@ -53,7 +53,7 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	}
 	const alone = "note: no Envoy is connected to 127.0.0.1:"
 	state("nobody is connected", http.StatusOK, alone)
-	envoy, err := net.Dial("tcp", r.c.Listen)
+	envoy, err := net.Dial("tcp", r.reloads.inForce().Listen)
 	if err != nil {
 		t.Fatal(err)
 	}

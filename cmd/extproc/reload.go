@@ -122,34 +122,32 @@ func (r *router) apply(c Config) error {
 	if err != nil {
 		return err
 	}
-	if err := r.fleet.Set(next.Fleet); err != nil {
+	if err := r.replicas.fleet.Set(next.Fleet); err != nil {
 		return err
 	}
-	r.remote.Set(renders, next.Filter.TokenBudget)
-	r.setTokens(next.Tokens)
+	r.ids.remote.Set(renders, next.Filter.TokenBudget)
+	r.ids.set(next.Tokens)
 	if !reflect.DeepEqual(next.Policy, before.Policy) { // otherwise the patches of the run time stay
-		change, err := r.book.Replace(next.Policy)
+		change, err := r.decisions.book.Replace(next.Policy)
 		if err != nil {
 			return err
 		}
-		r.audit(change, "configuration file")
+		r.decisions.audit(change, "configuration file")
 	}
 	if err := r.dial.Set(next.Log); err != nil {
 		return err
 	}
-	r.legs.Set(next.legs(legs, r.legCounts))
-	r.server.Set(r.filterOptions(next))
+	r.envoys.set(next, legs)
 	if next.Filter.trial() != before.Filter.trial() {
-		r.compared.Restart()
+		r.outcomes.compared.Restart()
 	}
-	r.filter.SetBudget(next.Filter.TokenBudget)
-	r.decider.SetRanked(next.Filter.named())
+	r.decisions.decider.SetRanked(next.Filter.named())
 	if next.Filter.Decisions != before.Filter.Decisions {
-		r.ring.Resize(next.Filter.Decisions)
+		r.decisions.ring.Resize(next.Filter.Decisions)
 	}
-	r.usage.Set(next.usageShare())
+	r.outcomes.usage.Set(next.usageShare())
 	if next.XDS != before.XDS {
-		r.warnOfDoors(next)
+		warnOfDoors(next, r.log)
 	}
 	waiting, err := config.Differences(next, c)
 	if err != nil {
@@ -211,14 +209,14 @@ const mostUnable = 8
 
 // unableReplicas names the replicas that are up and passed over, and those whose ranks no
 // request names.
-func (r *router) unableReplicas(s *fleet.Snapshot) (out []string) {
+func (d *decisions) unableReplicas(s *fleet.Snapshot) (out []string) {
 	for _, rep := range s.Replicas {
 		switch {
 		case len(out) == mostUnable:
 			return append(out, "and further replicas")
 		case rep.Held:
 			out = append(out, fmt.Sprintf("replica %s is passed over: %s", rep.Addr, rep.Why))
-		case rep.Ready && r.decider.Unasked(rep):
+		case rep.Ready && d.decider.Unasked(rep):
 			out = append(out, fmt.Sprintf("replica %s gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks", rep.Addr))
 		}
 	}
@@ -227,7 +225,7 @@ func (r *router) unableReplicas(s *fleet.Snapshot) (out []string) {
 
 // replicaReady fails readiness without a replica, if the configuration says so.
 func (r *router) replicaReady() error {
-	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && !r.fleet.Snapshot().Serves() {
+	if o := r.reloads.inForce().Filter; o.Picker && o.ReadyNeedsReplica && !r.replicas.fleet.Snapshot().Serves() {
 		return errors.New("no replica is ready")
 	}
 	return nil

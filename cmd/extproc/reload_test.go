@@ -50,7 +50,7 @@ func TestHonestReload(t *testing.T) {
 	if got := r.dial.Level(); got != slog.LevelDebug {
 		t.Errorf("log level %v", got)
 	}
-	if r.download.Load() || !r.loading.configured("m") {
+	if r.ids.download.Load() || !r.ids.loading.configured("m") {
 		t.Error("tokens were not reloaded")
 	}
 	until(t, "xDS has moved", func() bool {
@@ -83,7 +83,7 @@ func TestHonestReload(t *testing.T) {
 		if ready := page("/readyz"); !strings.Contains(ready, "the file is empty") && !strings.Contains(ready, "fleet: there is no source of replicas any more") {
 			t.Errorf("%q is not told: %s", cut, ready)
 		}
-		if n := len(r.fleet.Snapshot().Replicas); n != 1 {
+		if n := len(r.replicas.fleet.Snapshot().Replicas); n != 1 {
 			t.Errorf("%q leaves %d replicas", cut, n)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/internal/load"
+	"warmroute/prefixhash"
 )
 
 // replicaView is one replica on /debug/replicas.
@@ -45,20 +46,20 @@ type cachedView struct {
 
 // rankView is one data-parallel rank.
 type rankView struct {
-	Rank     int              `json:"rank"`
-	Blocks   int              `json:"blocks"` // held, by the index's count
-	InFlight int              `json:"in_flight"`
-	Awaiting int              `json:"awaiting_first_token"`
-	Pending  float64          `json:"pending_prefill_seconds"`
-	Running  float64          `json:"running_reported"`
-	Waiting  float64          `json:"waiting_reported"`
-	KVUsage  float64          `json:"kv_usage_reported"`
-	Below    *belowView       `json:"below,omitempty"` // what it holds below its GPU, by the index's count; nil: nothing
-	Loads    *loadsView       `json:"loads,omitempty"` // of blocks below the GPU, once some were
-	Split    *load.Parts      `json:"split,omitempty"` // what it has done in split requests, once it has
-	Events   *kvevents.Status `json:"events,omitempty"`
-	Hashes   *hashView        `json:"hashes,omitempty"`
-	Cache    *cacheView       `json:"cache,omitempty"`
+	Rank     int                   `json:"rank"`
+	Blocks   int                   `json:"blocks"` // held, by the index's count
+	InFlight int                   `json:"in_flight"`
+	Awaiting int                   `json:"awaiting_first_token"`
+	Pending  float64               `json:"pending_prefill_seconds"`
+	Running  float64               `json:"running_reported"`
+	Waiting  float64               `json:"waiting_reported"`
+	KVUsage  float64               `json:"kv_usage_reported"`
+	Below    *belowView            `json:"below,omitempty"` // what it holds below its GPU, by the index's count; nil: nothing
+	Loads    *loadsView            `json:"loads,omitempty"` // of blocks below the GPU, once some were
+	Split    *load.Parts           `json:"split,omitempty"` // what it has done in split requests, once it has
+	Events   *kvevents.Status      `json:"events,omitempty"`
+	Hashes   *prefixhash.Detection `json:"hashes,omitempty"`
+	Cache    *cacheView            `json:"cache,omitempty"`
 }
 
 // belowView has the blocks in each place.
@@ -98,8 +99,8 @@ func loadsOf(a *load.Account) *loadsView {
 }
 
 // moreOf adds to a rank's view what ranks without tiers and splits do not have.
-func (r *router) moreOf(v *rankView, h index.Holder, a *load.Account) {
-	if b := (belowView{r.index.TierHoldings(h, index.TierCPU), r.index.TierHoldings(h, index.TierStorage)}); b != (belowView{}) {
+func (k *replicas) moreOf(v *rankView, h index.Holder, a *load.Account) {
+	if b := (belowView{k.index.TierHoldings(h, index.TierCPU), k.index.TierHoldings(h, index.TierStorage)}); b != (belowView{}) {
 		v.Below = &b
 	}
 	if p := a.Parts(); p != (load.Parts{}) {
@@ -117,24 +118,15 @@ type cacheView struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// hashView says which of vLLM's hash algorithms the rank runs.
-type hashView struct {
-	State      string   `json:"state"` // match, mismatch, cannot tell
-	Algorithms []string `json:"algorithms,omitempty"`
-	Matched    uint64   `json:"blocks_matched"`
-	Mismatched uint64   `json:"blocks_mismatched"`
-	Unverified uint64   `json:"blocks_unjudged"`
-}
-
-// replicas answers GET /debug/replicas: {"replicas": [...]}.
-func (r *router) replicas() http.Handler {
+// replicaPage answers GET /debug/replicas: {"replicas": [...]}.
+func (r *router) replicaPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		supplies := map[string]feed.Replica{}
-		for _, s := range r.feed.Status() {
+		for _, s := range r.replicas.feed.Status() {
 			supplies[s.Addr] = s
 		}
 		views := []replicaView{}
-		for _, rep := range r.fleet.Snapshot().Replicas {
+		for _, rep := range r.replicas.fleet.Snapshot().Replicas {
 			views = append(views, r.view(rep, supplies[rep.Addr]))
 		}
 		answer(w, map[string]any{"replicas": views})
@@ -163,39 +155,29 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	for _, m := range rep.Models {
 		v.Models = append(v.Models, m.ID)
 	}
-	v.Cached.Predicted = r.predicted(rep.Addr)
+	v.Cached.Predicted = r.counted.Predicted(rep.Addr)
 	_, v.Cached.Reported, _ = cacheTokens(rep)
-	s := r.watch.State(rep.Addr)
+	s := r.outcomes.watch.State(rep.Addr)
 	if v.Cached.Suspect, v.Cached.Cause = s.Flagged, string(s.Cause); s.Complete {
 		v.Cached.Shortfall = &s.Shortfall
 	}
 	for _, rank := range rep.Ranks {
 		h := index.Holder{Replica: rep.Addr, Rank: rank}
-		account := r.ledger.Of(h)
-		rv := rankView{Rank: rank, Blocks: r.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending()}
-		r.moreOf(&rv, h, account)
+		account := r.replicas.ledger.Of(h)
+		rv := rankView{Rank: rank, Blocks: r.replicas.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending()}
+		r.replicas.moreOf(&rv, h, account)
 		if l, ok := rep.LoadOf(rank); ok {
 			rv.Running, rv.Waiting, rv.KVUsage = l.Running, l.Waiting, l.KVUsage
 		}
 		for i := range supply.Ranks {
 			if s := &supply.Ranks[i]; s.Rank == rank {
-				rv.Events, rv.Hashes = &s.Status, hashes(s)
+				rv.Events, rv.Hashes = &s.Status, &s.Hashes
 				if g := s.Groups; g != nil {
 					rv.Cache = &cacheView{Groups: g.Geometry, Assumed: g.Assumed, Trust: g.Trust.String(), Why: g.Trust.Why}
 				}
 			}
 		}
 		v.Ranks = append(v.Ranks, rv)
-	}
-	return v
-}
-
-func hashes(s *feed.Rank) *hashView {
-	v := &hashView{
-		State: s.Hashes.State.String(), Matched: s.Hashes.Matched, Mismatched: s.Hashes.Mismatched, Unverified: s.Hashes.Unverified,
-	}
-	for _, c := range s.Hashes.Candidates {
-		v.Algorithms = append(v.Algorithms, c.String())
 	}
 	return v
 }

@@ -73,7 +73,7 @@ func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 			s := secure(t, own, clients, sim.Addr)
 			f := follow(t, fmt.Sprintf("fleet:\n  http: {tls: true, %s}\n  replicas: [{address: %q, events: [{endpoint: \"tcp://%s\", replay_endpoint: \"tcp://%s\"}]}]\n",
 				c.settings, s.addr, sim.Events, sim.Replay), nil)
-			until(t, "the replica is ready", func() bool { return f.r.fleet.Snapshot().Ready == 1 })
+			until(t, "the replica is ready", func() bool { return f.r.replicas.fleet.Snapshot().Ready == 1 })
 			if got := f.ask(); got != s.addr {
 				t.Errorf("%q has served, want %q", got, s.addr)
 			}

@@ -32,13 +32,13 @@ func TestAReplicaThatDoesNotHitIsSaidOnce(t *testing.T) {
 			&fleet.Replica{Addr: "10.0.0.3:8000", Joined: 1},
 		)
 		claims := load.Claims{Tokens: predicted}
-		r.judge(now, s, map[string]load.Claims{"10.0.0.1:8000": claims, "10.0.0.2:8000": claims, "10.0.0.3:8000": claims})
+		r.outcomes.judge(now, s, map[string]load.Claims{"10.0.0.1:8000": claims, "10.0.0.2:8000": claims, "10.0.0.3:8000": claims})
 		now, predicted = now.Add(time.Minute), predicted+100_000
 	}
 	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "replica=10.0.0.2:8000") {
 		t.Errorf("%d warnings:\n%s", n, log.String())
 	}
-	if v := r.watch.State("10.0.0.1:8000"); !v.Complete || v.Flagged {
+	if v := r.outcomes.watch.State("10.0.0.1:8000"); !v.Complete || v.Flagged {
 		t.Errorf("the honest replica: %+v", v)
 	}
 }

@@ -99,7 +99,7 @@ func TestCheckFindsWhatServeFinds(t *testing.T) {
 		}
 		r, err := newRouter(loaded, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err == nil {
-			r.remote.Close()
+			r.ids.remote.Close()
 		}
 		expect(t, "serve: "+c.text, file.Locate(err), want)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +22,7 @@ import (
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/work"
 )
 
 // TokensConfig describes how token ids are found.
@@ -100,99 +103,115 @@ func (c TokensConfig) settings() (tokens.LocalSettings, error) {
 	return tokens.LocalSettings{TrustUnverified: trusted, SampleEvery: c.SampleEvery}, err
 }
 
-// newTokens makes the sources of token ids.
-func (r *router) newTokens(reg prometheus.Registerer, log *slog.Logger) (tokens.Source, error) {
-	client, err := r.c.Fleet.HTTP.Client(renderConns)
+// renderConns bounds the idle connections per replica for requests of token ids:
+// a busy moment has as many under way.
+const renderConns = 16
+
+// ids finds prompts' token ids, in process and by asking replicas.
+type ids struct {
+	log       *slog.Logger
+	replicas  *replicas
+	turns     *work.Turns // of long bodies
+	remote    *tokens.Remote
+	local     *tokens.Local
+	library   *tokens.Library
+	hub       *modelfiles.Hub // nil: this machine has no Hugging Face cache
+	loading   *loading
+	discovery *tokens.Discovery // of models that are not configured
+	download  atomic.Bool       // tokens.download
+}
+
+func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) (*ids, error) {
+	t := &ids{log: log, replicas: k, turns: work.NewTurns(forLongWork()), loading: newLoading(c.Tokens.Models), library: tokens.NewLibrary(c.Tokens.loaded())}
+	client, err := c.Fleet.HTTP.Client(renderConns)
 	if err != nil {
 		return nil, err
 	}
-	renderers := func(served tokens.Served) []tokens.Endpoint { return r.renderers(r.fleet.Snapshot(), served) }
+	settings, err := c.Tokens.settings()
+	if err != nil {
+		return nil, err
+	}
 	questions := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_token_questions_total", Help: "Questions for token ids that replicas were sent, by outcome.",
 	}, []string{"outcome"})
 	reg.MustRegister(questions)
-	r.remote = tokens.NewRemote(tokens.RemoteOptions{
-		Endpoints: renderers, Client: client, Budget: r.c.Filter.TokenBudget,
-		Answers:    &r.answers,
+	t.remote = tokens.NewRemote(tokens.RemoteOptions{
+		Endpoints: func(served tokens.Served) []tokens.Endpoint { return t.renderers(k.fleet.Snapshot(), served) },
+		Client:    client, Budget: c.Filter.TokenBudget, Answers: &k.answers,
 		Questioned: func(outcome string) { questions.WithLabelValues(outcome).Inc() },
 	})
-	settings, err := r.c.Tokens.settings()
-	if err != nil {
-		return nil, err
-	}
-	r.loading = newLoading(r.c.Tokens.Models)
-	r.local = tokens.NewLocal(tokens.LocalOptions{
-		Reference: r.remote, Endpoints: func(model string) []tokens.Endpoint { return r.serving(r.fleet.Snapshot(), model) }, Base: r.base,
-		LocalSettings: settings, Turns: r.turns, Hooks: tokenMetrics(reg), Log: log,
+	t.local = tokens.NewLocal(tokens.LocalOptions{
+		Reference: t.remote, Endpoints: func(model string) []tokens.Endpoint { return t.serving(k.fleet.Snapshot(), model) }, Base: t.base,
+		LocalSettings: settings, Turns: t.turns, Hooks: tokenMetrics(reg), Log: log,
 	})
-	r.library = tokens.NewLibrary(r.c.Tokens.loaded())
-	if r.hub, err = modelfiles.New(os.Getenv); err != nil {
-		r.log.Warn("model files are searched by path only", "error", err)
-		r.hub = nil
+	if t.hub, err = modelfiles.New(os.Getenv); err != nil {
+		log.Warn("model files are searched by path only", "error", err)
+		t.hub = nil
 	} else {
-		r.hub.Limit(r.c.Tokens.downloads())
+		t.hub.Limit(c.Tokens.downloads())
 	}
-	r.discovery = r.newDiscovery()
-	modelMetrics(reg, r.library, r.hub)
-	return &tokens.Chooser{Local: r.local, Remote: r.remote, Lanes: &r.lanes}, nil
-}
-
-// newDiscovery looks for the files of the models that are served and not configured.
-func (r *router) newDiscovery() *tokens.Discovery {
-	r.download.Store(r.c.Tokens.Download)
-	return tokens.NewDiscovery(tokens.DiscoveryOptions{
+	t.download.Store(c.Tokens.Download)
+	t.discovery = tokens.NewDiscovery(tokens.DiscoveryOptions{
 		Served: func() map[string]string {
-			roots := r.fleet.Snapshot().Roots()
-			maps.DeleteFunc(roots, func(base, _ string) bool { return r.loading.configured(base) })
+			roots := k.fleet.Snapshot().Roots()
+			maps.DeleteFunc(roots, func(base, _ string) bool { return t.loading.configured(base) })
 			return roots
 		},
-		Hub: r.hub, Download: r.download.Load, Local: r.local, Library: r.library, Files: r.describe, Log: r.log,
+		Hub: t.hub, Download: t.download.Load, Local: t.local, Library: t.library, Files: t.describe, Log: log,
 	})
+	modelMetrics(reg, t.library, t.hub)
+	return t, nil
+}
+
+// Run loads tokenizers and compares ids until ctx ends, and questions under way have ended.
+func (t *ids) Run(ctx context.Context) error {
+	defer t.remote.Close()
+	return together(ctx, t.load, t.local.Run, t.discovery.Run)
 }
 
 // describe reads from a model's files what its layers keep in the cache.
-func (r *router) describe(model, folder string) {
+func (t *ids) describe(model, folder string) {
 	l, err := cachelayout.Read(folder)
 	if err != nil {
-		r.log.Debug("a model's files do not tell what its layers keep in the cache", "model", model, "error", err)
+		t.log.Debug("a model's files do not tell what its layers keep in the cache", "model", model, "error", err)
 	}
-	r.feed.Layout(model, l)
+	t.replicas.feed.Layout(model, l)
 }
 
 // renderers lists the replicas that may get a request's text to return its token
 // ids: the ready ones that may be named for it.
-func (r *router) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.Endpoint {
+func (t *ids) renderers(s *fleet.Snapshot, served tokens.Served) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, c := range s.Serving(served.Model, served.Tenant) {
 		if c.Replica.Ready && decision.InSubset(c.Replica.Addr, served.Subset) {
-			out = append(out, r.endpoint(c.Replica, c.Model))
+			out = append(out, t.endpoint(c.Replica, c.Model))
 		}
 	}
 	return out
 }
 
 // serving lists the replicas of a model, of all tenants.
-func (r *router) serving(s *fleet.Snapshot, model string) []tokens.Endpoint {
+func (t *ids) serving(s *fleet.Snapshot, model string) []tokens.Endpoint {
 	var out []tokens.Endpoint
 	for _, rep := range s.Replicas {
 		if m := rep.Model(model); m != nil && rep.Ready && m.Base == model && !m.LoRA.Set {
-			out = append(out, r.endpoint(rep, m))
+			out = append(out, t.endpoint(rep, m))
 		}
 	}
 	return out
 }
 
-func (r *router) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
+func (t *ids) endpoint(rep *fleet.Replica, m *fleet.Model) tokens.Endpoint {
 	busy := 0.0
 	for _, l := range rep.Load {
 		busy += l.Running + l.Waiting
 	}
-	return tokens.Endpoint{URL: r.fleet.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
+	return tokens.Endpoint{URL: t.replicas.fleet.URL(rep.Addr), Version: rep.Version, Render: rep.Render, MaxLen: m.MaxLen, Busy: busy}
 }
 
 // base returns the base model of a served id.
-func (r *router) base(served tokens.Served) string {
-	if m := r.fleet.Snapshot().Agreed(served.Model, served.Tenant); m != nil {
+func (t *ids) base(served tokens.Served) string {
+	if m := t.replicas.fleet.Snapshot().Agreed(served.Model, served.Tenant); m != nil {
 		return m.Base
 	}
 	return served.Model
@@ -216,21 +235,21 @@ type tokenView struct {
 	Tokenizers []tokens.Found `json:"tokenizers,omitempty"`
 }
 
-// tokenView returns what concerns the model of a decision, or all models.
-func (r *router) tokenView(of *decision.Record) tokenView {
-	v := tokenView{Demoted: r.demotions(), Tokenizers: r.discovery.Found()}
+// view returns what concerns the model of a decision, or all models.
+func (t *ids) view(of *decision.Record) tokenView {
+	v := tokenView{Demoted: t.demotions(), Tokenizers: t.discovery.Found()}
 	if of == nil {
 		return v
 	}
-	base := r.base(tokens.Served{Model: cmp.Or(of.Model, of.Asked), Tenant: of.Tenant})
+	base := t.base(tokens.Served{Model: cmp.Or(of.Model, of.Asked), Tenant: of.Tenant})
 	v.Demoted = slices.DeleteFunc(v.Demoted, func(d demotion) bool { return d.Model != base })
 	v.Tokenizers = slices.DeleteFunc(v.Tokenizers, func(f tokens.Found) bool { return f.Model != base })
 	return v
 }
 
-func (r *router) demotions() []demotion {
+func (t *ids) demotions() []demotion {
 	var out []demotion
-	for _, s := range r.local.Status() {
+	for _, s := range t.local.Status() {
 		for _, f := range s.Features {
 			if f.State == tokens.Demoted {
 				out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs, f.By})
@@ -240,14 +259,19 @@ func (r *router) demotions() []demotion {
 	return out
 }
 
+// notes lists the problems with tokenizers and with the ids of the replicas in s.
+func (t *ids) notes(s *fleet.Snapshot, now time.Time) []string {
+	return append(append(t.loading.notes(), t.modelNotes(now)...), t.tokenNotes(s)...)
+}
+
 // tokenNotes names what is not computed in process any more and the replicas that ended it, the
 // replicas whose ids differ from all others', and those whose /render is not used.
-func (r *router) tokenNotes(s *fleet.Snapshot) (notes []string) {
-	for _, d := range r.demotions() {
+func (t *ids) tokenNotes(s *fleet.Snapshot) (notes []string) {
+	for _, d := range t.demotions() {
 		notes = append(notes, fmt.Sprintf("tokens of model %q: %s is not computed in process, because %s returned other ids (the first at token %d)",
 			d.Model, d.Feature, strings.Join(d.By, " and "), d.Position))
 	}
-	for _, m := range r.local.Status() {
+	for _, m := range t.local.Status() {
 		for _, d := range m.Dissent {
 			state := "no other replica has confirmed or contradicted it"
 			if d.Shunned {
@@ -258,7 +282,7 @@ func (r *router) tokenNotes(s *fleet.Snapshot) (notes []string) {
 		}
 	}
 	for base := range s.Roots() {
-		if unused := tokens.Unused(r.serving(s, base)); len(unused) > 0 {
+		if unused := tokens.Unused(t.serving(s, base)); len(unused) > 0 {
 			notes = append(notes, fmt.Sprintf("tokens of model %q: no request is sent to the /render of %s, because most of its replicas have none", base, strings.Join(unused, ", ")))
 		}
 	}

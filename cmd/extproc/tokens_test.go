@@ -26,7 +26,7 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	replica := func(addr, tenant, model string, ready bool) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Tenant: tenant, Ready: ready, Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model, MaxLen: 9}}}
+		return &fleet.Replica{Addr: addr, Configured: fleet.Configured{Tenant: tenant}, Ready: ready, Reported: fleet.Reported{Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model, MaxLen: 9}}}}
 	}
 	asleep := replica("10.0.0.6:80", "", "m", false)
 	asleep.Held = true
@@ -54,12 +54,12 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 		{tokens.Served{Model: "m", Tenant: "acme", Subset: []string{"10.0.0.2:80", "10.0.0.3"}}, "[http://10.0.0.2:80]"},
 		{tokens.Served{Model: "m", Subset: []string{}}, "[]"},
 	} {
-		if got := fmt.Sprint(urls(r.renderers(s, c.served))); got != c.want {
+		if got := fmt.Sprint(urls(r.ids.renderers(s, c.served))); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.served, got, c.want)
 		}
 	}
 	s.Replicas[1].Models[0].Base = "" // it takes the name for another model's
-	if got := fmt.Sprint(urls(r.serving(s, "m"))); got != "[http://10.0.0.1:80 http://10.0.0.4:80]" {
+	if got := fmt.Sprint(urls(r.ids.serving(s, "m"))); got != "[http://10.0.0.1:80 http://10.0.0.4:80]" {
 		t.Errorf("all that serve it: %s", got)
 	}
 }
@@ -80,7 +80,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		}
 		return v
 	}
-	handlers := map[string]http.Handler{http.MethodGet: explain(r.ring, (*decision.Record).Explain, r.tokenView), http.MethodPost: explainNow(r.filter, func() Config { return Config{Filter: FilterConfig{MaxBody: 1000}} }, r.tokenView)}
+	handlers := map[string]http.Handler{http.MethodGet: explain(r.decisions.ring, (*decision.Record).Explain, r.ids.view), http.MethodPost: explainNow(r.envoys.filter, func() Config { return Config{Filter: FilterConfig{MaxBody: 1000}} }, r.ids.view)}
 	for method, h := range handlers {
 		if v := ask(h, method, `{"model":"m","messages":[]}`); v["demoted"] != nil {
 			t.Errorf("%s: %s although nothing is demoted", method, v["demoted"])
@@ -107,15 +107,15 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	endpoints := []tokens.Endpoint{{URL: replica.URL, Version: "0.32.0", Render: true}}
 	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }, Client: replica.Client()})
 	defer remote.Close()
-	r.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
+	r.ids.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
 	m, err := tokens.LoadFolder(chattest.BytesFolder(t, "text:{{ messages[0].content }}"), tokens.Flags{Transformers: "5.19.0"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.local.Load("m", m); err != nil {
+	if err := r.ids.local.Load("m", m); err != nil {
 		t.Fatal(err)
 	}
-	r.local.CheckAll(t.Context())
+	r.ids.local.CheckAll(t.Context())
 	for method, h := range handlers {
 		var demoted []demotion
 		if err := json.Unmarshal(ask(h, method, `{"model":"m","messages":[]}`)["demoted"], &demoted); err != nil || len(demoted) != 1 {
@@ -126,9 +126,9 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 		}
 	}
 	few := func(addr string, render bool) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Ready: true, Render: render, Models: []fleet.Model{{ID: "other", Base: "other"}}}
+		return &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{Render: render, Models: []fleet.Model{{ID: "other", Base: "other"}}}}
 	}
-	notes := strings.Join(r.tokenNotes(fleet.NewSnapshot(few("10.0.0.1:80", true), few("10.0.0.2:80", false))), "\n")
+	notes := strings.Join(r.ids.tokenNotes(fleet.NewSnapshot(few("10.0.0.1:80", true), few("10.0.0.2:80", false))), "\n")
 	for _, want := range []string{
 		`tokens of model "m": tools is not computed in process, because ` + replica.Listener.Addr().String() + " returned other ids (the first at token 3)",
 		`tokens of model "other": no request is sent to the /render of 10.0.0.1:80, because most of its replicas have none`,

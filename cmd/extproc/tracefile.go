@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,20 +11,19 @@ import (
 )
 
 // newTraceFile opens the trace file, if the configuration names one.
-func (r *router) newTraceFile(reg prometheus.Registerer) (*tracefile.Writer, error) {
-	f := r.c.Filter
+func newTraceFile(f FilterConfig, snapshot func() *fleet.Snapshot, log *slog.Logger, reg prometheus.Registerer) (*tracefile.Writer, error) {
 	if f.TraceFile == "" {
 		return nil, nil //nolint:nilnil // no configured file is no error
 	}
 	return tracefile.New(tracefile.Options{
-		Path: f.TraceFile, Bytes: f.TraceFileBytes, Log: r.log,
-		Fleet: r.tracedFleet, Prefills: new(prefills).since(func() *fleet.Snapshot { return r.fleet.Snapshot() }),
+		Path: f.TraceFile, Bytes: f.TraceFileBytes, Log: log,
+		Fleet: func() []tracefile.Replica { return traced(snapshot()) }, Prefills: prefills(snapshot),
 	}, reg)
 }
 
-// tracedFleet describes the ready replicas for the trace file.
-func (r *router) tracedFleet() (out []tracefile.Replica) {
-	for _, v := range r.fleet.Snapshot().Replicas {
+// traced describes the ready replicas for the trace file.
+func traced(s *fleet.Snapshot) (out []tracefile.Replica) {
+	for _, v := range s.Replicas {
 		if !v.Ready || len(v.Models) == 0 {
 			continue
 		}
@@ -34,20 +34,19 @@ func (r *router) tracedFleet() (out []tracefile.Replica) {
 	return out
 }
 
-// prefills has the replicas' counters of the call before, by replica.
-type prefills struct{ last map[string]prefilled }
-
+// prefilled has a replica's counters.
 type prefilled struct {
 	joined            uint64
 	tokens            float64
 	seconds, requests float64
 }
 
-// since returns a function that returns the prefills since its last call, by base model. A replica
+// prefills returns a function that returns the prefills since its last call, by base model. A replica
 // whose counters have gone back, or that has joined since, counts from the next call on.
-func (p *prefills) since(snapshot func() *fleet.Snapshot) func() []tracefile.Prefilled {
+func prefills(snapshot func() *fleet.Snapshot) func() []tracefile.Prefilled {
+	var last map[string]prefilled
 	return func() (out []tracefile.Prefilled) {
-		all, last := map[string]prefilled{}, p.last
+		all := map[string]prefilled{}
 		for _, v := range snapshot().Replicas {
 			if !v.Ready || len(v.Models) == 0 || len(v.Load) == 0 {
 				continue
@@ -71,7 +70,7 @@ func (p *prefills) since(snapshot func() *fleet.Snapshot) func() []tracefile.Pre
 				out = append(out, n)
 			}
 		}
-		p.last = all
+		last = all
 		return out
 	}
 }

@@ -12,11 +12,11 @@ import (
 // joined or restarted since, or count nothing, have no part in it.
 func TestPrefillsOfTheFleet(t *testing.T) {
 	rep := func(addr, model string, joined uint64, queries, hits, seconds, requests float64) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Ready: true, Joined: joined, Models: []fleet.Model{{ID: model, Base: model}},
-			Load: []fleet.Load{{PrefixQueries: queries, PrefixHits: hits, Prefill: fleet.Spent{Seconds: seconds, Requests: requests}}}}
+		return &fleet.Replica{Addr: addr, Ready: true, Joined: joined, Reported: fleet.Reported{Models: []fleet.Model{{ID: model, Base: model}}},
+			Load: []fleet.Load{{PrefixQueries: queries, PrefixHits: hits, Times: fleet.Times{Prefill: fleet.Spent{Seconds: seconds, Requests: requests}}}}}
 	}
 	var s *fleet.Snapshot
-	p := new(prefills).since(func() *fleet.Snapshot { return s })
+	p := prefills(func() *fleet.Snapshot { return s })
 	for i, step := range []struct {
 		replicas []*fleet.Replica
 		want     []tracefile.Prefilled

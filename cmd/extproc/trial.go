@@ -54,7 +54,7 @@ func (c FilterConfig) validateTrial() (errs []error) {
 func (r *router) trialPage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		c := r.reloads.inForce().Filter
-		since, groups := r.compared.Figures()
+		since, groups := r.outcomes.compared.Figures()
 		w.Header().Set("Cache-Control", "no-store")
 		answer(w, struct {
 			Mode    string               `json:"mode"`
@@ -64,20 +64,6 @@ func (r *router) trialPage() http.Handler {
 			Groups  []comparison.Figures `json:"groups"`
 		}{c.Mode, c.Share, c.ShareBy, since, groups})
 	})
-}
-
-// baseOf returns the base model of a served model's name, "" if no replica serves it.
-func (r *router) baseOf(model string) string {
-	s := r.fleet.Snapshot()
-	if m := s.Agreed(model, ""); m != nil {
-		return m.Base
-	}
-	for _, rep := range s.Replicas { // of a tenant, or not ready any more
-		if m := rep.Model(model); m != nil {
-			return m.Base
-		}
-	}
-	return ""
 }
 
 // trialNotes says which requests get no hint, so that nobody forgets a trial.

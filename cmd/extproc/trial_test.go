@@ -37,7 +37,7 @@ func TestTrialSettings(t *testing.T) {
 		c, err := parseConfig(t, "filter: {"+text+"}")
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
-		} else if got := c.serverOptions(nil).Trial; got != want {
+		} else if got := c.serverOptions(nil, nil).Trial; got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
 		}
 	}

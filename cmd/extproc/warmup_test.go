@@ -83,18 +83,18 @@ func TestWarmUp(t *testing.T) {
 	for n := range 12 {
 		turn(n + 1)
 	}
-	until(t, "the first router knows twelve prompts", func() bool { return old.index.Holdings(holder) == 48 })
-	until(t, "its place in the stream is known", func() bool { return len(old.feed.Cursors()) == 1 })
+	until(t, "the first router knows twelve prompts", func() bool { return old.replicas.index.Holdings(holder) == 48 })
+	until(t, "its place in the stream is known", func() bool { return len(old.replicas.feed.Cursors()) == 1 })
 
 	cold, _ := startRouter(t, fleet+"index_service: {listen: \"SERVICE\"}\n")
-	if n := cold.index.Holdings(holder); n >= 48 {
+	if n := cold.replicas.index.Holdings(holder); n >= 48 {
 		t.Fatalf("a router without a peer knows %d blocks: the test shows nothing", n)
 	}
 	warm, _ := startRouter(t, fleet+"index_service: {listen: \"SERVICE\"}\nwarm_up: {peers: [\"127.0.0.1:1\", \""+service+"\"], token_file: "+secret+"}\n")
-	until(t, "the second router knows twelve prompts", func() bool { return warm.index.Holdings(holder) == 48 })
+	until(t, "the second router knows twelve prompts", func() bool { return warm.replicas.index.Holdings(holder) == 48 })
 	turn(13)
-	until(t, "it follows the replica", func() bool { return warm.index.Holdings(holder) == 52 })
-	if st := warm.feed.Status(); st[0].Ranks[0].Lost+st[0].Ranks[0].Restarts > 0 {
+	until(t, "it follows the replica", func() bool { return warm.replicas.index.Holdings(holder) == 52 })
+	if st := warm.replicas.feed.Status(); st[0].Ranks[0].Lost+st[0].Ranks[0].Restarts > 0 {
 		t.Errorf("%+v: it began anew", st[0].Ranks[0].Status)
 	}
 }

@@ -64,7 +64,7 @@ func (w *whyNot) until(body map[string]any, cause why.Cause, cached int) why.End
 func TestWhyNotMore(t *testing.T) {
 	sim := testenv.StartSimulator(t, "-blocks", "65", "-lora", "sql=/adapters/sql")
 	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfilter: {token_budget: 30s}\nfleet: {dead_after: 2m, replicas: [{address: %q}]}\n", sim.Addr))
-	w := &whyNot{t, r.c.Admin.Listen, sim}
+	w := &whyNot{t, r.reloads.inForce().Admin.Listen, sim}
 
 	w.until(completionOf(0, 10, nil), why.TooShort, 0)
 	prompt := completionOf(1, 160, nil)
@@ -126,7 +126,7 @@ func TestWhyNotMore(t *testing.T) {
 func TestWhyNotReady(t *testing.T) {
 	nobody := testenv.Addresses(t, 1)[0]
 	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", nobody))
-	w := &whyNot{t: t, admin: r.c.Admin.Listen}
+	w := &whyNot{t: t, admin: r.reloads.inForce().Admin.Listen}
 	rec := w.explain(completionOf(1, 160, nil))
 	want := fmt.Sprintf(`no replica of "sim" is ready; %s: unreachable`, nobody)
 	if rec.Reason != decision.ReasonNotReady || !strings.HasPrefix(rec.Why.Text, want) || rec.Why.Do != decision.ReasonNotReady.Do() {

@@ -91,6 +91,9 @@ func (s *Source) Server(protocols ...string) *tls.Config {
 
 // Run keeps the certificate fresh until ctx ends.
 func (s *Source) Run(ctx context.Context) error {
+	if s == nil {
+		return nil
+	}
 	tick := time.NewTicker(ReadEvery)
 	defer tick.Stop()
 	said := ""

@@ -60,13 +60,12 @@ func TestPassedOver(t *testing.T) {
 				a.Model, a.Prompts, a.Least, a.Answer = "m", p, tt.least, tt.answer
 				d := r.decider.Decide(&a, w)
 				rec := &w.Record
-				rec.Chosen = d.Destination
 				able := 0
 				for i := range rec.Candidates {
 					c := &rec.Candidates[i]
 					want := tt.want[slices.IndexFunc(replicas, func(r *fleet.Replica) bool { return r.Addr == c.Replica })]
-					if c.Score.Verdict != want || strings.Contains(d.Destination, c.Replica) != (want == policy.Ranked) {
-						t.Errorf("%s has the verdict %v, want %v; named %s", c.Replica, c.Score.Verdict, want, d.Destination)
+					if c.Score.Verdict != want || strings.Contains(d.Chosen, c.Replica) != (want == policy.Ranked) {
+						t.Errorf("%s has the verdict %v, want %v; named %s", c.Replica, c.Score.Verdict, want, d.Chosen)
 					}
 					if want == policy.Ranked {
 						able++

@@ -43,14 +43,14 @@ func TestPrefillReplicasAnswerNothing(t *testing.T) {
 	r := newRig(t, policy.Config{}, apartFleet(fleet.RolePrefill, fleet.RoleDecode, fleet.RoleBoth)...)
 	for i := range 20 {
 		for _, ask := range []func(chained) (Decision, *Record){r.ask, r.maySplit} {
-			if d, _ := ask(prompt(i, 0, 10)); strings.Contains(d.Destination, "10.0.0.1:") {
-				t.Fatalf("named: %s", d.Destination)
+			if d, _ := ask(prompt(i, 0, 10)); strings.Contains(d.Chosen, "10.0.0.1:") {
+				t.Fatalf("named: %s", d.Chosen)
 			}
 		}
 	}
 	r = newRig(t, policy.Config{}, apartFleet(fleet.RolePrefill)...)
-	if d, _ := r.ask(prompt(1, 0, 10)); d.Destination != "" {
-		t.Errorf("named: %s", d.Destination)
+	if d, _ := r.ask(prompt(1, 0, 10)); d.Chosen != "" {
+		t.Errorf("named: %s", d.Chosen)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestSplitListsOnlyReplicasThatTakeTheCache(t *testing.T) {
 	d, rec := r.maySplit(prompt(1, 0, 2000))
 	if d.Split == nil { // the first, which is at rest, answers itself
 		if first(d) != "10.0.0.1:8000" {
-			t.Fatalf("%s: %+v", d.Destination, rec.Split)
+			t.Fatalf("%s: %+v", d.Chosen, rec.Split)
 		}
 	}
 	all[0].Role = fleet.RolePrefill
@@ -118,10 +118,10 @@ func TestSplitListsOnlyReplicasThatTakeTheCache(t *testing.T) {
 	if d.Split == nil || d.Split.Prefill != "10.0.0.1:8000" {
 		t.Fatalf("%+v", rec.Split)
 	}
-	list := strings.Split(d.Destination, ",")
+	list := strings.Split(d.Chosen, ",")
 	slices.Sort(list)
 	if strings.Join(list, ",") != "10.0.0.2:8000,10.0.0.3:8000" {
-		t.Errorf("%s", d.Destination)
+		t.Errorf("%s", d.Chosen)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestTheGuardCountsLegs(t *testing.T) {
 	p := prompt(1, 0, 500)
 	r.stored("10.0.0.1:8000", p)
 	if d, _ := r.ask(p); first(d) != "10.0.0.1:8000" {
-		t.Fatalf("named: %s", d.Destination)
+		t.Fatalf("named: %s", d.Chosen)
 	}
 	r.ledger.Lock()
 	for range 100 {
@@ -65,12 +65,12 @@ func TestALimitOfTheWaitCountsBothLegs(t *testing.T) {
 		t.Errorf("another replica is in time: %s, %+v", d.Reason, rec.Split)
 	}
 	r.chargeOn(r.account(prefillLeg), 3*time.Second)
-	if d, _ := r.maySplit(prompt(2, 0, 100)); d.Reason != ReasonSaturated || d.Destination != "" {
-		t.Errorf("nobody is in time: %s, named %s", d.Reason, d.Destination)
+	if d, _ := r.maySplit(prompt(2, 0, 100)); d.Reason != ReasonSaturated || d.Chosen != "" {
+		t.Errorf("nobody is in time: %s, named %s", d.Reason, d.Chosen)
 	}
 	w := new(Work)
 	d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(3, 0, 100), MaySplit: true, Priority: 1}, w)
 	if first(d) != decodeLeg {
-		t.Errorf("with priority: %s, named %s", d.Reason, d.Destination)
+		t.Errorf("with priority: %s, named %s", d.Reason, d.Chosen)
 	}
 }

@@ -41,7 +41,7 @@ func TestADoubtedReplicaCountsAsHoldingNothing(t *testing.T) {
 	}
 	r.ledger.Doubt(func(string) bool { return false })
 	if d, _ = r.ask(p); first(d) != liar {
-		t.Errorf("it is believed again, and %s is preferred", d.Destination)
+		t.Errorf("it is believed again, and %s is preferred", d.Chosen)
 	}
 }
 

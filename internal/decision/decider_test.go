@@ -187,7 +187,7 @@ func (r *rig) join(addr string, all ...*fleet.Replica) {
 }
 
 func first(d Decision) string {
-	addr, _, _ := strings.Cut(d.Destination, ",")
+	addr, _, _ := strings.Cut(d.Chosen, ",")
 	return addr
 }
 
@@ -252,7 +252,7 @@ func TestSheddingIsOffUnlessConfigured(t *testing.T) {
 		d, _ := r.ask(prompt(99, 0, 10))
 		return d
 	}
-	if d := busy(newRig(t, policy.Config{}, replicas(2)...)); d.Destination == "" {
+	if d := busy(newRig(t, policy.Config{}, replicas(2)...)); d.Chosen == "" {
 		t.Errorf("shed by default: %+v", d)
 	}
 	r := newRig(t, policy.Config{Overrides: policy.Overrides{MaxTTFT: &limit}}, replicas(2)...)
@@ -260,7 +260,7 @@ func TestSheddingIsOffUnlessConfigured(t *testing.T) {
 		t.Errorf("every replica is seconds behind: %+v", d)
 	}
 	w := new(Work)
-	if d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(98, 0, 10), Priority: 1}, w); d.Destination == "" {
+	if d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(98, 0, 10), Priority: 1}, w); d.Chosen == "" {
 		t.Errorf("priority: %+v", d)
 	}
 }
@@ -325,7 +325,7 @@ func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
 		if d.Reason != ReasonLearned || first(d) != home {
 			t.Errorf("%s: the second time %+v, want %s", kind, d, home)
 		}
-		list := strings.Split(d.Destination, ",")
+		list := strings.Split(d.Chosen, ",")
 		r.decider.Served(&d, list[1])
 		d.Reservation.Answered(200)
 		d.Reservation.Release()
@@ -429,7 +429,7 @@ func TestConcurrentDecisions(t *testing.T) {
 				}
 				switch i % 4 {
 				case 0:
-					list := strings.Split(d.Destination, ",")
+					list := strings.Split(d.Chosen, ",")
 					r.decider.Served(&d, list[rng.IntN(len(list))])
 				case 1:
 					r.stored(first(d), p)

@@ -84,7 +84,7 @@ func TestEveryClassIsDocumented(t *testing.T) {
 			t.Errorf("%s is %s, the page says %s", r, r.Class(), want)
 		}
 	}
-	if c := (&Record{Reason: ReasonWarm, Withheld: WithheldShare}).Class(); c != ClassWithheld {
+	if c := (&Record{Reason: ReasonWarm, Choice: Choice{Withheld: WithheldShare}}).Class(); c != ClassWithheld {
 		t.Errorf("a withheld hint is %s", c)
 	}
 }

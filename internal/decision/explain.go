@@ -24,10 +24,8 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	}
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
-	w.foresee(set, best)
-	return Decision{
-		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, here), Rank: w.rankHeader(here), Reservation: d.await(a, mv, w),
-	}
+	w.foresee(set, mv, best)
+	return Decision{Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: w.rankHeader(here), Reservation: d.await(a, mv, w)}
 }
 
 // explain records the candidates' cache groups, what ends their matches, and where more is

@@ -65,7 +65,7 @@ func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 			d.Reservation.Release()
 		}
 		c := *rep
-		c.Load = []fleet.Load{{At: r.now, TTFTSum: sum, TTFTCount: count}}
+		c.Load = []fleet.Load{{At: r.now, Times: fleet.Times{TTFT: fleet.Spent{Seconds: sum, Requests: count}}}}
 		r.fleet.Set(&c)
 	}
 	learned := r.account(rep.Addr).Speed()
@@ -95,7 +95,7 @@ func TestNoReplicaSetsTheSpeedOfOthers(t *testing.T) {
 				r.ledger.Lock()
 				c.Put(a, load.Terms{})
 				c.Noted(1, 1, 0)
-				a.Scrape(fleet.Load{At: r.now, TTFTSum: seconds * float64(n+1), TTFTCount: float64(n + 1)}, false)
+				a.Scrape(fleet.Load{At: r.now, Times: fleet.Times{TTFT: fleet.Spent{Seconds: seconds * float64(n+1), Requests: float64(n + 1)}}}, false)
 				r.ledger.Unlock()
 				c.Release()
 			}
@@ -122,7 +122,7 @@ func TestLoadedAdaptersAreNearer(t *testing.T) {
 	r := newRig(t, policy.Config{}, reps...)
 	w := new(Work)
 	d := r.decider.Decide(&Ask{Model: "sql", Prompts: prompt(1, 0, 50)}, w)
-	if d.Destination != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
-		t.Errorf("order %s: want loaded, a free slot, full", d.Destination)
+	if d.Chosen != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
+		t.Errorf("order %s: want loaded, a free slot, full", d.Chosen)
 	}
 }

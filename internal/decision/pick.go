@@ -65,22 +65,22 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, now)
 	}
-	w.foresee(set, best)
+	w.foresee(set, mv, best)
 	rank := w.rankHeader(res.here)
 	res.asked = rank != ""
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
-		Reason: w.reason(a, mv, deepest), Destination: w.destination(mv, res.here), Rank: rank, Reservation: res,
+		Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: rank, Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
 	}
 }
 
-// foresee records what is expected of a request on candidate best. Where another candidate
+// foresee records that a request goes to candidate best, and what is expected of it there. Where another candidate
 // computes the prompt, that one's match saves the prefill, and best loads nothing: the whole rest
 // of the prompt is moved to it.
-func (w *Work) foresee(set *policy.Settings, best int32) {
+func (w *Work) foresee(set *policy.Settings, mv *View, best int32) {
 	rec, c := &w.Record, &w.cands[best]
-	rec.Predicted, rec.Match = c.Match.Matched(), c.Match
+	rec.Choice = Choice{Predicted: c.Match.Matched(), Match: c.Match, Chosen: w.destination(mv, &mv.holders[w.at[best]])}
 	if w.compared.Split {
 		c = &w.cands[w.compared.P]
 		for _, p := range policy.Lower {

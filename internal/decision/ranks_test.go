@@ -84,7 +84,7 @@ func TestRefusalEnds(t *testing.T) {
 			d, _ := r.ask(prompt(1, 0, 3))
 			r.decider.RankAnswered("10.0.0.1:8000", int(d.Rank[0]-'0'), http.StatusBadRequest)
 			r.decider.RankAnswered("10.0.0.9:8000", 0, http.StatusBadRequest) // no replica
-			if d, _ := r.ask(prompt(2, 0, 3)); d.Rank != "" || d.Destination == "" {
+			if d, _ := r.ask(prompt(2, 0, 3)); d.Rank != "" || d.Chosen == "" {
 				t.Fatalf("after the refusal: %+v", d)
 			}
 			next := node(1, 0, 0, 1)
@@ -109,7 +109,7 @@ func TestRefusalOfALongPrompt(t *testing.T) {
 	d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 10), Least: 161}, w)
 	d.Reservation.Answered(http.StatusBadRequest)
 	d.Reservation.Release()
-	if d.Rank != "" || d.Destination == "" || r.answered(2, 200) == "" {
+	if d.Rank != "" || d.Chosen == "" || r.answered(2, 200) == "" {
 		t.Errorf("%+v", d)
 	}
 }
@@ -164,7 +164,7 @@ func TestRetriesKeepToTheRank(t *testing.T) {
 		if got := from.follows(at); got != tt.want {
 			t.Errorf("from ranks %v of %d to %v of %d: %v", tt.first.Ranks, tt.first.FirstRank, tt.next.Ranks, tt.next.FirstRank, got)
 		}
-		d := Decision{Destination: tt.first.Addr, Reservation: &Reservation{d: r.decider, mv: mv, here: from}}
+		d := Decision{Choice: Choice{Chosen: tt.first.Addr}, Reservation: &Reservation{d: r.decider, mv: mv, here: from}}
 		r.ledger.Lock()
 		d.Reservation.own.Put(from.account, load.Terms{})
 		r.ledger.Unlock()

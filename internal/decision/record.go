@@ -12,48 +12,33 @@ import (
 
 // Decision is the answer to one Ask.
 type Decision struct {
-	Reason      Reason
-	Destination string       // "ip:port[,ip:port...]", "" = no hint
-	Rank        string       // data-parallel rank for the first of them, "" = none
+	Reason Reason
+	Choice // without Chosen if it is withheld
+
+	Rank        string       // data-parallel rank for the first of Chosen, "" = none
 	Reservation *Reservation // of the request on the first of them; nil without a hint
-	Withheld    Withheld     // why there is no destination although the decision chose one
 	Split       *Split       // the other replica computes the prompt for the first of them; nil = the first does
 	SplitReason SplitReason  // why there is no Split, "" = there is one, or requests are never split
 
-	Model             string       // the served model's id, "" = none; never a string of the request (Record.Asked is)
-	Tokens, Predicted int          // tokens of the prompts; of these, tokens that the first one has on its GPU
-	Match             policy.Match // what the first one has of them
-	Traced            uint64       // its number in the trace file, 0 = it has no line there
-	Reported          int          // tokens that the first one's events report as cached, also if it is doubted; none of an SGLang's upper bound
-	Seq               uint64       // of the record
-	Telling           bool         // the answer shows which of the first one's assumed settings are wrong
-	Usage             string       // how Envoy is asked to read the answer's usage, "" = not at all
+	Model    string // Record.Model: never a string of the request (Record.Asked is)
+	Tokens   int    // Record.Tokens
+	Reported int    // tokens that the first one's events report as cached, also if it is doubted; none of an SGLang's upper bound
+	Seq      uint64 // of the record
+	Traced   bool   // the trace file has a line of that number
+	Telling  bool   // the answer shows which of the first one's assumed settings are wrong
+	Usage    string // how Envoy is asked to read the answer's usage, "" = not at all
 }
 
 // Record explains a decision later: it has names, numbers and verdicts, no text of a prompt
 // and no token ids. Its buffers are reused between records.
 type Record struct {
-	Seq       uint64         `json:"seq"`
-	ID        string         `json:"id,omitempty"`
-	At        time.Time      `json:"at"`
-	Took      time.Duration  `json:"took_ns"`
-	Route     string         `json:"route"`
-	Model     string         `json:"model,omitempty"`
-	Tenant    string         `json:"tenant,omitempty"`
-	Reason    Reason         `json:"reason"`
-	Policy    policy.Name    `json:"policy,omitempty"`
-	Source    string         `json:"token_source,omitempty"`
-	Prompts   int            `json:"prompts,omitempty"`
-	Tokens    int            `json:"prompt_tokens,omitempty"`
-	Blocks    int            `json:"blocks,omitempty"`
-	Block     int            `json:"block_size,omitempty"`
-	Predicted int            `json:"predicted_cached_tokens"`
-	Match     policy.Match   `json:"match,omitzero"`                  // what the chosen replica has of the prompts
-	Saved     float64        `json:"saved_prefill_seconds,omitempty"` // the expected prefill of the tokens that the replica which computes the prompt has cached
-	Chosen    string         `json:"chosen,omitempty"`
-	Withheld  Withheld       `json:"withheld,omitempty"`        // Envoy did not get Chosen
-	Exceeds   bool           `json:"exceeds_context,omitempty"` // the prompt is longer than the context of every ready candidate
-	Input     policy.Request `json:"request"`
+	Subject
+	Reason Reason      `json:"reason"`
+	Policy policy.Name `json:"policy,omitempty"`
+	Prompted
+	Choice
+	Exceeds bool           `json:"exceeds_context,omitempty"` // the prompt is longer than the context of every ready candidate
+	Input   policy.Request `json:"request"`
 	// Split explains why the prompt was, or was not, computed by another replica; zero: no
 	// two replicas can do so, or the request allows it not. Partners are Candidates' parts.
 	Split      SplitRecord       `json:"split,omitzero"`
@@ -66,6 +51,35 @@ type Record struct {
 	*Answered             // nil: Envoy has not reported the answer's usage
 
 	head uint64 // the key of the first block; 0 = there is none
+}
+
+// Subject says which request a record is of, and when it was decided.
+type Subject struct {
+	Seq    uint64        `json:"seq"`
+	ID     string        `json:"id,omitempty"`
+	At     time.Time     `json:"at"`
+	Took   time.Duration `json:"took_ns"`
+	Route  string        `json:"route"`
+	Model  string        `json:"model,omitempty"` // the served model's id, "" = none
+	Tenant string        `json:"tenant,omitempty"`
+}
+
+// Prompted has the sizes of a request's prompts.
+type Prompted struct {
+	Source  string `json:"token_source,omitempty"`
+	Prompts int    `json:"prompts,omitempty"`
+	Tokens  int    `json:"prompt_tokens,omitempty"`
+	Blocks  int    `json:"blocks,omitempty"`
+	Block   int    `json:"block_size,omitempty"`
+}
+
+// Choice is where a request goes, and what is expected of it.
+type Choice struct {
+	Predicted int          `json:"predicted_cached_tokens"`         // tokens of the prompts that the first replica has on its GPU
+	Match     policy.Match `json:"match,omitzero"`                  // what the first one has of the prompts
+	Saved     float64      `json:"saved_prefill_seconds,omitempty"` // the expected prefill of the tokens that the replica which computes the prompt has cached
+	Chosen    string       `json:"chosen,omitempty"`                // "ip:port[,ip:port...]", "" = no hint
+	Withheld  Withheld     `json:"withheld,omitempty"`              // why Envoy did not get Chosen
 }
 
 // Answered is what the replica that served a request counted, by its answer's usage.

@@ -195,7 +195,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 		r.end()
 		return
 	}
-	if strings.Contains(dec.Destination, addr) {
+	if strings.Contains(dec.Chosen, addr) {
 		c.Failed(d.now().UnixNano())
 	}
 	from, terms := r.here, c.Terms()

@@ -5,7 +5,7 @@ import "testing"
 func TestRingKeepsTheNewest(t *testing.T) {
 	g := NewRing(4)
 	for i := range 10 {
-		g.Put(&Record{Tokens: i, Candidates: make([]CandidateRecord, i%3)})
+		g.Put(&Record{Prompted: Prompted{Tokens: i}, Candidates: make([]CandidateRecord, i%3)})
 	}
 	got := g.Last(99, nil)
 	if len(got) != 4 || got[0].Tokens != 9 || got[3].Tokens != 6 {
@@ -15,12 +15,12 @@ func TestRingKeepsTheNewest(t *testing.T) {
 		t.Errorf("by match: %+v", got)
 	}
 	g.Resize(3)
-	g.Put(&Record{Tokens: 10})
+	g.Put(&Record{Prompted: Prompted{Tokens: 10}})
 	if got := g.Last(99, nil); len(got) != 3 || got[0].Tokens != 10 || got[1].Tokens != 9 || got[2].Tokens != 8 {
 		t.Errorf("a smaller ring holds %+v", got)
 	}
 	g.Resize(8)
-	g.Put(&Record{Tokens: 11})
+	g.Put(&Record{Prompted: Prompted{Tokens: 11}})
 	if got := g.Last(99, nil); len(got) != 4 || got[3].Tokens != 8 || g.Decisions() != 12 {
 		t.Errorf("a larger ring holds %+v", got)
 	}
@@ -30,7 +30,7 @@ func TestRingKeepsTheNewest(t *testing.T) {
 // with a record that took its place.
 func TestRingKeepsAnAnswersUsage(t *testing.T) {
 	g := NewRing(2)
-	rec := Record{ID: "a"}
+	rec := Record{Subject: Subject{ID: "a"}}
 	seq := g.Put(&rec)
 	first, second := &Answered{ActualPrompt: 1}, &Answered{ActualPrompt: 2}
 	if g.Answer(seq, "b", first) || !g.Answer(seq, "a", first) || g.Answer(seq, "a", second) {

@@ -77,7 +77,7 @@ func TestServedElsewhereMovesTheCharge(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(3)...)
 	p := prompt(1, 0, 100)
 	d, _ := r.ask(p)
-	list := strings.Split(d.Destination, ",")
+	list := strings.Split(d.Chosen, ",")
 	r.decider.Served(&d, list[1])
 	from, to := r.account(list[0]), r.account(list[1])
 	if from.InFlight() != 0 || from.Pending() != 0 || to.InFlight() != 1 || to.Live() != int64(p.Tokens(0)) {

@@ -157,7 +157,7 @@ func TestSplitNotAsked(t *testing.T) {
 func TestSplitServedElsewhere(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(3)...)
 	res := r.splitRequest()
-	dec := Decision{Reservation: res, Split: res.split, Destination: decodeLeg}
+	dec := Decision{Reservation: res, Split: res.split, Choice: Choice{Chosen: decodeLeg}}
 	r.decider.Served(&dec, "10.0.0.3:8000")
 	if at := r.account("10.0.0.3:8000"); at.Pending() != 0.1 || r.account(prefillLeg).InFlight() != 0 || r.account(decodeLeg).InFlight() != 0 {
 		t.Errorf("pending %g", at.Pending())

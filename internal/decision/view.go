@@ -33,9 +33,14 @@ type holder struct {
 	events  bool              // KV events or a sidecar report its blocks
 	timed   bool              // KV events report its first tokens
 	adapter policy.Residency
-	class   int // policy.Partner.Class
 	store   int // number of the store that it shares, 0 = none is known
-	number  int // policy.Partner.Replica
+	pairing
+}
+
+// pairing says with whom a holder can split requests: another number of the same class.
+type pairing struct {
+	class  int // policy.Partner.Class
+	number int // policy.Partner.Replica
 }
 
 // View is the part of a fleet snapshot that decisions for one served model id and tenant
@@ -195,7 +200,7 @@ func (mv *View) classify() {
 	for i := range mv.holders {
 		c := &mv.holders[i]
 		if i > 0 && mv.holders[i-1].replica == c.replica {
-			c.number, c.class = mv.holders[i-1].number, mv.holders[i-1].class
+			c.pairing = mv.holders[i-1].pairing
 			continue
 		}
 		c.number = i

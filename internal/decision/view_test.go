@@ -36,7 +36,7 @@ func TestStrangersTenantsShareAView(t *testing.T) {
 	own.Tenant = "blue"
 	r := newRig(t, policy.Config{}, replica(1), own)
 	for _, tenant := range []string{"", "blue", "a", "b", "c"} {
-		if d := r.decider.Decide(&Ask{Model: "m", Tenant: tenant, Prompts: prompt(1, 0, 10)}, new(Work)); d.Destination == "" {
+		if d := r.decider.Decide(&Ask{Model: "m", Tenant: tenant, Prompts: prompt(1, 0, 10)}, new(Work)); d.Chosen == "" {
 			t.Errorf("tenant %q: %+v", tenant, d)
 		}
 	}
@@ -56,8 +56,8 @@ func TestTheEventsBlockSizeCounts(t *testing.T) {
 		r.stored(one.Addr, prompt(1, 0, 10))
 		r.fleet.Set(one, two)
 		d, rec := r.ask(prompt(1, 0, 10))
-		if want := 10 * blockSize; rec.Predicted != want || !strings.HasPrefix(d.Destination, one.Addr) {
-			t.Errorf("reported %d: %d tokens predicted at %s, want %d", reported, rec.Predicted, d.Destination, want)
+		if want := 10 * blockSize; rec.Predicted != want || !strings.HasPrefix(d.Chosen, one.Addr) {
+			t.Errorf("reported %d: %d tokens predicted at %s, want %d", reported, rec.Predicted, d.Chosen, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func (r *rig) explainOf(a *Ask) Record {
 	a.Model = "m"
 	d := r.decider.Decide(a, w)
 	rec := w.Record
-	rec.At, rec.Reason, rec.Chosen = r.now, d.Reason, d.Destination
+	rec.At, rec.Reason = r.now, d.Reason
 	rec.Explain()
 	return rec
 }
@@ -72,7 +72,7 @@ func (r *rig) later(a *Ask, p chained) why.End {
 	if a.Text != nil {
 		w.Record.Source = "text"
 	}
-	w.Record.At, w.Record.Reason, w.Record.Chosen = r.now, d.Reason, d.Destination
+	w.Record.At, w.Record.Reason = r.now, d.Reason
 	ring.Put(&w.Record)
 	r.wait(time.Minute)
 	e := r.event(p)
@@ -364,12 +364,12 @@ func TestTheLineComparesTheChosen(t *testing.T) {
 		rec  Record
 		want string
 	}{
-		{Record{Reason: ReasonWarm, Chosen: "b,a", Candidates: []CandidateRecord{cand("a", 96, policy.Ranked, false), full}}, "no candidate has more than the chosen one"},
-		{Record{Reason: ReasonMoved, Chosen: "a", Candidates: []CandidateRecord{cand("a", 16, policy.Ranked, false), full}}, "b has 80 tokens more than the chosen one, but it costs more (0.2500 s, the chosen one 0.2500 s)"},
-		{Record{Reason: ReasonGuarded, Chosen: "a", Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), cand("b", 96, policy.LoadGuarded, false)}}, "b has 96 tokens more than the chosen one, but it has too many requests in flight"},
-		{Record{Reason: ReasonGuarded, Chosen: "a", Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), cand("b", 96, policy.Failing, true)}}, "b has 96 tokens more than the chosen one, but it is failing"},
+		{Record{Reason: ReasonWarm, Choice: Choice{Chosen: "b,a"}, Candidates: []CandidateRecord{cand("a", 96, policy.Ranked, false), full}}, "no candidate has more than the chosen one"},
+		{Record{Reason: ReasonMoved, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 16, policy.Ranked, false), full}}, "b has 80 tokens more than the chosen one, but it costs more (0.2500 s, the chosen one 0.2500 s)"},
+		{Record{Reason: ReasonGuarded, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), cand("b", 96, policy.LoadGuarded, false)}}, "b has 96 tokens more than the chosen one, but it has too many requests in flight"},
+		{Record{Reason: ReasonGuarded, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), cand("b", 96, policy.Failing, true)}}, "b has 96 tokens more than the chosen one, but it is failing"},
 		{Record{Reason: ReasonSaturated, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), full}}, "no replica was chosen; b has most, 96 tokens"},
-		{Record{Reason: ReasonCold, Chosen: "a", Prompts: 1, Block: 16, Blocks: 4, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false)}}, "no candidate has any of the prompt (not_kept 1)"},
+		{Record{Reason: ReasonCold, Choice: Choice{Chosen: "a"}, Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 4}, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false)}}, "no candidate has any of the prompt (not_kept 1)"},
 		{Record{Reason: ReasonBudget}, "the decision ended before replicas were compared"},
 		{Record{Reason: ReasonUnknownModel, Asked: "gpt", Why: &why.Answer{Served: []string{"a", "b"}}}, `no replica serves or served "gpt"; served are a, b`},
 		{Record{Reason: ReasonUnknownModel, Asked: "gpt", Why: &why.Answer{Served: []string{"a"}, NotReady: []why.Replica{{Addr: "x", Why: "unreachable"}}}}, `no replica serves or served "gpt"; served are a; not known is what these serve; x: unreachable`},
@@ -392,7 +392,7 @@ func TestARecordTellsWhatItsNumbersTell(t *testing.T) {
 			t.Cleanup(d.Reservation.Release)
 		}
 		rec := w.Record
-		rec.Reason, rec.Chosen = d.Reason, d.Destination
+		rec.Reason = d.Reason
 		rec.Explain()
 		return rec.Candidates[0].Why.Cause
 	}
@@ -413,9 +413,9 @@ func TestARecordTellsWhatItsNumbersTell(t *testing.T) {
 		t.Errorf("several: %s", c)
 	}
 	for want, rec := range map[why.Cause]Record{
-		why.ByText:    {Prompts: 1, Source: "text", Candidates: make([]CandidateRecord, 1)},
-		why.Cacheless: {Prompts: 1, Candidates: make([]CandidateRecord, 1)},
-		why.Doubted:   {Prompts: 1, Block: 16, Blocks: 2, Candidates: []CandidateRecord{{State: policy.Candidate{Match: policy.Match{policy.GPU: {Tokens: 16, Source: policy.Reported}}}}}},
+		why.ByText:    {Prompted: Prompted{Prompts: 1, Source: "text"}, Candidates: make([]CandidateRecord, 1)},
+		why.Cacheless: {Prompted: Prompted{Prompts: 1}, Candidates: make([]CandidateRecord, 1)},
+		why.Doubted:   {Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 2}, Candidates: []CandidateRecord{{State: policy.Candidate{Match: policy.Match{policy.GPU: {Tokens: 16, Source: policy.Reported}}}}}},
 	} {
 		if rec.Explain(); rec.Candidates[0].Why.Cause != want {
 			t.Errorf("%s, want %s", rec.Candidates[0].Why.Cause, want)

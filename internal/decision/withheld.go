@@ -29,9 +29,9 @@ func (d *Decision) ForClients() string {
 // Withhold records in rec and d that the hint of d is not sent. A decision without a
 // replica has none to withhold.
 func (d *Decision) Withhold(rec *Record, why Withheld) {
-	if why == WithheldNot || d.Destination == "" {
+	if why == WithheldNot || d.Chosen == "" {
 		return
 	}
 	d.Withheld, rec.Withheld = why, why
-	d.Destination, d.Rank = "", ""
+	d.Chosen, d.Rank = "", ""
 }

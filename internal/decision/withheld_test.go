@@ -28,7 +28,7 @@ func TestWithheldDecisions(t *testing.T) {
 			return d, w.Record
 		}
 		for range 20 { // the first would make the second warm, and move later ones by its load
-			if d, rec := ask(true); d.Reason != want || d.Destination == "" || d.Reservation != nil || rec.Predicted != matched(want) || len(rec.Candidates) != 2 {
+			if d, rec := ask(true); d.Reason != want || d.Chosen == "" || d.Reservation != nil || rec.Predicted != matched(want) || len(rec.Candidates) != 2 {
 				t.Fatalf("withheld: %+v, %+v; want %s", d, rec, want)
 			}
 		}
@@ -99,14 +99,14 @@ func TestWithheldTexts(t *testing.T) {
 
 // TestWithhold: the record keeps the hint that the decision loses.
 func TestWithhold(t *testing.T) {
-	d := Decision{Reason: ReasonWarm, Destination: "10.0.0.1:8000", Rank: "1"}
-	rec := Record{Chosen: d.Destination}
+	d := Decision{Reason: ReasonWarm, Choice: Choice{Chosen: "10.0.0.1:8000"}, Rank: "1"}
+	rec := Record{Choice: d.Choice}
 	d.Withhold(&rec, WithheldNot)
-	if d.Destination == "" || d.Withheld != "" || d.ForClients() != ForClientsRouted {
+	if d.Chosen == "" || d.Withheld != "" || d.ForClients() != ForClientsRouted {
 		t.Errorf("not withheld: %+v", d)
 	}
 	d.Withhold(&rec, WithheldShare)
-	if d.Destination != "" || d.Rank != "" || d.Withheld != WithheldShare || rec.Withheld != WithheldShare || rec.Chosen == "" || d.ForClients() != ForClientsNotRouted {
+	if d.Chosen != "" || d.Rank != "" || d.Withheld != WithheldShare || rec.Withheld != WithheldShare || rec.Chosen == "" || d.ForClients() != ForClientsNotRouted {
 		t.Errorf("withheld: %+v %+v", d, rec)
 	}
 	none := Decision{Reason: ReasonNotReady}

@@ -73,9 +73,7 @@ func (h *harness) sim(seed *string, flags ...string) *fleet.Replica {
 	h.t.Helper()
 	s := testenv.StartSimulator(h.t, flags...)
 	return &fleet.Replica{
-		Addr: s.Addr, Ready: true, BlockSize: 16, Ranks: []int{0}, HashSeed: seed,
-		Models: []fleet.Model{{ID: "sim", Base: "sim"}},
-		Events: []fleet.EventSource{{Endpoint: "tcp://" + s.Events, ReplayEndpoint: "tcp://" + s.Replay}},
+		Addr: s.Addr, Ready: true, Reported: fleet.Reported{BlockSize: 16, Models: []fleet.Model{{ID: "sim", Base: "sim"}}, Events: []fleet.EventSource{{Endpoint: "tcp://" + s.Events, ReplayEndpoint: "tcp://" + s.Replay}}}, Ranks: []int{0}, Configured: fleet.Configured{HashSeed: seed},
 	}
 }
 
@@ -162,7 +160,7 @@ func TestAnUnknownSeedIsNoMatch(t *testing.T) {
 
 func TestAReplicaWithoutEventsIsSynced(t *testing.T) {
 	h := newHarness(t)
-	h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:8000", Models: []fleet.Model{{ID: "m", Base: "m"}}})
+	h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:8000", Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}}})
 	st := h.feed.Status()
 	if len(st) != 1 || !st[0].Synced || len(st[0].Ranks) != 0 {
 		t.Errorf("status %+v", st)
@@ -172,8 +170,7 @@ func TestAReplicaWithoutEventsIsSynced(t *testing.T) {
 func TestABadEndpointIsSaidAndLeavesTheReplicaUsable(t *testing.T) {
 	h := newHarness(t)
 	h.feed.Join(&fleet.Replica{
-		Addr: "10.0.0.1:8000", Models: []fleet.Model{{ID: "m", Base: "m"}},
-		Events: []fleet.EventSource{{Endpoint: "nonsense"}},
+		Addr: "10.0.0.1:8000", Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: "nonsense"}}},
 	})
 	st := h.feed.Status()
 	if st[0].Refused == nil || !strings.Contains(st[0].Refused.Error(), "nonsense") || !st[0].Synced {
@@ -206,8 +203,7 @@ func TestBehindNamesWhoIsWaitedFor(t *testing.T) {
 		t.Errorf("%s is waited for, which publishes nothing", addr)
 	}
 	f.Join(&fleet.Replica{
-		Addr: "10.0.0.2:8000", Models: []fleet.Model{{ID: "m", Base: "m"}},
-		Events: []fleet.EventSource{{Endpoint: "ipc:///nonexistent"}},
+		Addr: "10.0.0.2:8000", Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: "ipc:///nonexistent"}}},
 	})
 	if addr, behind := f.Behind(); !behind || addr != "10.0.0.2:8000" || f.Status()[1].Synced {
 		t.Errorf("behind %q, %v", addr, behind)

@@ -20,9 +20,9 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 		replica fleet.Replica
 		limited bool
 	}{
-		{fleet.Replica{Sidecar: true, Version: "0.32.0"}, false},
-		{fleet.Replica{Sidecar: true, Version: "0.32.0", KVReportFull: true}, true},
-		{fleet.Replica{Version: "0.32.0", KVReportFull: true}, false},
+		{fleet.Replica{Configured: fleet.Configured{Sidecar: true}, Reported: fleet.Reported{Version: "0.32.0"}}, false},
+		{fleet.Replica{Configured: fleet.Configured{Sidecar: true, KVReportFull: true}, Reported: fleet.Reported{Version: "0.32.0"}}, true},
+		{fleet.Replica{Reported: fleet.Reported{Version: "0.32.0"}, Configured: fleet.Configured{KVReportFull: true}}, false},
 	} {
 		if got := groupSettings(&c.replica).Reports; got != c.replica.KVReportFull {
 			t.Errorf("vLLM %s, full reports %v: told %v", c.replica.Version, c.replica.KVReportFull, got)
@@ -46,7 +46,7 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
 	join := func(addr, model string) {
-		f.Join(&fleet.Replica{Addr: addr, Version: "0.32.0", Cache: fleet.CacheOptions{DraftGroups: "none"}, Models: []fleet.Model{{ID: model, Base: model}}})
+		f.Join(&fleet.Replica{Addr: addr, Reported: fleet.Reported{Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model}}}, Configured: fleet.Configured{Cache: fleet.CacheOptions{DraftGroups: "none"}}})
 		h := index.Holder{Replica: addr}
 		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
 		for group, spec := range []string{"chunked_local_attention", "full_attention"} {
@@ -103,8 +103,7 @@ func TestNotesOfEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, BlockSize: 16, Ranks: []int{0}, Models: []fleet.Model{{ID: "m", Base: "m"}},
-		Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}
+	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Reported: fleet.Reported{BlockSize: 16, Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}, Ranks: []int{0}}
 	h.feed.Join(r)
 	h.until("synced", func() bool { return h.feed.Status()[0].Synced })
 	if notes := h.feed.Notes(); len(notes) > 0 {
@@ -130,7 +129,7 @@ func TestNotesOfEvents(t *testing.T) {
 	behind := index.Holder{Replica: "10.0.0.2:8000", Rank: 1}
 	h.index.Begin(behind)
 	h.index.SetDoubt(behind, "its sidecar says so")
-	h.feed.Join(&fleet.Replica{Addr: behind.Replica, Ready: true, Sidecar: true, Ranks: []int{0, 1}, Models: r.Models})
+	h.feed.Join(&fleet.Replica{Addr: behind.Replica, Configured: fleet.Configured{Sidecar: true}, Ready: true, Ranks: []int{0, 1}, Reported: fleet.Reported{Models: r.Models}})
 	if notes := h.feed.Notes(); len(notes) != 3 || !slices.Contains(notes, "replica 10.0.0.2:8000, rank 1: matches are inexact: its sidecar says so") {
 		t.Errorf("with a sidecar's doubt the notes are %q", notes)
 	}

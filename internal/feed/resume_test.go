@@ -96,8 +96,7 @@ func publisher(t *testing.T, addr string, o kvtest.Options) (*kvtest.Publisher, 
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	return p, &fleet.Replica{Addr: addr, Ready: true, BlockSize: 2, Ranks: []int{0}, Models: []fleet.Model{{ID: "m", Base: "m"}},
-		Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}
+	return p, &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{BlockSize: 2, Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}, Ranks: []int{0}}
 }
 
 // prompt is n blocks whose hashes begin at first.

@@ -70,8 +70,7 @@ func TestSGLang(t *testing.T) {
 			if server.Config != nil {
 				*server.Config = `{"format":"dynamo"}`
 			}
-			r := &fleet.Replica{Addr: "10.0.0.1:30000", Ready: true, BlockSize: 16, Ranks: []int{0}, Models: []fleet.Model{{ID: "m", Base: "m"}}, SGLang: &server,
-				Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint(), Topic: "kv"}}}
+			r := &fleet.Replica{Addr: "10.0.0.1:30000", Ready: true, Reported: fleet.Reported{BlockSize: 16, Models: []fleet.Model{{ID: "m", Base: "m"}}, SGLang: &server, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint(), Topic: "kv"}}}, Ranks: []int{0}}
 			frames, queries, last := 0, 0, uint64(0)
 			for line := range golden.Lines(t, "../cli/predict/testdata/sglang/"+c.captured+".jsonl.gz") {
 				var l struct {
@@ -127,9 +126,7 @@ func TestSGLangBesideVLLM(t *testing.T) {
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, BlockSize: 1, Hashes: []uint64{1}, Tokens: []uint32{1}})
 	models := []fleet.Model{{ID: "m", Base: "m"}}
 	config := `{"format":"dynamo"}`
-	h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:30000", Ready: true, BlockSize: 1, Ranks: []int{0}, Models: models,
-		SGLang: &sglang.Server{Version: "0.5.23", PageSize: 1, Kinds: []string{"full"}, Config: &config},
-		Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}})
+	h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:30000", Ready: true, Reported: fleet.Reported{BlockSize: 1, Models: models, SGLang: &sglang.Server{Version: "0.5.23", PageSize: 1, Kinds: []string{"full"}, Config: &config}, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}, Ranks: []int{0}})
 	trust := func() string {
 		for _, r := range h.feed.Status() {
 			if r.Addr == "10.0.0.1:30000" && r.Ranks[0].Groups != nil {
@@ -139,14 +136,14 @@ func TestSGLangBesideVLLM(t *testing.T) {
 		return ""
 	}
 	h.until("it is trusted", func() bool { return trust() == "exact" })
-	others := []*fleet.Replica{{Addr: "10.0.0.2:8000", Ready: true, Models: models}, {Addr: "10.0.0.3:8000", Ready: true, Models: models}}
+	others := []*fleet.Replica{{Addr: "10.0.0.2:8000", Ready: true, Reported: fleet.Reported{Models: models}}, {Addr: "10.0.0.3:8000", Ready: true, Reported: fleet.Reported{Models: models}}}
 	for _, r := range others {
 		h.feed.Join(r)
 		if got := trust(); !strings.HasPrefix(got, "inexactits model is also served by another engine") {
 			t.Errorf("beside %s: %s", r.Addr, got)
 		}
 	}
-	more := []*fleet.Replica{{Addr: "10.0.0.4:30000", Ready: true, Models: models, SGLang: &sglang.Server{}}, {Addr: "10.0.0.5:30000", Ready: true, Models: models, SGLang: &sglang.Server{}}}
+	more := []*fleet.Replica{{Addr: "10.0.0.4:30000", Ready: true, Reported: fleet.Reported{Models: models, SGLang: &sglang.Server{}}}, {Addr: "10.0.0.5:30000", Ready: true, Reported: fleet.Reported{Models: models, SGLang: &sglang.Server{}}}}
 	for i, r := range more {
 		h.feed.Join(r)
 		if got := trust(); (got == "exact") != (i == 1) {

@@ -27,17 +27,17 @@ func TestAReplicaHasTheWorstStateOfItsRanks(t *testing.T) {
 		supply  Replica
 		want    State
 	}{
-		{fleet.Replica{Sidecar: true}, Replica{}, Sidecar},
-		{fleet.Replica{NoEvents: true}, Replica{}, Off},
-		{fleet.Replica{EventsRefused: "rank 0: another host"}, Replica{}, Refused},
-		{fleet.Replica{Events: sources, EventsRefused: "rank 1: another host"}, ranks(up), Following},
-		{fleet.Replica{Events: sources}, Replica{Refused: fmt.Errorf("no")}, Refused},
+		{fleet.Replica{Configured: fleet.Configured{Sidecar: true}}, Replica{}, Sidecar},
+		{fleet.Replica{Configured: fleet.Configured{NoEvents: true}}, Replica{}, Off},
+		{fleet.Replica{Reported: fleet.Reported{EventsRefused: "rank 0: another host"}}, Replica{}, Refused},
+		{fleet.Replica{Reported: fleet.Reported{Events: sources, EventsRefused: "rank 1: another host"}}, ranks(up), Following},
+		{fleet.Replica{Reported: fleet.Reported{Events: sources}}, Replica{Refused: fmt.Errorf("no")}, Refused},
 		{fleet.Replica{}, Replica{}, None},
-		{fleet.Replica{EventsUnknown: true}, Replica{}, Connecting},
-		{fleet.Replica{Events: sources}, Replica{}, Connecting},
-		{fleet.Replica{Events: sources}, ranks(up, kvevents.Status{}), Connecting},
-		{fleet.Replica{Events: sources}, ranks(up, kvevents.Status{}, paused), Paused},
-		{fleet.Replica{Events: sources}, ranks(up, up), Following},
+		{fleet.Replica{Reported: fleet.Reported{EventsUnknown: true}}, Replica{}, Connecting},
+		{fleet.Replica{Reported: fleet.Reported{Events: sources}}, Replica{}, Connecting},
+		{fleet.Replica{Reported: fleet.Reported{Events: sources}}, ranks(up, kvevents.Status{}), Connecting},
+		{fleet.Replica{Reported: fleet.Reported{Events: sources}}, ranks(up, kvevents.Status{}, paused), Paused},
+		{fleet.Replica{Reported: fleet.Reported{Events: sources}}, ranks(up, up), Following},
 	} {
 		if got := StateOf(&c.replica, c.supply); got != c.want {
 			t.Errorf("%+v, %+v: %s, want %s", c.replica, c.supply, got, c.want)
@@ -62,8 +62,8 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 			replicas = append(replicas, &next)
 		}
 	}
-	add(1, fleet.Replica{Ready: true, Sidecar: true})
-	add(1, fleet.Replica{Ready: true, NoEvents: true})
+	add(1, fleet.Replica{Ready: true, Configured: fleet.Configured{Sidecar: true}})
+	add(1, fleet.Replica{Ready: true, Configured: fleet.Configured{NoEvents: true}})
 	add(1, fleet.Replica{})
 	if notes := s.Notes(); notes != nil {
 		t.Errorf("notes %q although all is intended", notes)
@@ -73,7 +73,7 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	if len(notes) != 1 || strings.Count(notes[0], ":8000") != notedMost || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
 		t.Errorf("notes %q", notes)
 	}
-	add(2, fleet.Replica{Ready: true, Engine: "llamacpp"})
+	add(2, fleet.Replica{Ready: true, Reported: fleet.Reported{Engine: "llamacpp"}})
 	if notes := s.Notes(); len(notes) != 2 || strings.Count(notes[1], ":8000") != 2 || !strings.HasPrefix(notes[1], "replicas of other engines") {
 		t.Errorf("notes %q", notes)
 	}

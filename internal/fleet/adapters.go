@@ -16,7 +16,7 @@ func (f *Fleet) AdapterPath(ctx context.Context, addr, name string, ask bool) st
 		ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 		defer cancel()
 		if models, _, err := f.client().models(ctx, addr); err == nil {
-			r = &Replica{Models: models}
+			r = &Replica{Reported: Reported{Models: models}}
 		}
 	}
 	if r != nil {
@@ -47,21 +47,21 @@ func (w *worker) relist(ctx context.Context) (changed bool) {
 		models, _, err = w.fleet.client().models(ctx, w.addr)
 		return err
 	})
-	if w.known.sglang != nil {
-		rootAt(models, w.known.sglang)
+	if w.known.SGLang != nil {
+		rootAt(models, w.known.SGLang)
 	}
 	switch {
-	case err != nil || slices.Equal(models, w.known.models): // scrapes decide whether it is gone
+	case err != nil || slices.Equal(models, w.known.Models): // scrapes decide whether it is gone
 		return false
-	case len(models) == 0 || !slices.Equal(bases(models), bases(w.known.models)):
+	case len(models) == 0 || !slices.Equal(bases(models), bases(w.known.Models)):
 		w.nextLearn = time.Time{}
 		return false
 	}
-	w.known.models = models
+	w.known.Models = models
 	return true
 }
 
 // adapted reports whether the replica has adapters, which may be loaded again at any time.
 func (w *worker) adapted() bool {
-	return slices.ContainsFunc(w.known.models, func(m Model) bool { return m.LoRA.Set })
+	return slices.ContainsFunc(w.known.Models, func(m Model) bool { return m.LoRA.Set })
 }

@@ -101,10 +101,8 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 			Events: []EventSource{{1, "tcp://*:7", "tcp://*:8", "t"}, {0, "tcp://10.9.9.9:5", "", ""}},
 		}}}, map[string]*fakeReplica{a: old})
 		want := &Replica{
-			Addr: a, Tenant: "acme", Ready: true, Joined: 1, Version: "0.32.0", BlockSize: 64, Ranks: []int{0, 1}, Render: true,
-			told: true, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}},
-			Events:        []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}},
-			HashAlgorithm: "sha256", HashSeed: &seed, KVReportFull: true,
+			Addr: a, Configured: Configured{Tenant: "acme", HashSeed: &seed, KVReportFull: true}, Ready: true, Joined: 1, Reported: Reported{Version: "0.32.0", BlockSize: 64, Render: true, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}}, Events: []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}}, HashAlgorithm: "sha256"}, Ranks: []int{0, 1},
+			told: true,
 		}
 		got := *w.fleet.Snapshot().Replica(a)
 		got.Load = nil
@@ -507,9 +505,9 @@ func TestSettlesWithoutASource(t *testing.T) {
 
 func TestServingDoesNotAllocate(t *testing.T) {
 	mk := func(addr, tenant string) *Replica {
-		return &Replica{Addr: addr, Tenant: tenant, Ready: true, Models: []Model{{ID: "l", Base: "m"}, {ID: "m", Base: "m"}}}
+		return &Replica{Addr: addr, Configured: Configured{Tenant: tenant}, Ready: true, Reported: Reported{Models: []Model{{ID: "l", Base: "m"}, {ID: "m", Base: "m"}}}}
 	}
-	s := newSnapshot([]*Replica{mk("1", ""), mk("2", "acme"), mk("3", ""), mk("4", "beta"), {Addr: "5", Models: []Model{{ID: "m"}}}}, true)
+	s := newSnapshot([]*Replica{mk("1", ""), mk("2", "acme"), mk("3", ""), mk("4", "beta"), {Addr: "5", Reported: Reported{Models: []Model{{ID: "m"}}}}}, true)
 	for tenant, want := range map[string]string{"": "13", "acme": "123", "beta": "134", "new": "13"} {
 		got := ""
 		for _, c := range s.Serving("m", tenant) {
@@ -553,7 +551,7 @@ func TestRunOnce(t *testing.T) {
 func BenchmarkSnapshot(b *testing.B) {
 	var all []*Replica
 	for i := range 100 {
-		all = append(all, &Replica{Addr: fmt.Sprintf("10.0.0.%03d:1", i), Ready: true, Models: []Model{{ID: "l"}, {ID: "m"}}})
+		all = append(all, &Replica{Addr: fmt.Sprintf("10.0.0.%03d:1", i), Ready: true, Reported: Reported{Models: []Model{{ID: "l"}, {ID: "m"}}}})
 	}
 	b.ReportAllocs()
 	for b.Loop() {

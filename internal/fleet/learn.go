@@ -24,34 +24,20 @@ const (
 	maxOwnerLength = 64 // bytes of the name of an engine
 )
 
-// learned is a replica's answers about itself, with the configured values in place
-// of some.
+// learned is what a replica has said, and how.
 type learned struct {
-	version       string
-	rust          bool // its API server is vLLM's Rust front end
-	models        []Model
-	events        []EventSource
-	blockSize     int
-	blocks        int
-	hashAlgorithm string
-	hashUnit      int
-	retention     int
-	render        bool
-	refused       string // why event sources that it reports are not used; "" = all are
-	unknown       bool   // it has not answered yet which event sources it has
-	incomplete    bool   // some answer failed that may succeed later
-	pageless      bool   // it has no /metrics
-	owner         string // of its models, as it says
-	transfer      Transfer
-	sglang        *sglang.Server // nil: another engine
+	Reported
+	rust       bool // its API server is vLLM's Rust front end
+	incomplete bool // some answer failed that may succeed later
+	pageless   bool // it has no /metrics
 }
 
 // sameCache reports whether a and b describe the same KV caches, so that the
 // index's entries of their blocks still hold. A block size that was unknown before
 // is no difference.
 func (a learned) sameCache(b learned) bool {
-	sameSize := a.blockSize == b.blockSize || a.blockSize == 0 || b.blockSize == 0
-	return sameSize && slices.Equal(a.events, b.events) && slices.Equal(bases(a.models), bases(b.models))
+	sameSize := a.BlockSize == b.BlockSize || a.BlockSize == 0 || b.BlockSize == 0
+	return sameSize && slices.Equal(a.Events, b.Events) && slices.Equal(bases(a.Models), bases(b.Models))
 }
 
 func bases(models []Model) []string {
@@ -237,19 +223,19 @@ func decodeVersion(data []byte) (version string, rust bool, err error) {
 // first: its page is left in w.page. before has the values learned last, if any;
 // they replace answers that fail for now.
 func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
-	l := learned{blockSize: w.options.BlockSize, events: w.overrideEvents()}
+	l := learned{Reported: Reported{BlockSize: w.options.BlockSize, Events: w.overrideEvents()}}
 	began := time.Now()
 	scraped := w.attempt(ctx, w.scrape)
 	if scraped == nil {
-		l.blockSize = cmp.Or(l.blockSize, w.page.blockSize)
-		l.hashAlgorithm = cmp.Or(l.hashAlgorithm, knownAlgorithm(w.page.hashAlgo))
-		l.blocks, l.hashUnit, l.retention = w.page.blocks, w.page.hashUnit, w.page.retention
+		l.BlockSize = cmp.Or(l.BlockSize, w.page.blockSize)
+		l.HashAlgorithm = cmp.Or(l.HashAlgorithm, knownAlgorithm(w.page.hashAlgo))
+		l.Blocks, l.HashUnit, l.Retention = w.page.blocks, w.page.hashUnit, w.page.retention
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
-			l.blockSize = cmp.Or(l.blockSize, before.blockSize)
-			l.hashAlgorithm = cmp.Or(l.hashAlgorithm, before.hashAlgorithm)
-			l.blocks, l.hashUnit, l.retention = before.blocks, before.hashUnit, before.retention
+			l.BlockSize = cmp.Or(l.BlockSize, before.BlockSize)
+			l.HashAlgorithm = cmp.Or(l.HashAlgorithm, before.HashAlgorithm)
+			l.Blocks, l.HashUnit, l.Retention = before.Blocks, before.HashUnit, before.Retention
 		}
 	}
 	if w.mayBeSGLang(scraped) {
@@ -268,14 +254,14 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	}
 	w.learnEvents(ctx, &l, before)
 	w.warnOfNone(&l)
-	if l.sglang != nil {
+	if l.SGLang != nil {
 		w.ofSGLang(&l)
 		return l, nil
 	}
 	if body, err := w.get(ctx, "/version"); err == nil {
-		l.version, l.rust, _ = decodeVersion(body)
+		l.Version, l.rust, _ = decodeVersion(body)
 	} else if isTransient(err) && before != nil {
-		l.version, l.rust = before.version, before.rust
+		l.Version, l.rust = before.Version, before.rust
 	}
 	w.learnRender(ctx, &l, before)
 	w.learnTransfer(ctx, &l, before, scraped == nil)
@@ -317,7 +303,7 @@ func configuredModels(o ReplicaOptions) []Model {
 }
 
 func (w *worker) learnModels(ctx context.Context, l *learned) error {
-	if l.models = configuredModels(w.options); len(l.models) > 0 {
+	if l.Models = configuredModels(w.options); len(l.Models) > 0 {
 		return nil
 	}
 	body, err := w.get(ctx, "/v1/models")
@@ -327,31 +313,31 @@ func (w *worker) learnModels(ctx context.Context, l *learned) error {
 		}
 		return err
 	}
-	l.models, l.owner, err = decodeModels(body)
+	l.Models, l.Engine, err = decodeModels(body)
 	if err != nil {
 		return &failure{reasonBadAnswer, err}
 	}
-	if len(l.models) == 0 {
+	if len(l.Models) == 0 {
 		return &failure{reasonNoModels, errors.New("/v1/models lists none")}
 	}
 	return nil
 }
 
 func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
-	if len(w.options.Events) > 0 && l.owner == tensorRT {
+	if len(w.options.Events) > 0 && l.Engine == tensorRT {
 		w.claim(l, before, nil, []string{"the events of TensorRT-LLM are not read, what it has cached is known from what was sent there: leave out events"})
 		return
 	}
 	if len(w.options.Events) > 0 {
-		w.claim(l, before, l.events, nil)
+		w.claim(l, before, l.Events, nil)
 		return
 	}
 	if w.options.NoEvents {
 		w.fleet.publishers.release(w)
 		return
 	}
-	if l.sglang != nil {
-		admitted, refused := w.fleet.now().admit(w.published(l.sglang), w.host)
+	if l.SGLang != nil {
+		admitted, refused := w.fleet.now().admit(w.published(l.SGLang), w.host)
 		w.claim(l, before, admitted, refused)
 		return
 	}
@@ -369,10 +355,10 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 	if isTransient(err) {
 		l.incomplete = true
 		if before != nil {
-			l.events, l.refused, l.unknown = before.events, before.refused, before.unknown
+			l.Events, l.EventsRefused, l.EventsUnknown = before.Events, before.EventsRefused, before.EventsUnknown
 			return
 		}
-		l.unknown = true
+		l.EventsUnknown = true
 	}
 	w.fleet.publishers.release(w)
 }
@@ -380,15 +366,15 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 // warnOfNone logs that nothing will report the replica's blocks, although that is not
 // configured. It logs once until the replica has event sources.
 func (w *worker) warnOfNone(l *learned) {
-	if l.sglang != nil {
+	if l.SGLang != nil {
 		return
 	}
-	none := len(l.events) == 0 && l.refused == "" && !l.unknown && !w.options.NoEvents && !w.options.Sidecar
+	none := len(l.Events) == 0 && l.EventsRefused == "" && !l.EventsUnknown && !w.options.NoEvents && !w.options.Sidecar
 	switch {
 	case !none || w.warned:
-	case otherEngine(l.owner):
+	case otherEngine(l.Engine):
 		w.fleet.log.Info("replica runs neither vLLM nor SGLang: what it has cached is known from what was sent there, and its load from the requests of this router and its peers",
-			"replica", w.addr, "engine", l.owner, "metrics", !l.pageless)
+			"replica", w.addr, "engine", l.Engine, "metrics", !l.pageless)
 	default:
 		w.fleet.log.Warn("replica has no KV events: what it has cached is known from what was sent there alone; "+
 			"start vLLM with --kv-events-config, configure events (needed before vLLM 0.32) or sidecar, or no_events if that is intended", "replica", w.addr)
@@ -410,9 +396,9 @@ const tensorRT = "tensorrt_llm"
 // others.
 func (w *worker) claim(l, before *learned, sources []EventSource, refused []string) {
 	own, taken := w.fleet.publishers.claim(w, sources, len(w.options.Events) > 0)
-	l.events, l.refused = own, summary(append(taken, refused...))
-	if l.refused != "" && (before == nil || before.refused != l.refused) {
-		w.fleet.log.Warn("event sources of a replica are not used", "replica", w.addr, "why", l.refused)
+	l.Events, l.EventsRefused = own, summary(append(taken, refused...))
+	if l.EventsRefused != "" && (before == nil || before.EventsRefused != l.EventsRefused) {
+		w.fleet.log.Warn("event sources of a replica are not used", "replica", w.addr, "why", l.EventsRefused)
 	}
 }
 
@@ -422,18 +408,18 @@ const renderProbe = `{"model":%s,"prompt":"a"}`
 
 func (w *worker) learnRender(ctx context.Context, l *learned, before *learned) {
 	if w.options.Render != nil {
-		l.render = *w.options.Render
+		l.Render = *w.options.Render
 		return
 	}
 	if before != nil && !before.incomplete {
-		l.render = before.render // a flag of the process: one probe is enough
+		l.Render = before.Render // a flag of the process: one probe is enough
 		return
 	}
-	id, err := json.Marshal(l.models[0].ID)
+	id, err := json.Marshal(l.Models[0].ID)
 	if err != nil {
 		return
 	}
 	_, err = w.fleet.client().do(ctx, http.MethodPost, w.addr, "/v1/completions/render", fmt.Appendf(nil, renderProbe, id))
-	l.render = err == nil
+	l.Render = err == nil
 	l.incomplete = l.incomplete || isTransient(err)
 }

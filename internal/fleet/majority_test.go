@@ -39,7 +39,7 @@ func TestMostReplicasDecideWhatAModelIs(t *testing.T) {
 	} {
 		var replicas []*Replica
 		for i, m := range c.models {
-			replicas = append(replicas, &Replica{Addr: fmt.Sprintf("10.0.0.%d:80", i+1), Ready: true, Joined: uint64(c.joined[i] - '0'), Models: []Model{m}})
+			replicas = append(replicas, &Replica{Addr: fmt.Sprintf("10.0.0.%d:80", i+1), Ready: true, Joined: uint64(c.joined[i] - '0'), Reported: Reported{Models: []Model{m}}})
 		}
 		s := NewSnapshot(replicas...)
 		got := s.Agreed("m", "")
@@ -70,7 +70,7 @@ func TestDissentIsBounded(t *testing.T) {
 		if i%4 == 0 {
 			m.Base = fmt.Sprint(i)
 		}
-		replicas = append(replicas, &Replica{Addr: fmt.Sprintf("10.0.0.%d:80", i), Ready: true, Models: []Model{m}})
+		replicas = append(replicas, &Replica{Addr: fmt.Sprintf("10.0.0.%d:80", i), Ready: true, Reported: Reported{Models: []Model{m}}})
 	}
 	if notes := NewSnapshot(replicas...).Dissent(); len(notes) != mostDissent+1 || !strings.HasPrefix(notes[mostDissent], "30 more") {
 		t.Errorf("%d notes, the last is %q", len(notes), notes[len(notes)-1])

@@ -41,18 +41,23 @@ type page struct {
 	labels  labels
 	bucket  bucket // of the first tokens
 
-	start      float64 // process start, seconds since the epoch; 0 when not given
-	blockSize  int     // 0 when not given
-	blocks     int     // num_gpu_blocks, 0 when not given
-	hashAlgo   []byte
-	hashUnit   int     // prefix_match_unit
-	retention  int     // prefix_cache_retention_interval, -1 for None
-	loras      []byte  // "running,…" and "waiting,…" joined by a comma
-	lorasStamp float64 // the series with the latest value is the current one
-	maxLoRAs   int     // 0 when not given
-	connector  string  // whose metrics the page has; "" when it has none
-	sglang     bool    // it has SGLang's metrics or loads
-	asleep     bool    // an engine is not awake
+	start     float64 // process start, seconds since the epoch; 0 when not given
+	blockSize int     // 0 when not given
+	blocks    int     // num_gpu_blocks, 0 when not given
+	hashAlgo  []byte
+	hashUnit  int // prefix_match_unit
+	retention int // prefix_cache_retention_interval, -1 for None
+	loras     adapters
+	connector string // whose metrics the page has; "" when it has none
+	sglang    bool   // it has SGLang's metrics or loads
+	asleep    bool   // an engine is not awake
+}
+
+// adapters are those with requests, by the series with the latest value.
+type adapters struct {
+	names []byte  // "running,…" and "waiting,…" joined by a comma
+	stamp float64 // the value
+	most  int     // 0 when not given
 }
 
 // labels are the wanted labels of one line; the slices point into the buffer.
@@ -110,9 +115,7 @@ func (p *page) read(r io.Reader, limit int64) error {
 }
 
 func (p *page) reset() {
-	p.engines, p.bucket = p.engines[:0], bucket{}
-	p.start, p.blockSize, p.blocks, p.hashUnit, p.retention, p.lorasStamp, p.maxLoRAs = 0, 0, 0, 0, 0, 0, 0
-	p.hashAlgo, p.loras, p.connector, p.sglang, p.asleep = p.hashAlgo[:0], p.loras[:0], "", false, false
+	*p = page{ranks: p.ranks, engines: p.engines[:0], labels: p.labels, hashAlgo: p.hashAlgo[:0], loras: adapters{names: p.loras.names[:0]}}
 }
 
 // line reads one line. It ignores lines that it does not understand.
@@ -165,12 +168,12 @@ func (p *page) line(line []byte) {
 			}
 		}
 	case "vllm:lora_requests_info":
-		if v, ok := p.sample(rest); ok && v >= p.lorasStamp {
-			p.lorasStamp = v
-			p.loras = append(p.loras[:0], p.labels.running...)
-			p.loras = append(p.loras, ',')
-			p.loras = append(p.loras, p.labels.waiting...)
-			p.maxLoRAs, _ = atoi(p.labels.maxLoRA)
+		if v, ok := p.sample(rest); ok && v >= p.loras.stamp {
+			p.loras.stamp = v
+			p.loras.names = append(p.loras.names[:0], p.labels.running...)
+			p.loras.names = append(p.loras.names, ',')
+			p.loras.names = append(p.loras.names, p.labels.waiting...)
+			p.loras.most, _ = atoi(p.labels.maxLoRA)
 		}
 	case "vllm:engine_sleep_state":
 		if v, ok := p.sample(rest); ok && v == 0 && string(p.labels.sleep) == "awake" {
@@ -230,9 +233,9 @@ func (p *page) add(name []byte, v float64) {
 		p.connector = cmp.Or(p.connector, Nixl)
 		e.MoveSeconds += v
 	case "vllm:time_to_first_token_seconds_count":
-		e.TTFTCount += v
+		e.TTFT.Requests += v
 	case "vllm:time_to_first_token_seconds_sum":
-		e.TTFTSum += v
+		e.TTFT.Seconds += v
 	case "vllm:request_queue_time_seconds_count":
 		e.Queue.Requests += v
 	case "vllm:request_queue_time_seconds_sum":
@@ -404,13 +407,13 @@ func (p *page) loads(at time.Time) []Load {
 	if len(p.engines) == 0 {
 		return nil
 	}
-	adapters, began := p.adapters(), time.Time{}
+	adapters, began := p.loras.list(), time.Time{}
 	if p.start > 0 {
 		began = time.UnixMilli(int64(1000 * p.start))
 	}
 	out := slices.Clone(p.engines)
 	for i := range out {
-		out[i].LoRAs, out[i].MaxLoRAs, out[i].Began, out[i].At = adapters, p.maxLoRAs, began, at
+		out[i].LoRAs, out[i].MaxLoRAs, out[i].Began, out[i].At = adapters, p.loras.most, began, at
 		if p.connector == Nixl {
 			out[i].LoadSeconds = 0 // its tokens include those that other replicas have computed
 		}
@@ -418,12 +421,12 @@ func (p *page) loads(at time.Time) []Load {
 	return out
 }
 
-func (p *page) adapters() []string {
-	if len(p.loras) <= 1 {
+func (a *adapters) list() []string {
+	if len(a.names) <= 1 {
 		return nil
 	}
 	var names []string
-	for name := range strings.SplitSeq(string(p.loras), ",") {
+	for name := range strings.SplitSeq(string(a.names), ",") {
 		if name != "" {
 			names = append(names, name)
 		}

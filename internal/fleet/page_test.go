@@ -45,7 +45,7 @@ func TestPageOfRealServers(t *testing.T) {
 			continue
 		}
 		l := loads[0]
-		if l.PrefixQueries != c.queries || l.PrefixHits != c.hits || l.TTFTSum != c.sum || l.TTFTCount != c.cnt || l.Running != 0 || !l.At.Equal(at) {
+		if l.PrefixQueries != c.queries || l.PrefixHits != c.hits || l.TTFT.Seconds != c.sum || l.TTFT.Requests != c.cnt || l.Running != 0 || !l.At.Equal(at) {
 			t.Errorf("%s: %+v", c.version, l)
 		}
 	}
@@ -98,8 +98,8 @@ vllm:external_prefix_cache_hits_total{engine="0"} 5000
 vllm:kv_offload_load_time_total{engine="0"} 0.25
 `
 	for moved, want := range map[string]Load{
-		"": {LoadSeconds: 0.25, AskedTokens: 7000, LoadedTokens: 5000},
-		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {MoveSeconds: 1.5, AskedTokens: 7000, LoadedTokens: 5000},
+		"": {Connector: Connector{LoadSeconds: 0.25, AskedTokens: 7000, LoadedTokens: 5000}},
+		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {Connector: Connector{MoveSeconds: 1.5, AskedTokens: 7000, LoadedTokens: 5000}},
 	} {
 		var p page
 		if err := p.read(strings.NewReader(text+moved), 1<<20); err != nil {
@@ -122,7 +122,7 @@ func TestStoreOf(t *testing.T) {
 		{"files", "OffloadingConnector", "files", false},
 		{NoStore, "MooncakeStoreConnector", NoStore, false},
 	} {
-		r := Replica{Store: storeOf(tt.configured, tt.connector), Transfer: Transfer{Connector: tt.connector}}
+		r := Replica{Store: storeOf(tt.configured, tt.connector), Reported: Reported{Transfer: Transfer{Connector: tt.connector}}}
 		if r.Store != tt.want || r.OnlyShared() != tt.only {
 			t.Errorf("%+v: store %q, shared alone %v", tt, r.Store, r.OnlyShared())
 		}

@@ -16,7 +16,7 @@ func (w *worker) show() {
 // gone, though its event sources may name it until they are asked for again.
 func (w *worker) ranks() (ranks []int, first int) {
 	var all []int
-	for _, e := range w.known.events {
+	for _, e := range w.known.Events {
 		all = append(all, e.Rank)
 	}
 	all = append(all, w.shown...)
@@ -39,9 +39,9 @@ func (w *worker) ranks() (ranks []int, first int) {
 func (w *worker) first(lowest int) int {
 	seen := len(w.shown) > 0 || len(w.options.Events) == 0
 	switch {
-	case lowest == 0 || w.known.rust || w.known.sglang != nil:
+	case lowest == 0 || w.known.rust || w.known.SGLang != nil:
 		return 0
-	case w.known.version == "" || !seen || otherEngine(w.known.owner):
+	case w.known.Version == "" || !seen || otherEngine(w.known.Engine):
 		return -1
 	}
 	return lowest

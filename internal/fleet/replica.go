@@ -15,47 +15,50 @@ const RetainAll = -1
 
 // Replica is one server as last seen. It is immutable.
 type Replica struct {
-	Addr   string // "ip:port", IPv6 in brackets: the address that Envoy dials; its identity everywhere
-	Name   string // a name for people, e.g. its pod; "" when not known
-	Tenant string // "" is shared by all tenants
+	Addr string // "ip:port", IPv6 in brackets: the address that Envoy dials; its identity everywhere
+	Configured
+	Reported
 	Ready  bool   // it is offered to requests
 	Held   bool   // it is up and not ready, e.g. asleep: it gets requests where no replica is ready
 	Why    string // why it is not ready, e.g. "unreachable: …"; "" when it is
 	Joined uint64 // the number of its latest join; rises with every join of any replica
 
-	Version   string
-	Engine    string  // the owner of its models, as it says: "vllm", "sglang", another engine's name, or ""
-	Models    []Model // every id it serves, or served last, sorted by ID
-	BlockSize int     // tokens per KV block; 0 when not known
-	Blocks    int     // KV blocks of each rank's cache, as reported; 0 when not known
-	Ranks     []int   // data-parallel ranks behind this address, ascending; [0] without data parallelism
-	FirstRank int     // the rank that a request's header calls 0, 0 if that counts the ranks of the whole deployment; -1 when not known
-	Events    []EventSource
-	// EventsRefused says why event sources that it reports are not used, "" if all are.
-	EventsRefused string
-	EventsUnknown bool   // its /kv_event_sources has not answered yet
-	Render        bool   // it answers the …/render routes
-	Load          []Load // one per rank that reports any, ascending
-
-	Role     Role     // its part in requests with a prefill elsewhere, as configured
-	Transfer Transfer // how it hands KV blocks to others
-	Store    string   // the store of KV blocks that it shares with others, by name; "" = none is known
-
-	SGLang *sglang.Server // the replica's own report of its SGLang; nil: it runs another engine
-
-	HashAlgorithm string // prefix_caching_hash_algo as reported, e.g. "sha256"; "" when not known
-
-	HashUnit  int // prefix_match_unit as reported; 0 when not set
-	Retention int // prefix_cache_retention_interval as reported, or RetainAll; 0 also when not known
+	Ranks     []int  // data-parallel ranks behind this address, ascending; [0] without data parallelism
+	FirstRank int    // the rank that a request's header calls 0, 0 if that counts the ranks of the whole deployment; -1 when not known
+	Load      []Load // one per rank that reports any, ascending
+	Store     string // the store of KV blocks that it shares with others, by name; "" = none is known
 
 	told bool // its models are configured
+}
 
-	// The fields below are configured, never learned.
+// Configured is what the configuration alone says of a replica.
+type Configured struct {
+	Name         string  // a name for people, e.g. its pod; "" when not known
+	Tenant       string  // "" is shared by all tenants
+	Role         Role    // its part in requests with a prefill elsewhere
 	HashSeed     *string // PYTHONHASHSEED of the replica; nil when unknown
 	NoEvents     bool    // it publishes no KV events on purpose
 	Sidecar      bool    // a sidecar reports its KV events to the router's index; Events is empty
 	KVReportFull bool    // it runs with kv_cache_report_mode full
 	Cache        CacheOptions
+}
+
+// Reported is what a replica says of itself, with the configured values in place of some.
+type Reported struct {
+	Version       string
+	Engine        string  // the owner of its models, as it says: "vllm", "sglang", another engine's name, or ""
+	Models        []Model // every id it serves, or served last, sorted by ID
+	BlockSize     int     // tokens per KV block; 0 when not known
+	Blocks        int     // KV blocks of each rank's cache; 0 when not known
+	HashAlgorithm string  // prefix_caching_hash_algo, e.g. "sha256"; "" when not known
+	HashUnit      int     // prefix_match_unit; 0 when not set
+	Retention     int     // prefix_cache_retention_interval, or RetainAll; 0 also when not known
+	Events        []EventSource
+	EventsRefused string         // why event sources that it reports are not used, "" if all are
+	EventsUnknown bool           // its /kv_event_sources has not answered yet
+	Render        bool           // it answers the …/render routes
+	Transfer      Transfer       // how it hands KV blocks to others
+	SGLang        *sglang.Server // the replica's own report of its SGLang; nil: it runs another engine
 }
 
 // OtherEngine reports whether the replica says that it runs neither vLLM nor SGLang.
@@ -85,21 +88,22 @@ type Load struct {
 	KVUsage          float64 // share of KV blocks in use, 0 to 1
 	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
 	PrefixHits       float64 // of these, tokens found
-	LoadSeconds      float64 // seconds of loading blocks to the GPU since its start, as OffloadingConnector counts them
-	AskedTokens      float64 // prompt tokens that its connector has looked up since its start
-	LoadedTokens     float64 // of these, tokens that it has brought
-	MoveSeconds      float64 // seconds of moving blocks from other replicas since its start, as Nixl counts them
-	TTFTSum          float64 // seconds
-	TTFTCount        float64
-	FirstTokens      FirstTokens
-	Steps            float64   // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
-	Queue            Spent     // of requests, before they are scheduled
-	Prefill          Spent     // from there to the first token
-	Decode           Spent     // from there to the last token
-	LoRAs            []string  // adapters with running or waiting requests; of all ranks together
-	MaxLoRAs         int       // adapters it can have loaded at a time (max_lora); 0 when unknown
-	Began            time.Time // start of the replica's process; zero when it does not say
-	At               time.Time
+	Connector
+	FirstTokens FirstTokens
+	Steps       float64 // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
+	Times
+	LoRAs    []string  // adapters with running or waiting requests; of all ranks together
+	MaxLoRAs int       // adapters it can have loaded at a time (max_lora); 0 when unknown
+	Began    time.Time // start of the replica's process; zero when it does not say
+	At       time.Time
+}
+
+// Connector has the counters of a rank's KV connector since its start.
+type Connector struct {
+	LoadSeconds  float64 // seconds of loading blocks to the GPU, as OffloadingConnector counts them
+	AskedTokens  float64 // prompt tokens that it has looked up
+	LoadedTokens float64 // of these, tokens that it has brought
+	MoveSeconds  float64 // seconds of moving blocks from other replicas, as Nixl counts them
 }
 
 // LoadOf returns the load of a rank, false when it has not reported any.

@@ -25,8 +25,7 @@ func TestRolesHaveNames(t *testing.T) {
 }
 
 func pairable(addr string, change func(*Replica)) *Replica {
-	r := &Replica{Addr: addr, Version: "0.32.0", BlockSize: 16, Models: []Model{{ID: "alias", Base: "m"}, {ID: "l", Base: "m"}},
-		Transfer: Transfer{Connector: "NixlConnector", From: FoundInMetrics}}
+	r := &Replica{Addr: addr, Reported: Reported{Version: "0.32.0", BlockSize: 16, Models: []Model{{ID: "alias", Base: "m"}, {ID: "l", Base: "m"}}, Transfer: Transfer{Connector: "NixlConnector", From: FoundInMetrics}}}
 	change(r)
 	return r
 }

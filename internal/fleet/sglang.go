@@ -31,28 +31,28 @@ func isRefused(err error) bool {
 // engine finds out whether a replica runs SGLang, by the owner of its models, and what it says
 // about itself.
 func (w *worker) engine(ctx context.Context, l, before *learned) {
-	if before != nil && before.sglang == nil && !before.incomplete {
+	if before != nil && before.SGLang == nil && !before.incomplete {
 		return
 	}
 	body, err := w.get(ctx, "/v1/models")
 	if err != nil {
 		if before != nil {
-			l.sglang = before.sglang
+			l.SGLang = before.SGLang
 		}
 		return
 	}
 	if w.sglang = ownedBy(body, sglang.Name); !w.sglang {
 		return
 	}
-	l.sglang = new(sglang.Server)
+	l.SGLang = new(sglang.Server)
 	if body, err = w.get(ctx, "/server_info"); err == nil {
 		if s, err := sglang.Decode(body); err == nil {
-			l.sglang = s
+			l.SGLang = s
 			return
 		}
 	}
-	if before != nil && before.sglang != nil {
-		l.sglang = before.sglang
+	if before != nil && before.SGLang != nil {
+		l.SGLang = before.SGLang
 	}
 	l.incomplete = l.incomplete || isTransient(err)
 }
@@ -92,19 +92,19 @@ func (w *worker) published(s *sglang.Server) (sources []EventSource) {
 // ofSGLang completes what is learned of a replica that runs SGLang, and logs what it lacks,
 // once.
 func (w *worker) ofSGLang(l *learned) {
-	s := l.sglang
+	s := l.SGLang
 	if s.Version != "" {
-		l.version = sglang.Name + " " + s.Version
+		l.Version = sglang.Name + " " + s.Version
 	}
-	l.blockSize = cmp.Or(l.blockSize, s.BlockSize())
-	if l.blockSize > 0 {
-		l.blocks = cmp.Or(l.blocks, max(0, s.Tokens)/l.blockSize)
+	l.BlockSize = cmp.Or(l.BlockSize, s.BlockSize())
+	if l.BlockSize > 0 {
+		l.Blocks = cmp.Or(l.Blocks, max(0, s.Tokens)/l.BlockSize)
 	}
-	rootAt(l.models, s)
+	rootAt(l.Models, s)
 	if w.options.Render != nil {
-		l.render = *w.options.Render
+		l.Render = *w.options.Render
 	}
-	l.transfer = configuredTransfer(w.options)
+	l.Transfer = configuredTransfer(w.options)
 	if !w.warned {
 		for _, note := range s.Missing(!w.options.NoEvents && !w.options.Sidecar && len(w.options.Events) == 0) {
 			w.fleet.log.Warn("replica runs SGLang: "+note, "replica", w.addr)

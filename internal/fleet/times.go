@@ -20,6 +20,14 @@ type Spent struct {
 	Requests float64 `json:"requests"`
 }
 
+// Times are what requests spent.
+type Times struct {
+	TTFT    Spent // until the first token
+	Queue   Spent // before they were scheduled
+	Prefill Spent // from there to the first token
+	Decode  Spent // from there to the last token
+}
+
 // bucket is the last bucket that was read of a histogram.
 type bucket struct {
 	bound float64 // infinite for the last one

@@ -32,11 +32,11 @@ func TestTimesOfRealServers(t *testing.T) {
 		for _, n := range l.FirstTokens {
 			sum += n
 		}
-		if sum != l.TTFTCount || l.FirstTokens[len(FirstTokenBounds)] != 0 {
-			t.Errorf("%s: %v first tokens in buckets of %v: %v", version, sum, l.TTFTCount, l.FirstTokens)
+		if sum != l.TTFT.Requests || l.FirstTokens[len(FirstTokenBounds)] != 0 {
+			t.Errorf("%s: %v first tokens in buckets of %v: %v", version, sum, l.TTFT.Requests, l.FirstTokens)
 		}
 		for name, s := range map[string]Spent{"queue": l.Queue, "prefill": l.Prefill, "decode": l.Decode} {
-			if s.Requests != l.TTFTCount || s.Seconds <= 0 || s.Seconds > 60 {
+			if s.Requests != l.TTFT.Requests || s.Seconds <= 0 || s.Seconds > 60 {
 				t.Errorf("%s: %s %+v", version, name, s)
 			}
 		}

@@ -54,18 +54,18 @@ const maxInfos = 2
 // learnTransfer finds the replica's KV connector: in the configuration, by its metrics, or
 // once it has joined, in its /server_info.
 func (w *worker) learnTransfer(ctx context.Context, l *learned, before *learned, scraped bool) {
-	l.transfer = configuredTransfer(w.options)
-	if l.transfer.From != "" {
+	l.Transfer = configuredTransfer(w.options)
+	if l.Transfer.From != "" {
 		return
 	}
 	if before != nil {
-		l.transfer = before.transfer // a flag of the process
+		l.Transfer = before.Transfer // a flag of the process
 	}
-	if l.transfer.From != "" {
+	if l.Transfer.From != "" {
 		return
 	}
 	if scraped && w.page.connector != "" {
-		l.transfer = Transfer{Connector: w.page.connector, From: FoundInMetrics}
+		l.Transfer = Transfer{Connector: w.page.connector, From: FoundInMetrics}
 		return
 	}
 	if before == nil || w.infos == maxInfos {
@@ -81,7 +81,7 @@ func (w *worker) learnTransfer(ctx context.Context, l *learned, before *learned,
 	}
 	w.infos = maxInfos
 	if t, err := decodeServerInfo(body); err == nil {
-		l.transfer = t
+		l.Transfer = t
 	}
 }
 

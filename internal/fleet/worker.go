@@ -44,20 +44,30 @@ type worker struct {
 	addr    string
 	host    string // addr without the port
 
-	page      page
 	up        bool
 	answered  time.Time // start of the last request that was answered
 	failures  int       // failed requests since then
 	known     learned
-	warned    bool // the log has it that nothing reports the replica's blocks
-	sglang    bool // it runs SGLang, by its last answer
-	loadsOnly bool // it is an SGLang without /metrics, so /v1/loads is read
-	infos     int  // requests for /server_info since the join
-	loads     []Load
-	shown     []int // ranks that its metrics have shown since the join
-	stall     stall
-	held      string  // why it is passed over, "" = it is not
-	start     float64 // the start of the process, by its page at the join; 0: it does not say
+	warned    bool   // the log has it that nothing reports the replica's blocks
+	sglang    bool   // it runs SGLang, by its last answer
+	loadsOnly bool   // it is an SGLang without /metrics, so /v1/loads is read
+	infos     int    // requests for /server_info since the join
+	held      string // why it is passed over, "" = it is not
+	scrapes
+	due
+}
+
+// scrapes are what a replica's pages have shown since its join.
+type scrapes struct {
+	page  page // the last
+	loads []Load
+	shown []int // ranks
+	stall stall
+	start float64 // the start of the process, by the page at the join; 0: it does not say
+}
+
+// due is when a worker does what next.
+type due struct {
 	nextLearn time.Time
 	nextPage  time.Time // when /metrics is due, if only the models are due before; zero: now
 	backoff   time.Duration
@@ -170,7 +180,7 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 		return 0
 	}
 	w.answered, w.failures = began, 0
-	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.blockSize {
+	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.BlockSize {
 		w.nextLearn = time.Time{}
 	}
 	w.send(ctx, notice{change: updated, replica: w.replica()})
@@ -232,7 +242,7 @@ const another = -1
 func wentBack(before, after []Load) bool {
 	for _, a := range after {
 		for _, b := range before {
-			if a.Rank == b.Rank && (a.PrefixQueries < b.PrefixQueries || a.TTFTCount < b.TTFTCount) {
+			if a.Rank == b.Rank && (a.PrefixQueries < b.PrefixQueries || a.TTFT.Requests < b.TTFT.Requests) {
 				return true
 			}
 		}
@@ -317,11 +327,7 @@ func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
 	r.Ready, r.Held, r.Why = w.held == "", w.held != "", w.held
 	r.told = len(w.options.Models) > 0
-	r.Version, r.Models, r.BlockSize = w.known.version, w.known.models, w.known.blockSize
-	r.Events, r.Render, r.HashAlgorithm = w.known.events, w.known.render, w.known.hashAlgorithm
-	r.Blocks, r.HashUnit, r.Retention, r.EventsRefused = w.known.blocks, w.known.hashUnit, w.known.retention, w.known.refused
-	r.EventsUnknown, r.Engine = w.known.unknown, w.known.owner
-	r.Transfer, r.SGLang = w.known.transfer, w.known.sglang
+	r.Reported = w.known.Reported
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
 	r.Ranks, r.FirstRank = w.ranks()
@@ -335,9 +341,10 @@ func (w *worker) replica() *Replica {
 func describe(addr string, o ReplicaOptions) *Replica {
 	role, _ := ParseRole(o.Role) // it is validated
 	return &Replica{
-		Models: configuredModels(o),
-		Role:   role, Transfer: configuredTransfer(o),
-		Addr: addr, Name: o.Name, Tenant: o.Tenant, BlockSize: o.BlockSize, HashSeed: o.HashSeed,
-		NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, Cache: o.Cache,
+		Addr:     addr,
+		Reported: Reported{Models: configuredModels(o), Transfer: configuredTransfer(o), BlockSize: o.BlockSize},
+		Configured: Configured{
+			Name: o.Name, Tenant: o.Tenant, Role: role, HashSeed: o.HashSeed, NoEvents: o.NoEvents, Sidecar: o.Sidecar, KVReportFull: o.KVReportFull, Cache: o.Cache,
+		},
 	}
 }

@@ -41,14 +41,14 @@ func TestCaptureIndex(t *testing.T) {
 			for _, s := range c.Steps {
 				tokens := s.tokens(t)
 				if tokens != nil && want.size > 0 && s.Name != "after-reset" {
-					if got := lookup(x, p.world.holder, c, s, tokens, want.size); got != s.Usage.cached() {
+					if got := lookup(x, p.world.o.holder(), c, s, tokens, want.size); got != s.Usage.cached() {
 						t.Errorf("%s: %d tokens predicted, vLLM reused %d", s.Name, got, s.Usage.cached())
 					}
 				}
 				for _, seq := range s.EventSeqs {
 					want.apply(t, payloads[seq])
 					p.play(t, seq, payloads[seq])
-					if got := x.Holdings(p.world.holder); got != len(want.held) {
+					if got := x.Holdings(p.world.o.holder()); got != len(want.held) {
 						t.Fatalf("after frame %d: %d blocks held, the engine holds %d", seq, got, len(want.held))
 					}
 				}
@@ -91,9 +91,9 @@ func TestIndexFollows(t *testing.T) {
 		r.remove(r.next - 1)
 	}
 	deadline := time.Now().Add(20 * time.Second)
-	for !maps.Equal(r.sink.held(), r.want) || x.Holdings(r.sub.holder) != len(r.want) {
+	for !maps.Equal(r.sink.held(), r.want) || x.Holdings(r.sub.o.holder()) != len(r.want) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d blocks in the index, %d in the reference, want %d; %+v", x.Holdings(r.sub.holder), len(r.sink.held()), len(r.want), r.sub.Status())
+			t.Fatalf("%d blocks in the index, %d in the reference, want %d; %+v", x.Holdings(r.sub.o.holder()), len(r.sink.held()), len(r.want), r.sub.Status())
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -140,9 +140,9 @@ func TestIndexExpiry(t *testing.T) {
 	testenv.Run(t, r.sub.Run)
 	reaches := func(what string, blocks int) {
 		t.Helper()
-		for deadline := time.Now().Add(20 * time.Second); x.Holdings(r.sub.holder) != blocks; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(20 * time.Second); x.Holdings(r.sub.o.holder()) != blocks; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("%s: %d blocks, want %d; %+v", what, x.Holdings(r.sub.holder), blocks, r.sub.Status())
+				t.Fatalf("%s: %d blocks, want %d; %+v", what, x.Holdings(r.sub.o.holder()), blocks, r.sub.Status())
 			}
 		}
 	}

@@ -44,7 +44,7 @@ func TestCaptureRemote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			near, far := realIndex(t), realIndex(t)
 			local := newPlayer(t, near)
-			reporter := indexrpc.NewReporter(remote(t, far), local.world.holder, indexrpc.ReporterOptions{})
+			reporter := indexrpc.NewReporter(remote(t, far), local.world.o.holder(), indexrpc.ReporterOptions{})
 			sidecar := newPlayer(t, reporter)
 			payloads := make(map[uint64][]byte)
 			size := truth{held: map[uint64]int{}}
@@ -62,7 +62,7 @@ func TestCaptureRemote(t *testing.T) {
 					if err := reporter.Flush(ctx); err != nil {
 						t.Fatal(err)
 					}
-					if a, b := near.Holdings(local.world.holder), far.Holdings(local.world.holder); a != b || a == 0 {
+					if a, b := near.Holdings(local.world.o.holder()), far.Holdings(local.world.o.holder()); a != b || a == 0 {
 						t.Fatalf("after frame %d: %d blocks in process, %d through the sidecar", seq, a, b)
 					}
 					for _, q := range c.Steps {
@@ -70,7 +70,7 @@ func TestCaptureRemote(t *testing.T) {
 						if tokens == nil {
 							continue
 						}
-						a, b := lookup(near, local.world.holder, c, q, tokens, size.size), lookup(far, local.world.holder, c, q, tokens, size.size)
+						a, b := lookup(near, local.world.o.holder(), c, q, tokens, size.size), lookup(far, local.world.o.holder(), c, q, tokens, size.size)
 						if a != b {
 							t.Fatalf("after frame %d, %s: %d tokens in process, %d through the sidecar", seq, q.Name, a, b)
 						}

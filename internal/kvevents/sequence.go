@@ -85,18 +85,11 @@ type sequencer struct {
 	first    bool   // the first catch-up is over
 	trial    bool   // resumed, and the publisher has not shown yet that it is the same
 
-	conn     uint64 // latest connection of the event socket
-	oldest   uint64 // frames of connections before this belong to an earlier life
-	verified uint64 // up to this connection, the publisher is known to be the followed one
-	seenConn uint64 // of the last live frame taken
-	seenSeq  uint64
-
+	connections
 	ask    *asked
 	lastID uint64
 	launch bool
-	held   []frame
-	room   *Room // for the held frames
-	cut    bool  // the held frames are in the answer to the replay just requested, or of an earlier life
+	waiting
 	recent [recentSize]struct {
 		seq, sum uint64
 		set      bool
@@ -105,8 +98,24 @@ type sequencer struct {
 	count Counters
 }
 
+// connections are those of the event socket, by number.
+type connections struct {
+	conn     uint64 // the latest
+	oldest   uint64 // frames of those before this belong to an earlier life
+	verified uint64 // up to this one, the publisher is known to be the followed one
+	seenConn uint64 // of the last live frame taken
+	seenSeq  uint64
+}
+
+// waiting are the live frames that wait for a replay.
+type waiting struct {
+	held []frame
+	room *Room
+	cut  bool // they are in the answer to the replay just requested, or of an earlier life
+}
+
 func newSequencer(w world, replays bool) *sequencer {
-	return &sequencer{world: w, replays: replays, clean: true, room: NewRoom()}
+	return &sequencer{world: w, replays: replays, clean: true, waiting: waiting{room: NewRoom()}}
 }
 
 // wanted returns the replay to send now, once.

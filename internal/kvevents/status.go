@@ -25,25 +25,33 @@ type Counters struct {
 	Connects uint64 `json:"connects"` // event socket connections made
 	Batches  uint64 `json:"batches"`  // batches applied
 	Events   uint64 `json:"events"`   // events in them
-
-	BlocksStored  uint64 `json:"blocks_stored"`  // block hashes in applied BlockStored events
-	BlocksRemoved uint64 `json:"blocks_removed"` // block hashes in applied BlockRemoved events
-	Clears        uint64 `json:"clears"`         // AllBlocksCleared
-	UnknownEvents uint64 `json:"unknown_events"` // events of an unknown tag, skipped
-	Unkeyed       uint64 `json:"unkeyed"`        // BlockStored without this project's keys: its token ids do not cover its hashes
-	Placeholders  uint64 `json:"placeholders"`   // BlockStored of a lower tier with hashes alone
-
-	Gaps         uint64 `json:"gaps"`          // holes seen in the sequence
-	Lost         uint64 `json:"lost"`          // holes that could not be filled: the Sink was made to forget
-	Restarts     uint64 `json:"restarts"`      // the publisher began a new life: the Sink was made to forget
-	Duplicates   uint64 `json:"duplicates"`    // batches seen both live and replayed, applied once
-	Replays      uint64 `json:"replays"`       // replay requests sent
-	ReplayFails  uint64 `json:"replay_fails"`  // replays without an end marker
-	Replayed     uint64 `json:"replayed"`      // batches that came by replay
+	Contents
+	Gaps     uint64 `json:"gaps"`     // holes seen in the sequence
+	Lost     uint64 `json:"lost"`     // holes that could not be filled: the Sink was made to forget
+	Restarts uint64 `json:"restarts"` // the publisher began a new life: the Sink was made to forget
+	Repeats
 	Rejected     uint64 `json:"rejected"`      // payloads that could not be decoded, applied in no part
 	Malformed    uint64 `json:"malformed"`     // messages without a sequence
 	Overflow     uint64 `json:"overflow"`      // live batches dropped because a replay took too long; replayed later
 	Pauses       uint64 `json:"pauses"`        // times at which following the publisher was interrupted
 	ApplyErrors  uint64 `json:"apply_errors"`  // batches the Sink refused, in part or whole
 	OrphanBlocks uint64 `json:"orphan_blocks"` // stored blocks whose parent the Sink did not know yet
+}
+
+// Contents count what applied batches contain.
+type Contents struct {
+	BlocksStored  uint64 `json:"blocks_stored"`  // block hashes in applied BlockStored events
+	BlocksRemoved uint64 `json:"blocks_removed"` // block hashes in applied BlockRemoved events
+	Clears        uint64 `json:"clears"`         // AllBlocksCleared
+	UnknownEvents uint64 `json:"unknown_events"` // events of an unknown tag, skipped
+	Unkeyed       uint64 `json:"unkeyed"`        // BlockStored without this project's keys: its token ids do not cover its hashes
+	Placeholders  uint64 `json:"placeholders"`   // BlockStored of a lower tier with hashes alone
+}
+
+// Repeats count what comes again.
+type Repeats struct {
+	Duplicates  uint64 `json:"duplicates"`   // batches seen both live and replayed, applied once
+	Replays     uint64 `json:"replays"`      // replay requests sent
+	ReplayFails uint64 `json:"replay_fails"` // replays without an end marker
+	Replayed    uint64 `json:"replayed"`     // batches that came by replay
 }

@@ -14,9 +14,8 @@ import (
 
 // Subscriber follows one publisher. Create it with New, then call Run once.
 type Subscriber struct {
-	o      Options
-	to     Sink
-	holder index.Holder
+	o  Options
+	to Sink
 
 	// Run owns the fields below.
 	decoder     Decoder
@@ -36,6 +35,11 @@ type Subscriber struct {
 	// wait as pointers: queues that are mostly empty take a tenth of the memory.
 	live chan *listenerEvent
 
+	shown
+}
+
+// shown is what other goroutines may ask for.
+type shown struct {
 	mu     sync.Mutex
 	status Status
 	cursor index.Cursor // Next 0: nothing to continue from
@@ -47,16 +51,18 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	s := &Subscriber{o: o, to: to, holder: index.Holder{Replica: o.Replica, Rank: o.Rank}, live: make(chan *listenerEvent, 1024)}
+	s := &Subscriber{o: o, to: to, live: make(chan *listenerEvent, 1024)}
 	s.decoder = Decoder{SkipTokens: IsEngineScheme(o.Scheme) && o.Observe == nil, Adapter: o.Adapter}
 	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme, adapter: o.Adapter,
 		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}
-	s.converter.batch.Holder, s.converter.batch.Full = s.holder, o.Full
+	s.converter.batch.Holder, s.converter.batch.Full = s.o.holder(), o.Full
 	s.paths.of = o.AdapterPath
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
 	s.sequencer.room = o.Room
 	return s, nil
 }
+
+func (o *Options) holder() index.Holder { return index.Holder{Replica: o.Replica, Rank: o.Rank} }
 
 // Status returns the subscriber's state. Any goroutine may call it.
 func (s *Subscriber) Status() Status {
@@ -302,7 +308,7 @@ func (s *Subscriber) start() (doubt *time.Timer) {
 
 // begin starts a new incarnation in the Sink.
 func (s *Subscriber) begin() {
-	s.incarnation, s.repeats = s.to.Begin(s.holder), 0
+	s.incarnation, s.repeats = s.to.Begin(s.o.holder()), 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Incarnation, s.status.HasSeq, s.status.LastSeq = s.incarnation, false, 0
@@ -387,7 +393,7 @@ func (s *Subscriber) shrink() {
 	s.decoder = Decoder{SkipTokens: s.decoder.SkipTokens, Adapter: s.o.Adapter}
 	c := &s.converter
 	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, adapter: c.adapter, chains: c.chains, doubts: c.doubts}
-	s.converter.batch.Holder, s.converter.batch.Full = s.holder, s.o.Full
+	s.converter.batch.Holder, s.converter.batch.Full = s.o.holder(), s.o.Full
 }
 
 // touch reports to the Sink, by a batch without events, that an idle publisher is alive: an
@@ -396,7 +402,7 @@ func (s *Subscriber) touch(yes bool) {
 	if !yes {
 		return
 	}
-	b := index.Batch{Holder: s.holder, Incarnation: s.incarnation, At: s.o.Now(), Full: s.o.Full}
+	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation, At: s.o.Now(), Full: s.o.Full}
 	switch _, err := s.to.Apply(&b); {
 	case errors.Is(err, index.ErrIncarnation):
 		s.sequencer.expired()
@@ -447,6 +453,6 @@ func (s *Subscriber) publish() {
 		s.cursor = index.Cursor{}
 		return
 	}
-	s.cursor = index.Cursor{Holder: s.holder, Next: next, Begun: max(next, s.cursor.Begun), Digest: digest, Complete: q.complete,
+	s.cursor = index.Cursor{Holder: s.o.holder(), Next: next, Begun: max(next, s.cursor.Begun), Digest: digest, Complete: q.complete,
 		Incarnation: s.incarnation, Tenant: s.o.Tenant, Model: s.o.Model, Scheme: s.o.Scheme, Full: s.o.Full}
 }

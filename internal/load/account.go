@@ -2,7 +2,6 @@ package load
 
 import (
 	"sync/atomic"
-	"time"
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
@@ -12,75 +11,88 @@ import (
 // Account counts the requests in flight on one KV cache, and learns its speed and
 // health.
 type Account struct {
-	ledger    *Ledger
-	at        index.Holder
-	holder    atomic.Int32 // index.HolderID
-	inFlight  atomic.Int64 // requests, each as often as it has answers
-	awaiting  atomic.Int64 // requests before their first token
-	apart     atomic.Int64 // policy.Load.Apart
-	pending   atomic.Int64 // ns of expected prefill of the awaiting
-	live      atomic.Int64 // context tokens of the requests in flight
-	sentinels sentinels    // charges by the blocks that their first tokens will store
-	pace      pace         // its learned speed
-	health    health       // its failures in a row
-	others    others       // requests of other routers in flight
-	sent      atomic.Int64 // requests charged so far
-	work      atomic.Int64 // ns of prefill charged so far
-	queued    atomic.Bool  // it is in Ledger.changes
-	scraped   scraped      // requests that no router sent, from scraped metrics
-	claims    claims       // cached tokens of prompts, by its events
-	shares    atomic.Bool  // its events have told of a store that it shares
-	doubted   atomic.Bool  // claims are disbelieved
-	silent    atomic.Bool  // its events are not received
-	handover  handover     // how long KV caches take to be moved here
-	parts     parts        // what it has done in split requests
-	loads     loads        // how long blocks below the GPU take to be loaded
-	credit    credit       // how many of them are there, where events do not tell
-	missed    atomic.Int64 // Unix ns of the last answer that found less than events had reported
-	unheard   atomic.Int64 // requests since the last one whose answer was read
+	ledger *Ledger
+	at     index.Holder
+	holder atomic.Int32 // index.HolderID
+	queued atomic.Bool  // it is in Ledger.changes
 
-	// Ledger.Lock guards the fields below.
-	queue  []*Charge      // in the order of the charges
-	placed learned.Fading // blocks sent there lately
+	flight              // of this router
+	queue     []*Charge // of these, the awaiting, in the order of the charges; Ledger.Lock guards it
+	sentinels sentinels // charges by the blocks that their first tokens will store
+	others    others    // requests of other routers in flight
+	scraped   scraped   // requests that no router sent, from scraped metrics
+
+	pace   // its learned speed
+	health // its failures in a row
+	belief // in its events
+	splits // what it does in split requests
+	below  // the GPU: how long blocks take to be loaded, and how many are there
 }
 
-// Unheard counts a request, and returns the number since Heard.
-func (a *Account) Unheard() int64 { return a.unheard.Add(1) }
+// flight counts one router's requests on one cache, of which each Charge is put once, and taken
+// off once.
+type flight struct {
+	inFlight atomic.Int64   // requests, each as often as it has answers
+	awaiting atomic.Int64   // requests before their first token
+	apart    atomic.Int64   // policy.Load.Apart
+	pending  atomic.Int64   // ns of expected prefill of the awaiting
+	live     atomic.Int64   // context tokens of the requests in flight
+	sent     atomic.Int64   // requests charged so far
+	work     atomic.Int64   // ns of prefill charged so far
+	placed   learned.Fading // blocks sent there lately; Ledger.Lock guards it
+}
 
-// Heard records that the answer to a request was read.
-func (a *Account) Heard() { a.unheard.Store(0) }
+// put adds a request, and returns how many are in flight and how many were ever put.
+func (f *flight) put(t *Terms) (inFlight, order int64) {
+	f.awaiting.Add(1)
+	if t.Leg || t.From != nil {
+		f.apart.Add(1)
+	}
+	f.pending.Add(t.Expected)
+	f.live.Add(t.context())
+	f.work.Add(t.Expected)
+	return f.inFlight.Add(t.weight()), f.sent.Add(1)
+}
 
-// Missed records an answer that found less than the holder's events had reported.
-func (a *Account) Missed() { a.missed.Store(a.ledger.now().UnixNano()) }
+// prefilled takes off what ends with the first token.
+func (f *flight) prefilled(t *Terms) {
+	f.awaiting.Add(-1)
+	if t.From != nil {
+		f.apart.Add(-1)
+	}
+	f.pending.Add(-t.Expected)
+}
 
-// MissedSince reports whether there was such an answer after t.
-func (a *Account) MissedSince(t time.Time) bool { return a.missed.Load() > t.UnixNano() }
+// ended takes off the rest.
+func (f *flight) ended(t *Terms) {
+	f.inFlight.Add(-t.weight())
+	if t.Leg {
+		f.apart.Add(-1)
+	}
+	f.live.Add(-t.context())
+}
+
+// InFlight returns the number of requests in flight; one for n answers counts n times, as
+// replicas count it.
+func (f *flight) InFlight() int { return int(f.inFlight.Load()) }
+
+// Awaiting returns the number of requests whose first token has not come.
+func (f *flight) Awaiting() int { return int(f.awaiting.Load()) }
+
+// Pending returns the expected prefill of the awaiting requests in seconds.
+func (f *flight) Pending() float64 { return float64(max(0, f.pending.Load())) / 1e9 }
+
+// Live returns the number of context tokens in flight.
+func (f *flight) Live() int64 { return f.live.Load() }
+
+// Placed returns the blocks sent there lately, weighted by age. Ledger.Lock is held.
+func (f *flight) Placed(now int64) float64 { return f.placed.Of(now) }
 
 // SetID records the index's number of the holder.
 func (a *Account) SetID(id index.HolderID) { a.holder.Store(int32(id)) }
 
-// InFlight returns the number of requests in flight; one for n answers counts n times, as
-// replicas count it.
-func (a *Account) InFlight() int { return int(a.inFlight.Load()) }
-
-// Awaiting returns the number of requests whose first token has not come.
-func (a *Account) Awaiting() int { return int(a.awaiting.Load()) }
-
-// Pending returns the expected prefill of the awaiting requests in seconds.
-func (a *Account) Pending() float64 { return float64(max(0, a.pending.Load())) / 1e9 }
-
-// Live returns the number of context tokens in flight.
-func (a *Account) Live() int64 { return a.live.Load() }
-
-// Speed returns the actual over the modelled first-token time; 0 while nothing is
-// known.
-func (a *Account) Speed() float64 { return a.pace.speed() }
-
-// SpeedAmong returns the speed that a decision uses: the median of the holders until this
-// one's own clearly differs from it. A single replica does not move the median.
-func (a *Account) SpeedAmong(own, median float64, now int64) float64 {
-	return a.pace.among(own, median, now)
-}
+// Missed records an answer that found less than the holder's events had reported.
+func (a *Account) Missed() { a.missed.Store(a.ledger.now().UnixNano()) }
 
 // SetSilent records whether the holder's KV events fail to arrive. It reports whether that has
 // changed.
@@ -95,20 +107,6 @@ func (a *Account) SetSilent(silent bool) (changed bool) {
 	}
 	return true
 }
-
-// Silent reports whether the holder's KV events fail to arrive.
-func (a *Account) Silent() bool { return a.silent.Load() }
-
-// SharesStore reports whether the replica's events have told of blocks in a store that other
-// replicas may read too.
-func (a *Account) SharesStore() bool { return a.shares.Load() }
-
-// Lag returns how many seconds after a first token its event arrives; 0 if that is
-// less than an engine step.
-func (a *Account) Lag() float64 { return a.pace.reportLag() }
-
-// Placed returns the blocks sent there lately, weighted by age. Ledger.Lock is held.
-func (a *Account) Placed(now int64) float64 { return a.placed.Of(now) }
 
 // State reads the account as a decision does: the requests in flight of this router and of
 // the others together. Ledger.Lock is held.

@@ -111,21 +111,13 @@ func (c *Charge) Put(a *Account, t Terms) {
 	c.account, c.terms = a, t
 	a.ledger.seq++
 	c.seq = a.ledger.seq
-	weight := c.terms.weight()
-	inFlight := a.inFlight.Add(weight) + a.others.requests.Load()
+	inFlight, order := a.put(&t)
+	inFlight += a.others.requests.Load()
 	a.scraped.raise(inFlight)
-	a.awaiting.Add(1)
-	if t.Leg || t.From != nil {
-		a.apart.Add(1)
-	}
-	a.pending.Add(t.Expected)
-	a.live.Add(t.context())
 	a.claims.open.Add(t.Claimed)
-	c.order = a.sent.Add(1)
-	if inFlight == weight && a.scraped.waiting+a.scraped.running == 0 {
-		c.alone = c.order
+	if c.order = order; inFlight == t.weight() && a.scraped.waiting+a.scraped.running == 0 {
+		c.alone = order
 	}
-	a.work.Add(t.Expected)
 	if t.Loading > 0 {
 		a.loads.until = max(a.loads.until, t.Sent) + t.Loading
 	}
@@ -164,11 +156,7 @@ func (c *Charge) FirstToken() bool {
 	if !c.state.CompareAndSwap(chargeAwaiting, chargeDecoding) {
 		return false
 	}
-	c.account.awaiting.Add(-1)
-	if c.terms.From != nil {
-		c.account.apart.Add(-1)
-	}
-	c.account.pending.Add(-c.terms.Expected)
+	c.account.prefilled(&c.terms)
 	c.account.changed()
 	return true
 }
@@ -204,11 +192,7 @@ func (c *Charge) Unload() (came bool) {
 	if !c.state.CompareAndSwap(chargeDecoding, chargeDone) {
 		return true
 	}
-	c.account.inFlight.Add(-c.terms.weight())
-	if c.terms.Leg {
-		c.account.apart.Add(-1)
-	}
-	c.account.live.Add(-c.terms.context())
+	c.account.ended(&c.terms)
 	c.account.changed()
 	return came
 }

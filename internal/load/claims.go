@@ -4,7 +4,37 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
+
+// belief is how much of a holder's events is believed, and what answers say about them.
+type belief struct {
+	claims  claims
+	shares  atomic.Bool  // events have told of a store that it shares
+	doubted atomic.Bool  // claims are disbelieved
+	silent  atomic.Bool  // events are not received
+	missed  atomic.Int64 // Unix ns of the last answer that found less than events had reported
+	unheard atomic.Int64 // requests since the last one whose answer was read
+}
+
+// SharesStore reports whether the replica's events have told of blocks in a store that other
+// replicas may read too.
+func (b *belief) SharesStore() bool { return b.shares.Load() }
+
+// Doubted reports whether the holder counts as holding nothing.
+func (b *belief) Doubted() bool { return b.doubted.Load() }
+
+// Silent reports whether the holder's KV events fail to arrive.
+func (b *belief) Silent() bool { return b.silent.Load() }
+
+// MissedSince reports whether an answer after t found less than events had reported.
+func (b *belief) MissedSince(t time.Time) bool { return b.missed.Load() > t.UnixNano() }
+
+// Unheard counts a request, and returns the number since Heard.
+func (b *belief) Unheard() int64 { return b.unheard.Add(1) }
+
+// Heard records that the answer to a request was read.
+func (b *belief) Heard() { b.unheard.Store(0) }
 
 // claims are the tokens of sent prompts that a holder's events reported to be
 // cached, whether decisions believed it or not. They are compared with the tokens
@@ -58,9 +88,6 @@ func (l *Ledger) Doubt(disbelieved func(replica string) bool) {
 		a.doubted.Store(disbelieved(h.Replica))
 	}
 }
-
-// Doubted reports whether the holder counts as holding nothing.
-func (a *Account) Doubted() bool { return a.doubted.Load() }
 
 // Settle ends the charge's claim, once, after Release. A claim counts if the engine
 // has looked the prompt up: a request that failed, or was cancelled while it waited,

@@ -74,4 +74,4 @@ func (a *Account) Logged(failed, unseen bool) {
 }
 
 // Failures returns the number of requests that have failed in a row.
-func (a *Account) Failures() int { return int(a.health.streak.Load()) }
+func (h *health) Failures() int { return int(h.streak.Load()) }

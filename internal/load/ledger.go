@@ -52,8 +52,8 @@ func (l *Ledger) Uncharged() { l.uncharged.Store(l.now().UnixNano()) }
 
 // Of returns the account of h, which stays the same object until h is dropped.
 func (l *Ledger) Of(h index.Holder) *Account {
-	if v, ok := l.accounts.Load(h); ok {
-		return v.(*Account)
+	if a := l.Find(h); a != nil {
+		return a
 	}
 	v, _ := l.accounts.LoadOrStore(h, &Account{ledger: l, at: h})
 	return v.(*Account)
@@ -114,11 +114,10 @@ func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
 // replica's speed without one: batches of one holder come from one goroutine at a time,
 // in the order of their application. Batches of different holders may come at once.
 func (l *Ledger) Applied(b *index.Batch) {
-	v, ok := l.accounts.Load(b.Holder)
-	if !ok {
+	a := l.Find(b.Holder)
+	if a == nil {
 		return
 	}
-	a := v.(*Account)
 	if b.Shared && !a.shares.Load() {
 		a.shares.Store(true)
 	}

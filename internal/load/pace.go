@@ -46,18 +46,18 @@ type pace struct {
 	lag      atomicFloat   // s between a first token and its event
 }
 
-// speed returns the actual over the modelled first-token time; 0 while nothing is
+// Speed returns the actual over the modelled first-token time; 0 while nothing is
 // known.
-func (p *pace) speed() float64 {
+func (p *pace) Speed() float64 {
 	if p.learned.Whole() == 0 {
 		return 0
 	}
 	return learned.Near(p.learned.Of(0, 0), 1, paceMost)
 }
 
-// among returns median, that of the replicas' speeds, until this replica's own speed clearly
-// differs from it; then its own.
-func (p *pace) among(own, median float64, now int64) float64 {
+// SpeedAmong returns the speed that a decision uses: the median of the holders until this
+// one's own clearly differs from it. A single replica does not move the median.
+func (p *pace) SpeedAmong(own, median float64, now int64) float64 {
 	if own == 0 || own < median*alike && own > median/alike {
 		return median
 	}
@@ -103,7 +103,7 @@ func (p *pace) observe(t *Terms, now int64) {
 		p.learnLag(float64(now-t.Sent)/1e9 - expected)
 	}
 	p.reported = now
-	now -= int64(p.reportLag() * 1e9)
+	now -= int64(p.Lag() * 1e9)
 	since := max(t.Sent, p.last.Load())
 	if now <= since {
 		return
@@ -118,7 +118,7 @@ func (p *pace) observe(t *Terms, now int64) {
 // seen records a first token that became known at now, and shows no speed.
 func (p *pace) seen(now int64) {
 	p.reported = now
-	p.last.Store(max(p.last.Load(), now-int64(p.reportLag()*1e9)))
+	p.last.Store(max(p.last.Load(), now-int64(p.Lag()*1e9)))
 }
 
 const (
@@ -141,8 +141,9 @@ const (
 	lagMost  = 5
 )
 
-// reportLag returns how many seconds after a first token its event arrives.
-func (p *pace) reportLag() float64 {
+// Lag returns how many seconds after a first token its event arrives; 0 if that is
+// less than an engine step.
+func (p *pace) Lag() float64 {
 	if late := p.lag.Load(); late >= lagLeast {
 		return late
 	}

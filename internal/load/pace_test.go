@@ -66,21 +66,21 @@ func TestSpeedIsBounded(t *testing.T) {
 		p.reported = terms.Sent + int64(tt.took*1e9)
 		p.observe(&terms, terms.Sent+int64(tt.took*1e9))
 		if tt.want == 0 {
-			if p.speed() != 0 {
-				t.Errorf("%+v: learned %g", tt, p.speed())
+			if p.Speed() != 0 {
+				t.Errorf("%+v: learned %g", tt, p.Speed())
 			}
 			continue
 		}
 		const prior = (1 - paceShare) * pacePrior
 		want := (prior + tt.want) / (prior + tt.model + stepTime)
-		if math.Abs(p.speed()-want) > 1e-6 {
-			t.Errorf("%+v: speed %g, want %g", tt, p.speed(), want)
+		if math.Abs(p.Speed()-want) > 1e-6 {
+			t.Errorf("%+v: speed %g, want %g", tt, p.Speed(), want)
 		}
 	}
 	for _, tt := range []struct{ actual, want float64 }{{2e4, paceMost}, {3, 3}, {1e-9, 1 / paceMost}} {
 		var p pace
-		if p.learned.Add(tt.actual, 1, paceShare); p.speed() != tt.want {
-			t.Errorf("%g s for 1: speed %g, want %g", tt.actual, p.speed(), tt.want)
+		if p.learned.Add(tt.actual, 1, paceShare); p.Speed() != tt.want {
+			t.Errorf("%g s for 1: speed %g, want %g", tt.actual, p.Speed(), tt.want)
 		}
 	}
 }
@@ -152,11 +152,11 @@ func TestLag(t *testing.T) {
 	if p.learnLag(0.5); !near(p.lag.Load(), 0.85) {
 		t.Errorf("half a second sooner: %g s", p.lag.Load())
 	}
-	if p.lag.Store(lagLeast); p.reportLag() != lagLeast {
-		t.Errorf("lag %g at the bound", p.reportLag())
+	if p.lag.Store(lagLeast); p.Lag() != lagLeast {
+		t.Errorf("lag %g at the bound", p.Lag())
 	}
-	if p.lag.Store(0.1); p.reportLag() != 0 {
-		t.Errorf("lag %g within a step", p.reportLag())
+	if p.lag.Store(0.1); p.Lag() != 0 {
+		t.Errorf("lag %g within a step", p.Lag())
 	}
 	if p.learnLag(-9); p.lag.Load() != 0 {
 		t.Errorf("lag %g: news come before nothing", p.lag.Load())

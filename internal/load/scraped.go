@@ -19,8 +19,7 @@ type scraped struct {
 	waits   float64       // number of these times
 	waiting float64       // requests of others that wait for their prefill
 	running float64       // requests of others that decode
-	ttftSum float64       // sum of the histogram on the last page
-	ttftN   float64
+	ttft    fleet.Spent   // on the last page
 }
 
 // raise records that so many requests are in flight. It needs no lock.
@@ -66,16 +65,16 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 	} else {
 		s.waiting, s.running = 0, 0
 	}
-	sum, n := page.TTFTSum-s.ttftSum, page.TTFTCount-s.ttftN
+	sum, n := page.TTFT.Seconds-s.ttft.Seconds, page.TTFT.Requests-s.ttft.Requests
 	if !events && !s.at.IsZero() && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
 		speed := cmp.Or(a.Speed(), 1)
 		shown := sum / n / max(s.wait/s.waits, 1e-6)
 		a.pace.learn(speed*learned.Near(shown, 1, paceJump), 1, speed)
 	}
 	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
-	a.credit.scrape(&page, s.at.IsZero())
+	a.credit.scrape(page.Connector, s.at.IsZero())
 	a.handover.count(page.MoveSeconds, page.LoadedTokens)
 	s.at = page.At
 	s.peak.Store(a.inFlight.Load() + a.others.requests.Load())
-	s.ttftSum, s.ttftN, s.wait, s.waits = page.TTFTSum, page.TTFTCount, 0, 0
+	s.ttft, s.wait, s.waits = page.TTFT, 0, 0
 }

@@ -107,7 +107,7 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 		"no time":                    {ours: 2, n: 2},
 	} {
 		r := newRig(t)
-		before := fleet.Load{TTFTSum: 100, TTFTCount: 50}
+		before := fleet.Load{Times: fleet.Times{TTFT: fleet.Spent{Seconds: 100, Requests: 50}}}
 		if tt.first {
 			before = fleet.Load{}
 		} else {
@@ -120,7 +120,7 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 			c.Noted(1, 1, 0) // expected to wait for a second
 			r.Unlock()
 		}
-		r.scrape(fleet.Load{TTFTSum: before.TTFTSum + tt.sum, TTFTCount: before.TTFTCount + tt.n}, tt.events)
+		r.scrape(fleet.Load{Times: fleet.Times{TTFT: fleet.Spent{Seconds: before.TTFT.Seconds + tt.sum, Requests: before.TTFT.Requests + tt.n}}}, tt.events)
 		want := 0.0
 		if tt.speed > 0 { // pacePrior of speed 1, and a share of this
 			const prior = (1 - paceShare) * pacePrior
@@ -129,20 +129,20 @@ func TestTheHistogramTeachesSpeed(t *testing.T) {
 		if !near(a.Speed(), want) {
 			t.Errorf("%s: speed %g, want %g", name, a.Speed(), want)
 		}
-		if s := &a.scraped; s.wait != 0 || s.waits != 0 || s.ttftN != before.TTFTCount+tt.n {
+		if s := &a.scraped; s.wait != 0 || s.waits != 0 || s.ttft.Requests != before.TTFT.Requests+tt.n {
 			t.Errorf("%s: the page is not the base of the next: %+v", name, s)
 		}
 	}
 	// The learned speed multiplies with the terms of the charges.
 	r := newRig(t)
-	r.scrape(fleet.Load{TTFTCount: 1, TTFTSum: 1}, false)
+	r.scrape(fleet.Load{Times: fleet.Times{TTFT: fleet.Spent{Seconds: 1, Requests: 1}}}, false)
 	a := r.Of(one)
 	a.pace.learned.Add(60, 20, 1)
 	c := r.put(one, Terms{})
 	r.Lock()
 	c.Noted(1, 2, 0)
 	r.Unlock()
-	r.scrape(fleet.Load{TTFTCount: 2, TTFTSum: 5}, false) // 4 s where 2 were expected of a replica of speed 3
+	r.scrape(fleet.Load{Times: fleet.Times{TTFT: fleet.Spent{Seconds: 5, Requests: 2}}}, false) // 4 s where 2 were expected of a replica of speed 3
 	if want := 3 + paceShare*(6-3); !near(a.Speed(), want) {
 		t.Errorf("speed %g, want %g", a.Speed(), want)
 	}

@@ -2,8 +2,10 @@ package load
 
 import (
 	"cmp"
+	"sync/atomic"
 
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
 	"warmroute/internal/learned"
 )
 
@@ -27,6 +29,12 @@ const (
 	// time of a busy replica shows them: several engine steps.
 	loadBound = 0.5e9
 )
+
+// below is what is learned of the places below the GPU.
+type below struct {
+	loads  // how long blocks take to be loaded
+	credit // how many of them are there, where events do not tell
+}
 
 // loads learns how fast one replica loads blocks, and follows its queue of loads, which it
 // takes one after the other. What the replica itself counts replaces what first-token times
@@ -58,9 +66,9 @@ func (a *Account) LoadTime(t policy.Place) float64 {
 	return fleet
 }
 
-// learn records a load of the replica, and what the fleet shows with it: the median of its
+// learnLoad records a load of the replica, and what the fleet shows with it: the median of its
 // replicas and of tierPrior, so that no replica alone sets the time of the others.
-func (a *Account) learn(r *learned.Ratio, t policy.Place, seconds, tokens float64) {
+func (a *Account) learnLoad(r *learned.Ratio, t policy.Place, seconds, tokens float64) {
 	r.Add(seconds, tokens, tokens/loadWindow)
 	all := []float64{tierPrior[t]}
 	for _, of := range a.ledger.All() {
@@ -73,13 +81,13 @@ func (a *Account) learn(r *learned.Ratio, t policy.Place, seconds, tokens float6
 
 // LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
 // loadWindow, and whether the replica counted them itself.
-func (a *Account) LoadedTokens(t policy.Place) (tokens float64, counted bool) {
-	r := a.loads.of(t)
-	return r.Whole(), r == &a.loads.counted
+func (l *loads) LoadedTokens(t policy.Place) (tokens float64, counted bool) {
+	r := l.of(t)
+	return r.Whole(), r == &l.counted
 }
 
 // loading returns the seconds until the loads of all charges are done. Ledger.Lock is held.
-func (a *Account) loading(now int64) float64 { return float64(max(0, a.loads.until-now)) / 1e9 }
+func (l *loads) loading(now int64) float64 { return float64(max(0, l.until-now)) / 1e9 }
 
 // scrapeLoads learns from the replica's own counts. A load is counted when it ends, its
 // tokens when it begins: tokens are kept until the time of a load is there.
@@ -90,7 +98,7 @@ func (a *Account) scrapeLoads(seconds, tokens float64, first bool) {
 	case seconds == l.seconds:
 		return
 	case tokens > l.tokens:
-		a.learn(&l.counted, policy.CPU, seconds-l.seconds, tokens-l.tokens)
+		a.learnLoad(&l.counted, policy.CPU, seconds-l.seconds, tokens-l.tokens)
 	}
 	l.seconds, l.tokens = seconds, tokens
 }
@@ -107,5 +115,62 @@ func (a *Account) observeLoad(c *Charge, now int64) {
 	}
 	began := float64(now-t.Sent-t.Expected)/1e9 - stepTime*t.guess()
 	took := learned.Near(began*1e9/float64(waits), 1, loadJump) * float64(t.Loading) / 1e9
-	a.learn(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
+	a.learnLoad(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
+}
+
+const (
+	// creditLeast is the number of credited tokens from which they are compared with a page.
+	creditLeast = 4096
+	// creditNone is the share of credited tokens found below which none is credited.
+	creditNone = 0.2
+)
+
+// credit compares the tokens that a replica was expected to load, from places where no event
+// tells when blocks are gone, with those that its connector has found.
+type credit struct {
+	credited atomic.Int64  // tokens of requests that were answered
+	behind   atomic.Int64  // tokens of these requests that are not on the GPU: the connector looks up each of them
+	found    learned.Ratio // of the credited tokens
+
+	// Ledger.Lock guards the fields below, which are of the last page that was compared.
+	page      fleet.Connector
+	sum, rest int64 // credited and behind
+}
+
+// Found returns the share of the tokens credited without events of removals that the replica
+// has found lately: 1 until it shows less, 0 if it hardly finds any.
+func (k *credit) Found() float64 {
+	switch f := k.found.Of(1, loadPrior); {
+	case f >= 1:
+		return 1
+	case f < creditNone:
+		return 0
+	default:
+		return f
+	}
+}
+
+// answered counts the tokens of a request that the engine has looked up.
+func (k *credit) answered(t *Terms) {
+	k.credited.Add(t.Credited)
+	k.behind.Add(t.Behind)
+}
+
+// scrape learns from the replica's counters. Other requests than this router's have their part
+// of the tokens found. Tokens that other replicas have computed are found, too: a page with such
+// tokens teaches nothing.
+func (k *credit) scrape(page fleet.Connector, first bool) {
+	sum, rest := k.credited.Load(), k.behind.Load()
+	asked, found := page.AskedTokens-k.page.AskedTokens, page.LoadedTokens-k.page.LoadedTokens
+	if !first && asked >= 0 && found >= 0 && page.MoveSeconds == k.page.MoveSeconds {
+		if sum-k.sum < creditLeast {
+			return // until more is credited
+		}
+		if asked > 0 {
+			ours := min(1, float64(rest-k.rest)/asked)
+			credited := float64(sum - k.sum)
+			k.found.Add(found*ours, credited, credited/loadWindow)
+		}
+	}
+	k.page, k.sum, k.rest = page, sum, rest
 }

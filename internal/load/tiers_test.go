@@ -68,8 +68,8 @@ func TestNoReplicaPricesTheOthers(t *testing.T) {
 		for n := range 30 {
 			r.wait(time.Second)
 			r.Lock()
-			liar.Scrape(fleet.Load{LoadSeconds: float64(n) * seconds, LoadedTokens: float64(n) * 1e5, At: r.now}, true)
-			honest.Scrape(fleet.Load{LoadSeconds: float64(n) * 0.5, LoadedTokens: float64(n) * 1e5, At: r.now}, true)
+			liar.Scrape(fleet.Load{Connector: fleet.Connector{LoadSeconds: float64(n) * seconds, LoadedTokens: float64(n) * 1e5}, At: r.now}, true)
+			honest.Scrape(fleet.Load{Connector: fleet.Connector{LoadSeconds: float64(n) * 0.5, LoadedTokens: float64(n) * 1e5}, At: r.now}, true)
 			r.Unlock()
 		}
 		for _, a := range []*Account{honest, idle} {
@@ -99,7 +99,7 @@ func TestLoadsAreLearnedFromCounters(t *testing.T) {
 	a := r.Of(one)
 	page := func(seconds, tokens float64) {
 		r.wait(time.Second)
-		a.Scrape(fleet.Load{LoadSeconds: seconds, LoadedTokens: tokens, At: r.now}, true)
+		a.Scrape(fleet.Load{Connector: fleet.Connector{LoadSeconds: seconds, LoadedTokens: tokens}, At: r.now}, true)
 	}
 	page(100, 1e6)
 	page(100, 1.1e6) // loads have begun

@@ -82,21 +82,15 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Set replaces the options for later legs; without a Client it stays, and so does Answers.
+// Set replaces the options for later legs. A Client, Metrics and Answers that are nil stay.
 func (s *Sender) Set(o Options) {
 	before := s.o.Load()
-	switch {
-	case o.Answers != nil:
-	case before != nil:
-		o.Answers = before.Answers
-	default:
-		o.Answers = new(intake.Budget)
-	}
-	if o.Client == nil && before != nil {
-		o.Client = before.Client
-	} else if before != nil {
+	if before == nil {
+		before = &Options{Answers: new(intake.Budget)}
+	} else if o.Client != nil {
 		defer before.Client.CloseIdleConnections()
 	}
+	o.Client, o.Metrics, o.Answers = cmp.Or(o.Client, before.Client), cmp.Or(o.Metrics, before.Metrics), cmp.Or(o.Answers, before.Answers)
 	if o.Legs == 0 {
 		o.Legs = mostLegs
 	}

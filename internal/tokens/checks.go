@@ -51,7 +51,7 @@ func (l *Local) Run(ctx context.Context) error {
 		tick.Reset(l.set.Load().CheckEvery)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-tick.C:
 		case <-l.wake:
 		}

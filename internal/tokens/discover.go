@@ -131,7 +131,7 @@ func (d *Discovery) Run(ctx context.Context) error {
 		d.start(ctx, &running)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil
 		case <-tick.C:
 		case <-d.wake:
 		}

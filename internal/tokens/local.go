@@ -117,11 +117,16 @@ type localModel struct {
 	version  atomic.Pointer[string]
 	alone    atomic.Bool          // features were demoted by the only replica that there was
 	phase    atomic.Pointer[Busy] // of the check that is under way, nil: none is
-	mu       sync.Mutex           // held by a check, one at a time; guards the fields below
-	checked  bool                 // the replicas of version have answered
-	chosen   bool                 // renderer reads the files as the servers do for certain
-	lost     int                  // successive rounds that no replica answered
-	next     time.Time            // when the next round is due
+	mu       sync.Mutex           // held by a check, one at a time; guards rounds
+	rounds
+}
+
+// rounds are those of checks of one version.
+type rounds struct {
+	checked bool      // its replicas have answered
+	chosen  bool      // renderer reads the files as the servers do for certain
+	lost    int       // successive rounds that no replica answered
+	next    time.Time // when the next round is due
 }
 
 func newLocalModel(name string, m Model) *localModel {

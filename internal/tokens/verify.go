@@ -37,7 +37,7 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 		l.restart(m)
 		m.renderer.Store(&r)
 		m.version.Store(&version)
-		m.checked, m.chosen, m.lost, m.next = false, !m.info.ByClass, 0, time.Time{}
+		m.rounds = rounds{chosen: !m.info.ByClass}
 	}
 	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len((*m.renderer.Load()).Moments(l.o.Now())) > 1 {
 		return // near midnight a replica may be on another day than the router

@@ -110,7 +110,7 @@ func TestListing(t *testing.T) {
 // serve it later, so that Envoys get no new routes for it; an adapter has no length.
 func TestListingHasVLLMsFields(t *testing.T) {
 	model := func(addr string, m fleet.Model) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Ready: true, Models: []fleet.Model{m}}
+		return &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{Models: []fleet.Model{m}}}
 	}
 	a := fleet.Model{ID: "a", Base: "a", Root: "/models/a", MaxLen: 9}
 	lora := fleet.Model{ID: "l", Base: "a", Root: "/models/a", LoRA: prefixhash.LoRA{Set: true, Name: "l", Path: "/loras/l"}, MaxLen: 9}

@@ -44,30 +44,45 @@ type Publisher struct {
 	cache   cachev3.SnapshotCache
 	gated   atomic.Pointer[gated]
 
-	mu       sync.Mutex
-	settings Settings      // wanted
-	failure  string        // why the newest state is not published
-	unkept   string        // why it is not on disk
-	unbound  string        // why it does not listen at the wanted address
-	former   string        // the Envoys that use another address
+	mu       sync.Mutex // guards settings and notes
+	settings Settings   // wanted
+	notes    notes
 	moved    chan struct{} // capacity 1: the settings have changed
 
 	bound *port // taken by Listen, for Run
 
 	// Only follow's goroutine reads the fields below.
-	seen     *fleet.Snapshot // the last snapshot read
-	learned  bool
-	known    Memory
-	wanted   state
-	since    time.Time         // since when wanted has its value
-	first    time.Time         // since when it differs from the target
+	want
+	progress
+	now func() time.Time
+}
+
+// notes are problems, for people.
+type notes struct {
+	failure string // why the newest state is not published
+	unkept  string // why it is not on disk
+	unbound string // why it does not listen at the wanted address
+	former  string // the Envoys that use another address
+}
+
+// want is the state that Envoys should receive.
+type want struct {
+	seen    *fleet.Snapshot // the last snapshot read
+	learned bool
+	known   Memory
+	wanted  state
+	since   time.Time // since when wanted has its value
+	first   time.Time // since when it differs from the target
+}
+
+// progress is how far they have received it.
+type progress struct {
 	target   state             // published, or about to be
 	stages   []stage           // left to publish
 	previous *stage            // published last
 	at       time.Time         // and when
 	written  map[string]string // version by file of folder
 	folder   string
-	now      func() time.Time
 }
 
 // Settings are the options that may change while the router runs.
@@ -94,7 +109,7 @@ func (s state) sameClusters(t state) bool {
 // New returns a publisher that has published nothing. Run publishes the state
 // kept in s.At.State at once.
 func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
-	p := &Publisher{settings: s, fleet: f, log: log, known: Memory{}, now: index.Now, moved: make(chan struct{}, 1)}
+	p := &Publisher{settings: s, fleet: f, log: log, want: want{known: Memory{}}, now: index.Now, moved: make(chan struct{}, 1)}
 	p.acks = newAcks(nil, log)
 	p.metrics = newMetrics(reg, p)
 	p.acks.metrics = p.metrics
@@ -132,7 +147,7 @@ func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, note := range []string{p.failure, p.unkept, p.unbound, p.former} {
+	for _, note := range []string{p.notes.failure, p.notes.unkept, p.notes.unbound, p.notes.former} {
 		if note != "" {
 			out = append(out, note)
 		}
@@ -238,7 +253,7 @@ func (p *Publisher) advance() {
 		p.fail(err)
 		return
 	}
-	p.setNote(&p.failure, "")
+	p.setNote(&p.notes.failure, "")
 	if len(p.stages) == 0 {
 		p.metrics.versions.Inc()
 		p.tell()
@@ -264,7 +279,7 @@ func (p *Publisher) tell() {
 
 func (p *Publisher) fail(err error) {
 	p.log.Error("Envoys do not receive a change", "error", err)
-	p.setNote(&p.failure, fmt.Sprintf("Envoys do not receive a change: %v", err))
+	p.setNote(&p.notes.failure, fmt.Sprintf("Envoys do not receive a change: %v", err))
 }
 
 // setNote sets one of the notes.

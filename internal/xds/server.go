@@ -105,12 +105,12 @@ func (p *Publisher) serve(ctx context.Context) {
 		var err error
 		if open, err = p.move(ctx, open, p.wants().At); err != nil {
 			p.log.Error("xDS does not listen at the configured address", "error", err)
-			p.setNote(&p.unbound, err.Error())
+			p.setNote(&p.notes.unbound, err.Error())
 			again = time.After(bindAgain)
 			continue
 		}
-		p.setNote(&p.unbound, "")
-		p.setNote(&p.former, movedAddresses(open))
+		p.setNote(&p.notes.unbound, "")
+		p.setNote(&p.notes.former, movedAddresses(open))
 	}
 }
 
@@ -182,7 +182,7 @@ func (p *Publisher) start(ctx context.Context, at *port) *port {
 	running.Go(func() {
 		if err := g.Serve(at.Listener); err != nil {
 			p.log.Error("xDS is no longer served", "error", err)
-			p.setNote(&p.unbound, fmt.Sprintf("xDS is no longer served: %v", err))
+			p.setNote(&p.notes.unbound, fmt.Sprintf("xDS is no longer served: %v", err))
 		}
 	})
 	if at.certs != nil {

@@ -41,7 +41,7 @@ func (p *Publisher) write(r *envoy.Resources) {
 		p.lost(err)
 		return
 	}
-	p.setNote(&p.unkept, "")
+	p.setNote(&p.notes.unkept, "")
 }
 
 func (p *Publisher) writeAll(r *envoy.Resources) error {
@@ -120,7 +120,7 @@ func (p *Publisher) keep() {
 
 func (p *Publisher) lost(err error) {
 	p.log.Error("the published state is not stored: an Envoy that starts while the router is down finds an older state", "error", err)
-	p.setNote(&p.unkept, fmt.Sprintf("xds.state is not written: %v", err))
+	p.setNote(&p.notes.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 
 // unfinished is the prefix of the names of unfinished files.

@@ -47,8 +47,7 @@ func simulated(t *testing.T) *fleet.Replica {
 
 func server(addr, events string, block int, model string) *fleet.Replica {
 	return &fleet.Replica{
-		Addr: addr, Ready: true, BlockSize: block, Ranks: []int{0}, Models: []fleet.Model{{ID: model, Base: model}},
-		Events: []fleet.EventSource{{Endpoint: events}},
+		Addr: addr, Ready: true, Reported: fleet.Reported{BlockSize: block, Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: events}}}, Ranks: []int{0},
 	}
 }
 

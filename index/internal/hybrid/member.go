@@ -54,9 +54,14 @@ type Member struct {
 	tally tally
 
 	roots map[prefixhash.LoRA]uint64 // a cache of the keys before first blocks
-	keys  []prefixhash.Key           // scratch
-	ends  []uint64                   // scratch
-	found []located                  // scratch
+	scratch
+}
+
+// scratch is memory that calls use again.
+type scratch struct {
+	keys  []prefixhash.Key
+	ends  []uint64
+	found []located
 }
 
 // published is the part of a member that lookups read.

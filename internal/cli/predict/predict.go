@@ -26,11 +26,12 @@ type Answer struct {
 
 const model = "model"
 
+var replica = index.Holder{Replica: "replica"}
+
 // Predictor is the index of one replica, as the router keeps it.
 type Predictor struct {
 	index  *index.Index
 	sink   sink
-	holder index.Holder
 	id     index.HolderID
 	reader *kvevents.Reader
 	layout *cachelayout.Layout // of a header without one; may be nil
@@ -62,8 +63,8 @@ func New(l *cachelayout.Layout) (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{index: x, sink: x, holder: index.Holder{Replica: "replica"}, layout: l}
-	p.id = x.ID(p.holder)
+	p := &Predictor{index: x, sink: x, layout: l}
+	p.id = x.ID(replica)
 	return p, p.start(header{})
 }
 
@@ -87,10 +88,10 @@ func (p *Predictor) start(h header) error {
 		}
 	}
 	p.seen = h
-	p.index.SetGroups(p.holder.Replica, told)
+	p.index.SetGroups(replica.Replica, told)
 	p.reader = kvevents.NewReader(kvevents.ReaderOptions{Model: model, Adapter: adapter, Hashes: hashes, Unit: told.Unit, Presume: h.Algo != ""})
 	p.any, p.hole, p.asked, p.topic = false, false, false, ""
-	p.life = p.sink.Begin(p.holder)
+	p.life = p.sink.Begin(replica)
 	return nil
 }
 
@@ -160,13 +161,13 @@ func (p *Predictor) frame(f *frame) error {
 		p.next = *f.Seq + 1
 	}
 	if missing != nil {
-		p.life, p.hole = p.sink.Begin(p.holder), *f.Seq > 0
+		p.life, p.hole = p.sink.Begin(replica), *f.Seq > 0
 		if b, err = p.reader.Read(f.Payload); err != nil {
 			return fmt.Errorf("frame: %w", err)
 		}
 	}
 	p.any, p.last, p.topic = true, digest, cmp.Or(p.topic, f.Topic)
-	b.Holder, b.Incarnation = p.holder, p.life
+	b.Holder, b.Incarnation = replica, p.life
 	if _, err := p.sink.Apply(b); err != nil {
 		return fmt.Errorf("frame: %w", err)
 	}
@@ -219,7 +220,7 @@ func (p *Predictor) usage(n int) error {
 		return errors.New("usage without a query before it")
 	}
 	p.asked = false
-	p.index.Served(p.holder, index.Scope{Model: model}, &p.guess, n)
+	p.index.Served(replica, index.Scope{Model: model}, &p.guess, n)
 	return nil
 }
 

@@ -51,7 +51,7 @@ func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return &sidecar{Reporter: indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), p.holder, indexrpc.ReporterOptions{Model: model}), again: again}
+	return &sidecar{Reporter: indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), replica, indexrpc.ReporterOptions{Model: model}), again: again}
 }
 
 // TestCapturesThroughASidecar: a sidecar's reports of a replica's cache groups are

@@ -49,8 +49,7 @@ func Replica(n int, ranks ...int) *fleet.Replica {
 		ranks = []int{0}
 	}
 	r := &fleet.Replica{
-		Addr: fmt.Sprintf("10.0.0.%d:8000", n), Ready: true, BlockSize: BlockSize, Ranks: ranks,
-		Models: []fleet.Model{{ID: "m", Base: "m"}},
+		Addr: fmt.Sprintf("10.0.0.%d:8000", n), Ready: true, Reported: fleet.Reported{BlockSize: BlockSize, Models: []fleet.Model{{ID: "m", Base: "m"}}}, Ranks: ranks,
 	}
 	for _, rank := range ranks {
 		r.Events = append(r.Events, fleet.EventSource{Rank: rank, Endpoint: fmt.Sprintf("tcp://10.0.0.1:%d", 5557+rank)})

@@ -161,6 +161,9 @@ func (l *Link) options() ([]nats.Option, error) {
 
 // Run sends and receives until ctx ends, then sends the last message.
 func (l *Link) Run(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
 	defer l.stop()
 	if l.server != nil {
 		var found sync.WaitGroup

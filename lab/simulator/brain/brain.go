@@ -98,8 +98,7 @@ func New(o Options) (*Brain, error) {
 	for i := range o.Replicas {
 		// Addresses that sort like numbers.
 		r := &fleet.Replica{
-			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, BlockSize: o.Block,
-			Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}},
+			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, Reported: fleet.Reported{BlockSize: o.Block, Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}}},
 		}
 		if o.Source != Events {
 			r.Events, r.NoEvents, r.Blocks = nil, true, o.Capacity/o.Block
@@ -167,7 +166,7 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		b.decider.Await(&d, "", &b.work)
 	}
 	b.open[id] = d
-	first, _, _ := strings.Cut(d.Destination, ",")
+	first, _, _ := strings.Cut(d.Chosen, ",")
 	return b.at[first]
 }
 

@@ -71,6 +71,9 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 // Run waits for ctx and then sends the remaining spans, at most for the time of one
 // batch.
 func (t *Tracer) Run(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
 	<-ctx.Done()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.o.timeout)
 	defer cancel()

@@ -77,8 +77,8 @@ func tracer(t *testing.T, o Options, log *slog.Logger) (tr *Tracer, stop func())
 func decided(id string) *filter.Traced {
 	at := time.Unix(1_700_000_000, 0)
 	return &filter.Traced{Parent: parent, Record: &decision.Record{
-		ID: id, At: at, Took: 90 * time.Microsecond, Route: "/v1/chat/completions", Model: "m", Reason: decision.ReasonWarm,
-		Source: "local", Tokens: 1000, Predicted: 640, Chosen: "10.0.0.3:8000,10.0.0.1:8000",
+		Subject: decision.Subject{ID: id, At: at, Took: 90 * time.Microsecond, Route: "/v1/chat/completions", Model: "m"}, Reason: decision.ReasonWarm,
+		Prompted: decision.Prompted{Source: "local", Tokens: 1000}, Choice: decision.Choice{Predicted: 640, Chosen: "10.0.0.3:8000,10.0.0.1:8000"},
 	}, Phases: [4]filter.Phase{{Name: "read", End: at.Add(10 * time.Microsecond)}, {Name: "tokenize"}, {Name: "lookup", End: at.Add(50 * time.Microsecond)}, {Name: "decide", End: at.Add(90 * time.Microsecond)}}}
 }
 

@@ -25,7 +25,7 @@ func policyServer(t *testing.T) (*router, func(method, target, body string) (int
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	for pattern, h := range r.policyPages() {
+	for pattern, h := range r.decisions.pages() {
 		mux.Handle(pattern, h)
 	}
 	return r, func(method, target, body string) (int, string) {
@@ -65,7 +65,7 @@ func TestPolicyPages(t *testing.T) {
 		if status != step.status || !strings.Contains(strings.ReplaceAll(body, "\\u003e", ">"), step.want) {
 			t.Errorf("step %d: %d %s, want %d with %q", i, status, body, step.status, step.want)
 		}
-		if got := r.book.Of("org/model").Balance.MinMatch; got != step.minMatch {
+		if got := r.decisions.book.Of("org/model").Balance.MinMatch; got != step.minMatch {
 			t.Errorf("step %d: min_prefix_match %g, want %g", i, got, step.minMatch)
 		}
 		if n := strings.Count(log.String(), "policy changed"); n != step.logged {
@@ -79,7 +79,7 @@ func TestPressurePages(t *testing.T) {
 	r, do, _ := policyServer(t)
 	now := time.Now()
 	for _, model := range []string{"org/a", "org/a", "b"} {
-		r.decider.Pressure().Raise(model, now)
+		r.decisions.decider.Pressure().Raise(model, now)
 	}
 	for range 2 {
 		if status, body := do("GET", "/pressure", ""); status != 200 || !strings.Contains(body, `"model":"org/a","recent":2,"raised":true`) || !strings.Contains(body, `"model":"b","recent":1,"raised":true`) {

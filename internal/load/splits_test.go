@@ -72,13 +72,13 @@ func TestHandoverFromCounts(t *testing.T) {
 		"in no time":        {1e-300, 1e5, 1e-5 / countedJump},
 	} {
 		a := NewLedger(nil).Of(index.Holder{Replica: "d"})
-		a.Scrape(fleet.Load{MoveSeconds: c.seconds, LoadedTokens: c.tokens, At: time.Unix(1, 0)}, true)
+		a.Scrape(fleet.Load{Connector: fleet.Connector{MoveSeconds: c.seconds, LoadedTokens: c.tokens}, At: time.Unix(1, 0)}, true)
 		if base, each := a.Handover(0.05, 1e-5); base != 0.05 || math.Abs(each-c.each) > 1e-9*c.each {
 			t.Errorf("%s: %g, %g, want %g for each token", name, base, each, c.each)
 		}
 	}
 	a := NewLedger(nil).Of(index.Holder{Replica: "d"})
-	a.Scrape(fleet.Load{MoveSeconds: 4, LoadedTokens: 1e5, At: time.Unix(1, 0)}, true)
+	a.Scrape(fleet.Load{Connector: fleet.Connector{MoveSeconds: 4, LoadedTokens: 1e5}, At: time.Unix(1, 0)}, true)
 	for i := range int64(100) {
 		base, each := a.Handover(0.05, 1e-5)
 		terms := Terms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}

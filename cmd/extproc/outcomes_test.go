@@ -21,7 +21,8 @@ import (
 // answered; what clients cause counts for nobody.
 func TestFailuresInTheAccessLog(t *testing.T) {
 	const one, two = "10.0.0.1:8000", "10.0.0.2:8000"
-	l := load.NewLedger(nil)
+	o := silentRouter(t, defaultConfig(), prometheus.NewRegistry()).outcomes
+	l := o.replicas.ledger
 	s := decisiontest.NewFleet(&fleet.Replica{Addr: one, Ranks: []int{0, 1}}, &fleet.Replica{Addr: two, Ranks: []int{0}}).Snapshot()
 	at := []*load.Account{l.Of(index.Holder{Replica: one}), l.Of(index.Holder{Replica: one, Rank: 1}), l.Of(index.Holder{Replica: two})}
 	for _, step := range []struct {
@@ -36,7 +37,7 @@ func TestFailuresInTheAccessLog(t *testing.T) {
 		{"an answer", outcome.Answer{Replica: one, Status: 200}, [3]int{0, 0, 1}},
 		{"a stranger", outcome.Answer{Failed: "10.9.9.9:1"}, [3]int{0, 0, 1}},
 	} {
-		learnHealth(l, s, &step.a)
+		o.learnHealth(s, &step.a)
 		if got := [3]int{at[0].Failures(), at[1].Failures(), at[2].Failures()}; got != step.want {
 			t.Errorf("%s: failures %v, want %v", step.what, got, step.want)
 		}
@@ -70,10 +71,10 @@ func TestUsageIsDrawn(t *testing.T) {
 func TestNoUsageIsAskedForWithoutAShare(t *testing.T) {
 	r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
 	for percent, want := range map[int]int{0: 0, 1: 100} {
-		r.usage.Set(percent)
+		r.outcomes.usage.Set(percent)
 		asked := 0
 		for seq := range uint64(100) {
-			if r.wantsUsage(seq, "10.0.0.1:8000", true) {
+			if r.outcomes.wantsUsage(seq, "10.0.0.1:8000", true) {
 				asked++
 			}
 		}
@@ -93,14 +94,14 @@ func TestWhoseAnswersTeach(t *testing.T) {
 	r := silentRouter(t, c, reg)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- r.fleet.Run(ctx) }()
+	go func() { done <- r.replicas.fleet.Run(ctx) }()
 	defer func() {
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}()
-	until(t, "the replicas have joined", func() bool { return len(r.fleet.Snapshot().Replicas) == 2 })
+	until(t, "the replicas have joined", func() bool { return len(r.replicas.fleet.Snapshot().Replicas) == 2 })
 	for _, tt := range []struct {
 		what              string
 		a                 outcome.Answer
@@ -114,11 +115,11 @@ func TestWhoseAnswersTeach(t *testing.T) {
 		{"the predicted one's", outcome.Answer{Hint: one, Replica: one}, true, 1, 2},
 	} {
 		a := tt.a
-		a.Decision, a.RequestID = r.ring.Put(&decision.Record{ID: tt.what}), tt.what
+		a.Decision, a.RequestID = r.decisions.ring.Put(&decision.Record{Subject: decision.Subject{ID: tt.what}}), tt.what
 		a.Status, a.Prompt, a.Reported = 200, 100, 64
 		a.Usage = outcome.Usage{State: outcome.UsageComplete, Prompt: 101, Cached: 64}
-		r.learn(&a)
-		kept := r.ring.Last(1, nil)[0].Answered
+		r.outcomes.learn(&a)
+		kept := r.decisions.ring.Last(1, nil)[0].Answered
 		if kept == nil || kept.Served != a.Replica || kept.ActualPrompt != 101 || (kept.ActualCached != nil) != tt.cached || tt.cached && *kept.ActualCached != 64 {
 			t.Errorf("%s: the record has %+v", tt.what, kept)
 		}
@@ -168,14 +169,14 @@ func TestUnableReplicasAreNoted(t *testing.T) {
 		&fleet.Replica{Addr: "10.0.0.4:1", Held: true, Why: "asleep: it is", Ranks: []int{0}},
 		&fleet.Replica{Addr: "10.0.0.5:1", Why: "unreachable: it is"})
 	r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
-	r.decider = decision.New(snapshotOf{s}, r.index, r.ledger, r.book, decision.Options{})
+	r.decisions.decider = decision.New(snapshotOf{s}, r.replicas.index, r.replicas.ledger, r.decisions.book, decision.Options{})
 	for _, a := range []outcome.Answer{
 		{Replica: "10.0.0.2:1", Rank: "1", Status: 400, Told: true}, {Replica: "10.0.0.2:1", Status: 400}, {Replica: "10.0.0.2:1", Rank: "1", Status: 200},
 		{Replica: refuses.Addr, Rank: "1", Status: 400},
 	} {
-		r.learn(&a)
+		r.outcomes.learn(&a)
 	}
-	got := strings.Join(r.unableReplicas(s), "\n")
+	got := strings.Join(r.decisions.unableReplicas(s), "\n")
 	want := "replica 10.0.0.1:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
 		"replica 10.0.0.3:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
 		"replica 10.0.0.4:1 is passed over: asleep: it is"

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/internal/peers"
+	"warmroute/internal/peers/link"
+	"warmroute/internal/tokens"
+)
+
+// maxPatch far exceeds a patch of every setting.
+const maxPatch = 64 << 10
+
+// decisions are made here, alone or together with other routers.
+type decisions struct {
+	log      *slog.Logger
+	replicas *replicas
+	book     *policy.Book
+	decider  *decision.Decider
+	ring     *decision.Ring
+	peers    link.Config
+	outbox   *peers.Outbox  // nil: nothing is shared
+	link     *link.Link     // to the other routers; nil until it is open
+	links    link.Collector // of link
+}
+
+// newDecisions makes what decides about the replicas that Envoys know.
+func newDecisions(c Config, known decision.Fleet, k *replicas, log *slog.Logger, reg prometheus.Registerer) (_ *decisions, err error) {
+	d := &decisions{log: log, replicas: k, ring: decision.NewRing(c.Filter.Decisions), peers: c.Peers}
+	if d.book, err = policy.NewBook(c.Policy); err != nil {
+		return nil, err
+	}
+	o := decision.Options{Ranked: c.Filter.named(), ReadsSalt: tokens.MessagesReadSalt}
+	if c.Peers.Enabled() {
+		d.outbox = peers.NewOutbox()
+		o.Peers, o.Seed = d.outbox, c.Peers.Seed()
+	}
+	d.decider = decision.New(known, k.index, k.ledger, d.book, o)
+	reg.MustRegister(append(d.decider.Collectors(), k.ledger, &d.links)...)
+	return d, nil
+}
+
+// Run shares with the other routers until ctx ends.
+func (d *decisions) Run(ctx context.Context) error { return d.link.Run(ctx) }
+
+// notes says which replicas in s are able to do less than others, and what is wrong with the link.
+func (d *decisions) notes(s *fleet.Snapshot) []string {
+	notes := d.unableReplicas(s)
+	if d.link != nil {
+		notes = append(notes, d.link.Notes()...)
+	}
+	return notes
+}
+
+// pages are the admin pages of settings, pressure and other routers.
+func (d *decisions) pages() map[string]http.Handler {
+	reset := func(w http.ResponseWriter, req *http.Request) {
+		model := req.PathValue("model")
+		d.decider.Pressure().Reset(model)
+		if d.outbox != nil {
+			d.outbox.PressureReset(model)
+		}
+		d.log.Info("pressure reset", "model", model)
+		w.WriteHeader(http.StatusNoContent)
+	}
+	return map[string]http.Handler{
+		"GET /policy":                 http.HandlerFunc(d.showPolicy),
+		"GET /debug/peers":            http.HandlerFunc(d.showPeers),
+		"PATCH /policy":               http.HandlerFunc(d.patchPolicy),
+		"PATCH /policy/{model...}":    http.HandlerFunc(d.patchPolicy),
+		"GET /pressure":               http.HandlerFunc(d.showPressure),
+		"DELETE /pressure/{model...}": http.HandlerFunc(reset),
+	}
+}
+
+func (d *decisions) showPolicy(w http.ResponseWriter, _ *http.Request) {
+	c, version := d.book.Config()
+	answer(w, map[string]any{"version": version, "default": c.Overrides, "models": c.Models})
+}
+
+func (d *decisions) showPressure(w http.ResponseWriter, _ *http.Request) {
+	answer(w, map[string]any{"models": d.decider.Pressure().All(index.Now())})
+}
+
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client has gone
+}
+
+// patchPolicy changes the settings of a model, or of the default policy.
+func (d *decisions) patchPolicy(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxPatch))
+	if err != nil {
+		http.Error(w, "the patch is too large", http.StatusRequestEntityTooLarge)
+		return
+	}
+	if model := req.PathValue("model"); model != "" && !d.knows(model) {
+		http.Error(w, fmt.Sprintf("model: %q is served by no replica and has no settings", model), http.StatusNotFound)
+		return
+	}
+	change, err := d.book.Patch(req.PathValue("model"), body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	d.audit(change, req.RemoteAddr)
+	answer(w, change)
+}
+
+// knows reports whether a replica serves the model or settings exist for it.
+func (d *decisions) knows(model string) bool {
+	c, _ := d.book.Config()
+	_, set := c.Models[model]
+	return set || slices.ContainsFunc(d.replicas.fleet.Snapshot().Replicas, func(rep *fleet.Replica) bool { return rep.Model(model) != nil })
+}
+
+// audit logs a change of the policies and sends it to other routers.
+func (d *decisions) audit(c policy.Change, by string) {
+	if len(c.Fields) > 0 {
+		if all, _ := d.book.Config(); d.outbox != nil {
+			d.outbox.PolicyChanged(all)
+		}
+		d.log.Info("policy changed", "version", c.Version, "model", c.Model, "changes", strings.Join(c.Fields, "; "), "by", by)
+	}
+}
+
+// openPeers joins the other routers.
+func (d *decisions) openPeers() (err error) {
+	if d.outbox == nil {
+		return nil
+	}
+	if d.link, err = link.Open(d.peers, d.outbox, link.Around{Ledger: d.replicas.ledger, Fleet: d.decider, Book: d.book}, d.log); err != nil {
+		return err
+	}
+	d.links.Of(d.link)
+	d.log.Info("sharing with other routers", "id", d.link.ID(), "fleet", d.peers.Fleet, "embedded", d.link.Addr())
+	return nil
+}
+
+// showPeers answers GET /debug/peers.
+func (d *decisions) showPeers(w http.ResponseWriter, _ *http.Request) {
+	if d.link == nil {
+		answer(w, map[string]any{"sharing": false})
+		return
+	}
+	answer(w, map[string]any{"sharing": true, "link": d.link.State(), "notes": d.link.Notes()})
+}

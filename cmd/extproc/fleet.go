@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/index"
+	"warmroute/index/indexpb"
+	"warmroute/internal/feed"
+	"warmroute/internal/fleet"
+	"warmroute/internal/indexrpc"
+	"warmroute/internal/intake"
+	"warmroute/internal/kube"
+	"warmroute/internal/listen"
+	"warmroute/internal/load"
+)
+
+// replicas is what the router knows of the replicas: which there are, which blocks they
+// hold, what they have to do.
+type replicas struct {
+	log     *slog.Logger
+	warm    WarmUpConfig
+	pool    *kube.Status
+	fleet   *fleet.Fleet
+	index   *index.Index
+	feed    *feed.Feed
+	ledger  *load.Ledger
+	service indexService  // of index
+	answers intake.Budget // of those that are being read
+}
+
+// newReplicas makes them. following is told whose KV events are read, left which replicas have
+// left.
+func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, following func(index.Holder, bool), left func(replica string)) (*replicas, error) {
+	k := &replicas{log: log, warm: c.WarmUp, pool: kube.NewStatus(), ledger: load.NewLedger(nil)}
+	var err error
+	if k.index, err = index.New(c.Index.options()); err != nil {
+		return nil, err
+	}
+	k.service = newIndexService(c, k.index, func() []index.Cursor { return k.feed.Cursors() }, log)
+	k.feed = feed.New(k.index, feed.Options{
+		Log: log, Applied: k.ledger.Applied, Following: following, OnLeave: left,
+		AdapterPath: func(ctx context.Context, replica, name string, ask bool) string {
+			return k.fleet.AdapterPath(ctx, replica, name, ask)
+		},
+	})
+	o := c.Fleet
+	o.Registerer, o.Logger, o.Served = reg, log, c.XDS.Served()
+	if c.Kubernetes.Enabled() {
+		source, err := kube.New(c.Kubernetes, k.pool, log)
+		if err != nil {
+			return nil, err
+		}
+		o.Sources = append(o.Sources, source)
+	}
+	if k.fleet, err = fleet.New(o, fleet.Hooks{Joined: k.feed.Join, Left: k.feed.Leave, Requests: k.ledger.Requests}); err != nil {
+		return nil, err
+	}
+	k.ledger.Model = func(replica string) string { return k.fleet.Snapshot().Base(replica) }
+	reg.MustRegister(append(k.service.Collectors(), k.feed, k.sources(), k.pool)...)
+	return k, nil
+}
+
+// sources are the states of the replicas' KV events.
+func (k *replicas) sources() feed.Sources {
+	return feed.Sources{Feed: k.feed, Snapshot: k.fleet.Snapshot}
+}
+
+// Run follows the replicas until ctx ends.
+func (k *replicas) Run(ctx context.Context) error {
+	return together(ctx, k.feed.Run, k.index.Run, k.service.Run, func(ctx context.Context) error {
+		k.warmUp(ctx) // before the first replica joins
+		return k.fleet.Run(ctx)
+	})
+}
+
+// ready says why the router cannot decide requests yet: the fleet has not settled,
+// or a replica's events have not been caught up with.
+func (k *replicas) ready() error {
+	if !k.fleet.Snapshot().Settled {
+		return errors.New("not every replica has been contacted yet")
+	}
+	if addr, behind := k.feed.Behind(); behind {
+		return fmt.Errorf("replica %s: past KV events have not been received yet", addr)
+	}
+	return nil
+}
+
+// baseOf returns the base model of a served model's name, "" if no replica serves it.
+func (k *replicas) baseOf(model string) string {
+	s := k.fleet.Snapshot()
+	if m := s.Agreed(model, ""); m != nil {
+		return m.Base
+	}
+	for _, rep := range s.Replicas { // of a tenant, or not ready any more
+		if m := rep.Model(model); m != nil {
+			return m.Base
+		}
+	}
+	return ""
+}
+
+// account calls f for the accounts of a replica.
+func (k *replicas) account(s *fleet.Snapshot, replica string, f func(*load.Account)) {
+	rep := s.Replica(replica)
+	if rep == nil {
+		return
+	}
+	for _, rank := range rep.Ranks {
+		if account := k.ledger.Find(index.Holder{Replica: replica, Rank: rank}); account != nil {
+			f(account)
+		}
+	}
+}
+
+// notes lists what is wrong with the replicas in s, and with their sources.
+func (k *replicas) notes(s *fleet.Snapshot) []string {
+	notes := append(k.pool.Notes(), k.sources().Notes()...)
+	return append(append(append(append(notes, k.feed.Notes()...), s.Dissent()...), s.Notes...), unservedModels(s)...)
+}
+
+// WarmUpConfig says from where a starting router takes the index, instead of
+// reading everything again.
+type WarmUpConfig struct {
+	Peers   []string        `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, tried in order, host:port
+	Timeout time.Duration   `yaml:"timeout"`         // longest wait for all of them together; then the router starts without their index
+	Access  indexrpc.Access `yaml:",inline"`
+}
+
+// Validate returns every problem of c, one sentence each.
+func (c WarmUpConfig) Validate() error {
+	var errs []error
+	for i, addr := range c.Peers {
+		if err := listen.HostPort(addr); err != nil {
+			errs = append(errs, fmt.Errorf("peers[%d]: %w", i, err))
+			continue
+		}
+		if c.Access.TLS.Validate() == nil {
+			errs = append(errs, c.Access.Validate(addr))
+		}
+	}
+	if err := c.Access.TLS.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("tls.%w", err))
+	}
+	if c.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("timeout: %v is not positive", c.Timeout))
+	}
+	return errors.Join(errs...)
+}
+
+// warmUp takes the index of the first peer that gives it. Without one the router
+// learns from its replicas, as without peers.
+func (k *replicas) warmUp(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, k.warm.Timeout)
+	defer cancel()
+	for _, peer := range k.warm.Peers {
+		start := time.Now()
+		n, blocks, err := k.takeFrom(ctx, peer)
+		if err == nil {
+			k.log.Info("copied the index of a peer", "peer", peer, "holders", n, "blocks", blocks, "took", time.Since(start).Round(time.Millisecond))
+			return
+		}
+		k.log.Warn("a peer did not return its index", "peer", peer, "error", err)
+	}
+}
+
+func (k *replicas) takeFrom(ctx context.Context, peer string) (holders, blocks int, err error) {
+	conn, err := indexrpc.Dial(peer, k.warm.Access)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer conn.Close()
+	cursors, res, err := indexrpc.Fetch(ctx, indexpb.NewCacheIndexClient(conn), k.index)
+	if err != nil {
+		return 0, 0, err
+	}
+	k.feed.Resume(cursors)
+	return len(cursors), res.Stored, nil
+}
