@@ -19,7 +19,7 @@ import (
 
 const referenceIntro = `# Configuration
 
-One YAML file configures the router. Each field is followed by its type, unit and default, which holds where it is omitted. ` + "`make docs`" + ` generates this page from the comments of the fields in the source. ` + "`extproc check -explain FIELD`" + ` prints the same text, and [when a change takes effect](operations.md#when-a-setting-takes-effect). ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `.
+One YAML file configures the router. Each field is followed by its type, unless it is a string, its unit and its default. ` + "`make docs`" + ` generates this page from the comments of the fields in the source. ` + "`extproc check -explain FIELD`" + ` prints the same text, and [when a change takes effect](operations.md#when-a-setting-takes-effect). ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `.
 
 Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names, ` + "`[]`" + ` stands for any element of a list and ` + "`*`" + ` for any key.
 `

@@ -57,11 +57,14 @@ func (f Field) sameAs() string { return fmt.Sprintf("It has the fields of `%s`."
 
 func row(b *strings.Builder, f Field) {
 	kind, meaning := f.Type, f.Meaning
+	if kind == "string" {
+		kind = "" // its default says so
+	}
 	if f.Unit != "" {
 		kind += ", " + f.Unit
 	}
 	if f.Default != "" {
-		kind += "; `" + f.Default + "`"
+		kind = strings.TrimPrefix(kind+"; `"+f.Default+"`", "; ")
 	}
 	if f.Same != "" {
 		meaning += " " + f.sameAs()
