@@ -57,7 +57,11 @@ func deeper(key, path string, fields map[string]field, depth int) (paths []strin
 		if depth > 0 && name == key {
 			paths = append(paths, join(path, name))
 		}
-		if t := fields[name].Type; t.Kind() == reflect.Struct && depth < deepest {
+		t := fields[name].Type
+		if k, ok := reflect.Zero(t).Interface().(Keys); ok {
+			t = reflect.TypeOf(k.Keys())
+		}
+		if t.Kind() == reflect.Struct && depth < deepest {
 			paths = append(paths, deeper(key, join(path, name), fieldsOf(t), depth+1)...)
 		}
 	}

@@ -23,18 +23,29 @@ type guessed struct {
 type guessedPolicy struct {
 	RoutePolicy string `yaml:"route_policy"`
 	Rate        int    `yaml:"rate"`
+	Prices      prices `yaml:"prices"`
+}
+
+// prices is a map of which the keys are known.
+type prices map[string]float64
+
+func (prices) Keys() any {
+	return struct {
+		Token float64 `yaml:"each_token"`
+	}{}
 }
 
 // TestMistakesAreGuessed: the sentence about an unknown field names the field that is
 // meant, or all; the one about a size with a suffix says how it is written.
 func TestMistakesAreGuessed(t *testing.T) {
 	for text, want := range map[string]string{
-		"addr:":                  `addr: is not a known field; did you mean "address"?`,
-		"adress: x":              `adress: is not a known field; did you mean "address"?`,
-		"token: x":               `token: is not a known field; did you mean "token_env" or "token_file"?`,
-		"rate: 1":                `rate: is not a known field; did you mean "policy.rate"?`,
-		"policy: {policy: ttft}": `policy.policy: is not a known field; did you mean "route_policy"?`,
-		"policy: {name: ttft}":   `policy.name: is not a known field; the fields of policy are rate, route_policy`,
+		"addr:":                   `addr: is not a known field; did you mean "address"?`,
+		"adress: x":               `adress: is not a known field; did you mean "address"?`,
+		"token: x":                `token: is not a known field; did you mean "token_env" or "token_file"?`,
+		"rate: 1":                 `rate: is not a known field; did you mean "policy.rate"?`,
+		"policy: {each_token: 1}": `policy.each_token: is not a known field; did you mean "policy.prices.each_token"?`,
+		"policy: {policy: ttft}":  `policy.policy: is not a known field; did you mean "route_policy"?`,
+		"policy: {name: ttft}":    `policy.name: is not a known field; the fields of policy are prices, rate, route_policy`,
 		"nosuch: 1": `nosuch: is not a known field; the fields are address, body, by_name, policy, sizes, small, store, streams, token_env, ` +
 			`token_file`,
 		"body: 64MB":             `body: "64MB" is not a whole number of bytes; write 67108864 for 64 MiB`,
