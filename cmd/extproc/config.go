@@ -35,8 +35,8 @@ import (
 type Config struct {
 	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
-	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail: longer than their interval (0.5 s in the
-	// generated configuration) and what a gateway needs to learn of a pod that leaves. Up to 10 s for requests in flight follow.
+	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail: longer than their interval and what a gateway
+	// needs to learn of a pod that leaves. Up to 10 s for requests in flight follow.
 	LameDuck time.Duration `yaml:"lame_duck" applies:"restart"`
 
 	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
@@ -75,7 +75,7 @@ type AdminConfig struct {
 	Listen    string   `yaml:"listen"`               // address, host:port; beyond the loopback it needs a token
 	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token that every request but those for health, metrics and the dashboard's own files must carry, read again every 10 s; "" = none
 	TokenEnv  string   `yaml:"token_env,omitempty"`  // environment variable with that token instead
-	Hosts     []string `yaml:"hosts,omitempty"`      // further names under which clients reach this port, e.g. of a proxy before it; others than these, the loopback's and its own address are refused, so that no page in a browser uses the port under a name of its own
+	Hosts     []string `yaml:"hosts,omitempty"`      // further names under which clients reach this port, e.g. of a proxy before it; others are refused, against pages in browsers
 	Insecure  bool     `yaml:"insecure"`             // serve without a token beyond the loopback: every client that reaches the port can change the policy and read decisions
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
 }

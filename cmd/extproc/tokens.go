@@ -28,7 +28,7 @@ import (
 // TokensConfig describes how token ids are found.
 type TokensConfig struct {
 	Download     bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
-	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: only positions are kept, and no message stays in memory when its request has ended
+	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: no message outlasts its request
 	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // how much is fetched from the hub at most, as long as the process runs
 	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings; served names of equal files share one
 	Models       []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
