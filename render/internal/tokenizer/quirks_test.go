@@ -20,7 +20,7 @@ var updateQuirks = flag.Bool("update", false, "rewrite the table of docs/develop
 type quirk struct {
 	Name  string
 	Files map[string]string
-	Fill  int    // entries to fill the vocabulary up to
+	Fill  int // entries to fill the vocabulary up to
 
 	VLLM032   vllmIDs `json:"v0.32"`
 	VLLM021   vllmIDs `json:"v0.21"`      // with transformers 5
