@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"warmroute/internal/certs"
 )
 
 // Version is the Envoy release with which the configurations are tested.
@@ -32,21 +34,23 @@ const (
 
 // Options describes one Envoy with one warmroute.
 type Options struct {
-	Listen         string        `yaml:"listen"`                  // address for clients, host:port
-	Admin          string        `yaml:"admin" applies:"envoy"`   // Envoy's admin address, host:port; "" = none
-	ExtProc        []string      `yaml:"extproc"`                 // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
-	Standby        string        `yaml:"standby"`                 // a second router, used while the health checks of those of `extproc` fail; "" = none
-	TLS            TLS           `yaml:"tls"`                     // how Envoy connects to the router
-	Mode           Mode          `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
-	MessageTimeout time.Duration `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request
-	IdleTimeout    time.Duration `yaml:"idle_timeout"`            // how long a request's stream may be silent
-	BodyLimit      int           `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
-	Retries        int           `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint
-	ServedHeader   bool          `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
-	Served         bool          `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers
-	OperatorPaths  bool          `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators (metrics, load, caches, sleep, adapters, weights, profiles), which get 403 otherwise
-	EngineHeaders  bool          `yaml:"engine_headers"`          // let clients' X-Vllm-Priority and X-Session-ID reach the replicas, which obey them; for trusted gateways that overwrite them
-	AccessLog      string        `yaml:"access_log"`              // file of Envoy's access log, one JSON object a line; /dev/stdout and /dev/stderr = Envoy's own output; "none" = none
+	Listen  string   `yaml:"listen"`                // address for clients, host:port
+	Admin   string   `yaml:"admin" applies:"envoy"` // Envoy's admin address, host:port; "" = none
+	ExtProc []string `yaml:"extproc"`               // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
+	Standby string   `yaml:"standby"`               // a second router, used while the health checks of those of `extproc` fail; "" = none
+	// TLS is how Envoy connects to the router, with files on Envoy's machine; it is enabled where the router's port has `tls`. Without
+	// `ca_file` any certificate is taken, as a self-signed one must be, and without `server_name` any of `ca_file`.
+	TLS            certs.ClientOptions `yaml:"tls"`
+	Mode           Mode                `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
+	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request
+	IdleTimeout    time.Duration       `yaml:"idle_timeout"`            // how long a request's stream may be silent
+	BodyLimit      int                 `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
+	Retries        int                 `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint
+	ServedHeader   bool                `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
+	Served         bool                `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers
+	OperatorPaths  bool                `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators (metrics, load, caches, sleep, adapters, weights, profiles), which get 403 otherwise
+	EngineHeaders  bool                `yaml:"engine_headers"`          // let clients' X-Vllm-Priority and X-Session-ID reach the replicas, which obey them; for trusted gateways that overwrite them
+	AccessLog      string              `yaml:"access_log"`              // file of Envoy's access log, one JSON object a line; /dev/stdout and /dev/stderr = Envoy's own output; "none" = none
 
 	// UsageShare is the share of requests whose answers' usage Envoy reads for the router, more where something is to be learned;
 	// 0 = none, without the filter that reads it, which Envoy calls alpha; none = 10 in a trial, 0 otherwise.
@@ -62,16 +66,6 @@ type Options struct {
 
 	ReplicaTLS   ReplicaTLS `yaml:"-"` // how Envoy connects to the replicas
 	PathPrefixes []string   `yaml:"-"` // paths that may stand before those of the replicas
-}
-
-// TLS describes how Envoy connects to warmroute. Files are paths on Envoy's
-// machine.
-type TLS struct {
-	Enabled    bool   `yaml:"enabled"`               // dial with TLS; it follows from `tls` where the router's port has it
-	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the router's certificate; "" = encrypted and not verified, as for a self-signed certificate
-	ServerName string `yaml:"server_name,omitempty"` // DNS name that the router's certificate must carry; "" = any certificate of `ca_file`
-	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of Envoy's own certificate, if the router requires one
-	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
 }
 
 // TrialUsageShare is the share of requests whose answers' usage is read in a trial, in percent.
@@ -127,12 +121,7 @@ func (o Options) Validate() error {
 	if o.Standby != "" {
 		check("standby", o.Standby)
 	}
-	if (o.TLS.CertFile == "") != (o.TLS.KeyFile == "") {
-		errs = append(errs, errors.New("tls: cert_file and key_file belong together"))
-	}
-	if o.TLS.CAFile+o.TLS.CertFile != "" && !o.TLS.Enabled {
-		errs = append(errs, errors.New("tls: files are named but enabled is false"))
-	}
+	errs = append(errs, o.TLS.Validate("tls."))
 	if o.TLS.ServerName != "" && o.TLS.CAFile == "" {
 		errs = append(errs, fmt.Errorf("tls.server_name is %q, but without ca_file nothing is verified", o.TLS.ServerName))
 	}

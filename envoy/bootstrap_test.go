@@ -23,6 +23,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"warmroute/internal/certs"
 )
 
 // parse reads a bootstrap into Envoy's own types, unknown fields refused.
@@ -73,7 +75,7 @@ func TestEveryModeIsAValidBootstrap(t *testing.T) {
 func TestStandbyAndTLSAreValid(t *testing.T) {
 	b := parse(t, []byte(render(t, Options{
 		Replicas: []string{"127.0.0.1:8000"}, Standby: "127.0.0.1:9012",
-		TLS: TLS{Enabled: true, CAFile: "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem"},
+		TLS: certs.ClientOptions{Enabled: true, CAFile: "ca.pem", CertFile: "cert.pem", KeyFile: "key.pem"},
 	})))
 	c := b.StaticResources.Clusters[1]
 	if len(c.LoadAssignment.Endpoints) != 2 || c.LoadAssignment.Endpoints[1].Priority != 1 || len(c.HealthChecks) != 1 {
@@ -83,9 +85,9 @@ func TestStandbyAndTLSAreValid(t *testing.T) {
 		t.Errorf("transport socket %v", c.TransportSocket)
 	}
 	for want, o := range map[string]Options{
-		"tls: cert_file and key_file belong together":                     {TLS: TLS{Enabled: true, CertFile: "x"}},
-		`tls.server_name is "x", but without ca_file nothing is verified`: {TLS: TLS{Enabled: true, ServerName: "x"}},
-		"tls: files are named but enabled is false":                       {TLS: TLS{CAFile: "x"}},
+		"tls.key_file: is missing beside cert_file":                       {TLS: certs.ClientOptions{Enabled: true, CertFile: "x"}},
+		`tls.server_name is "x", but without ca_file nothing is verified`: {TLS: certs.ClientOptions{Enabled: true, ServerName: "x"}},
+		"tls.enabled: is false, but files or a name are given":            {TLS: certs.ClientOptions{CAFile: "x"}},
 		`standby: "x" is not host:port`:                                   {Standby: "x"},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"warmroute/internal/certs"
 )
 
 // twoModels is a fleet of two.
@@ -31,7 +33,7 @@ func unreadReplica() Fleet {
 func TestResourcesAreWhatIsPrinted(t *testing.T) {
 	for _, mode := range []Mode{Buffered, BufferedPartial, FullDuplex} {
 		for name, fleet := range map[string]Fleet{"one": Serving("10.0.0.1:8000", "10.0.0.2:8000"), "several": twoModels(), "unread": unreadReplica()} {
-			o := Options{Mode: mode, Fleet: fleet, UsageShare: new(10), ReasonHeader: true, ServedHeader: true, Standby: "10.0.0.9:9002", TLS: TLS{Enabled: true, CAFile: "ca"}}
+			o := Options{Mode: mode, Fleet: fleet, UsageShare: new(10), ReasonHeader: true, ServedHeader: true, Standby: "10.0.0.9:9002", TLS: certs.ClientOptions{Enabled: true, CAFile: "ca"}}
 			printed := parse(t, []byte(render(t, o))).StaticResources
 			r, err := Render(o, "")
 			if err != nil {

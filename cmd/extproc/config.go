@@ -38,6 +38,9 @@ type Config struct {
 	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail: longer than their interval and what a gateway
 	// needs to learn of a pod that leaves. Up to 10 s for requests in flight follow.
 	LameDuck time.Duration `yaml:"lame_duck" applies:"restart"`
+	// Insecure are the sections, of admin, index_service, peers and xds, whose ports may be beyond the loopback without a token or clients'
+	// certificates: every client there can change the policy and read decisions, report blocks, change loads, or read addresses.
+	Insecure []string `yaml:"insecure,omitempty" applies:"reload"`
 
 	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
 	Admin  AdminConfig          `yaml:"admin" applies:"restart"`  // HTTP for operators: debug pages, the dashboard, the policy; health and metrics too
@@ -74,19 +77,14 @@ type HealthConfig struct {
 type AdminConfig struct {
 	Listen    string   `yaml:"listen"`               // address, host:port; beyond the loopback it needs a token
 	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token that every request but those for health, metrics and the dashboard's own files must carry, read again every 10 s; "" = none
-	TokenEnv  string   `yaml:"token_env,omitempty"`  // environment variable with that token instead
 	Hosts     []string `yaml:"hosts,omitempty"`      // further names under which clients reach this port, e.g. of a proxy before it; others are refused, against pages in browsers
-	Insecure  bool     `yaml:"insecure"`             // serve without a token beyond the loopback: every client that reaches the port can change the policy and read decisions
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
 }
 
 // token returns the token that requests must carry, nil if none.
 func (c AdminConfig) token() (*bearer.Token, error) {
-	switch {
-	case c.TokenFile != "":
+	if c.TokenFile != "" {
 		return bearer.File(c.TokenFile)
-	case c.TokenEnv != "":
-		return bearer.Env(c.TokenEnv)
 	}
 	return nil, nil //nolint:nilnil // no configured token is no error
 }
@@ -96,14 +94,13 @@ type IndexConfig struct {
 	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most scopes: combinations of tenant, model and hash scheme
 	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks of all scopes (half of it of one), 1.4 GiB of memory by default for one scope; as many again for each replica with several cache groups
 	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing before its blocks are dropped
-	CPUTTL     time.Duration `yaml:"cpu_ttl"`                  // how long a block in CPU memory counts since its last KV event, where none announces removals (LMCache)
-	StorageTTL time.Duration `yaml:"storage_ttl"`              // the same of a block in storage or in a shared store
+	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage or in a shared store counts since its last KV event, where none announces removals (LMCache); in CPU memory ten minutes
 }
 
 func (c IndexConfig) options() index.Options {
 	return index.Options{
 		MaxScopes: c.MaxScopes, MaxScopeBlocks: max(1, c.MaxBlocks/2), MaxBlocks: c.MaxBlocks,
-		SweepEvery: min(index.DefaultSweepEvery, c.ReplicaTTL/5), ReplicaTTL: c.ReplicaTTL, CPUTTL: c.CPUTTL, StorageTTL: c.StorageTTL,
+		SweepEvery: min(index.DefaultSweepEvery, c.ReplicaTTL/5), ReplicaTTL: c.ReplicaTTL, StorageTTL: c.StorageTTL,
 	}
 }
 
@@ -127,8 +124,6 @@ type FilterConfig struct {
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
 	// endpoint-picker mode: the gateway then uses another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
-
-	Decisions int `yaml:"decisions" unit:"decisions"` // how many of the last decisions are kept for `extproc explain` and the dashboard
 
 	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request, without text, token ids and hashes; `lab replay` computes from it what routing saves; "" = none
 	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // most of one trace file; then it is moved to a name with .1 at its end, and four are kept
@@ -154,18 +149,17 @@ func defaultConfig() Config {
 		Log:   telemetry.LogOptions{Level: "info", Format: "text"},
 		Fleet: fleet.DefaultOptions(),
 		Index: IndexConfig{
-			MaxScopes: ix.MaxScopes, MaxBlocks: ix.MaxBlocks, ReplicaTTL: ix.ReplicaTTL, CPUTTL: ix.CPUTTL, StorageTTL: ix.StorageTTL,
+			MaxScopes: ix.MaxScopes, MaxBlocks: ix.MaxBlocks, ReplicaTTL: ix.ReplicaTTL, StorageTTL: ix.StorageTTL,
 		},
 		IndexService: IndexServiceConfig{Listen: "127.0.0.1:9003"},
-		WarmUp:       WarmUpConfig{Timeout: 10 * time.Second},
 		Peers:        link.DefaultConfig(),
 		Filter: FilterConfig{
-			TokenBudget: 50 * time.Millisecond, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192, Decisions: 1024,
+			TokenBudget: 50 * time.Millisecond, MaxBody: 64 << 20, BodyWait: 5 * time.Second, MaxStreams: 8192,
 			Mode: modeRoute, Share: 100, OptOutHeader: envoy.HeaderOptOut,
 			TraceFileBytes: tracefile.DefaultBytes,
 		},
 		Tokens: TokensConfig{
-			Download: true, KeepTexts: true, SampleEvery: tokens.DefaultSampleEvery,
+			Download: true, KeepTexts: true,
 			DownloadMiB: modelfiles.DefaultBytes >> 20, MaxLoadedMiB: tokens.DefaultModelBytes >> 20,
 		},
 		Envoy: defaultEnvoy(), PrefillDecode: defaultPrefillDecode(),
@@ -212,7 +206,6 @@ func (c Config) Validate() error {
 	}
 	positive("max_body", c.Filter.MaxBody)
 	positive("max_streams", c.Filter.MaxStreams)
-	positive("decisions", c.Filter.Decisions)
 	if n := c.Filter.TraceFileBytes; n < tracefile.MinBytes {
 		errs = append(errs, fmt.Errorf("filter.trace_file_bytes: %d is less than %d", n, tracefile.MinBytes))
 	}
@@ -304,7 +297,7 @@ func (c Config) envoyOptions() envoy.Options {
 			o.Replicas = append(o.Replicas, r.Address)
 		}
 		for _, d := range c.Fleet.DNS {
-			if !d.SRV {
+			if !d.SRV() {
 				o.Replicas = append(o.Replicas, d.Name)
 			}
 		}
@@ -321,8 +314,8 @@ func (c Config) xdsSettings() (xds.Settings, error) {
 			return xds.Settings{}, err
 		}
 	}
-	o.Replicas = nil                                                      // the fleet has the current list
-	locked := c.Fleet.HTTP.TokenEnv != "" || c.Fleet.HTTP.TokenFile != "" // replicas require a key before they list models
+	o.Replicas = nil                       // the fleet has the current list
+	locked := c.Fleet.HTTP.TokenFile != "" // replicas require a key before they list models
 	return xds.Settings{At: c.XDS, Envoy: o, Listing: !locked}, nil
 }
 

@@ -39,7 +39,7 @@ type decisions struct {
 
 // newDecisions makes what decides about the replicas that Envoys know.
 func newDecisions(c Config, known decision.Fleet, k *replicas, log *slog.Logger, reg prometheus.Registerer) (_ *decisions, err error) {
-	d := &decisions{log: log, replicas: k, ring: decision.NewRing(c.Filter.Decisions), peers: c.Peers}
+	d := &decisions{log: log, replicas: k, ring: decision.NewRing(keptDecisions), peers: c.Peers}
 	if d.book, err = policy.NewBook(c.Policy); err != nil {
 		return nil, err
 	}

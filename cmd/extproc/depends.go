@@ -12,6 +12,7 @@ import (
 	"warmroute/filter"
 	"warmroute/internal/certs"
 	"warmroute/internal/fleet"
+	"warmroute/internal/listen"
 )
 
 // dependencies returns the fields that cannot take effect because of another
@@ -27,10 +28,12 @@ func (c Config) dependencies() []error {
 	refuse(f.ReadyNeedsReplica && !f.Picker, "filter.ready_needs_replica", "is set, but filter.picker is not")
 	refuse(c.XDS.Listen == "" && c.XDS.TLS != certs.Options{}, "xds.tls", "is given, but xds.listen is empty")
 	refuse(c.IndexService.Listen == "" && c.IndexService.TLS != certs.Options{}, "index_service.tls", "is given, but index_service.listen is empty")
-	refuse(c.IndexService.Listen == "" && c.IndexService.TokenFile != "", "index_service.token_file", "is given, but index_service.listen is empty")
-	refuse(c.Admin.TokenFile != "" && c.Admin.TokenEnv != "", "admin.token_env", "and admin.token_file are both given; choose one")
-	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
-	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.Access.TokenFile != "", "warm_up.token_file", "is given, but warm_up.peers is empty")
+	refuse(c.IndexService.Listen == "" && c.IndexService.TokenFile != "" && len(c.WarmUp.Peers) == 0, "index_service.token_file", "is given, but index_service.listen is empty")
+	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
+	for i, peer := range c.WarmUp.Peers {
+		refuse(c.IndexService.TokenFile != "" && !c.WarmUp.TLS.Enabled && !listen.Loopback(peer), fmt.Sprintf("warm_up.peers[%d]", i),
+			"the token of index_service would be sent to %s without encryption: enable warm_up.tls", peer)
+	}
 	refuse(!c.Kubernetes.Enabled() && !reflect.ValueOf(c.Kubernetes.Replica).IsZero(), "kubernetes.replica", "is given, but kubernetes.pool is empty")
 	if p := c.PrefillDecode; p.Mode == filter.TransportPull {
 		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is pull, which needs envoy.mode BUFFERED: only there a failure of the router costs no request")

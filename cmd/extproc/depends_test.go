@@ -18,7 +18,6 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"index_service: {listen: ADDR, tls: {self_signed: true}}", "f:1: index_service.tls: is given, but index_service.listen is empty", `ADDR=127.0.0.1:1,""`},
 		{"index_service: {listen: ADDR, token_file: f}", "f:1: index_service.token_file: is given, but index_service.listen is empty", `ADDR=127.0.0.1:1,""`},
 		{"warm_up: {peers: [ADDR], tls: {enabled: true}}", "f:1: warm_up.tls: is given, but warm_up.peers is empty", "ADDR=10.0.0.1:1,"},
-		{"warm_up: {peers: [ADDR], token_file: f}", "f:1: warm_up.token_file: is given, but warm_up.peers is empty", "ADDR=127.0.0.1:1,"},
 		{"kubernetes:\n  pool: NAME\n  replica: {block_size: 16}", "f:3: kubernetes.replica: is given, but kubernetes.pool is empty (and line 2)", `NAME=vllm,""`},
 		{"fleet: {replicas: [{address: \"10.0.0.1:1\", tenant: a}]}\nfilter: {tenant_header: NAME}", `f:1: fleet.replicas[0].tenant: is "a", but filter.tenant_header is empty, so that no request has a tenant (and line 2)`, `NAME=x-tenant,""`},
 		{"fleet: {dns: [{name: \"vllm:1\", replica: {sidecar: true}}]}\nindex_service: {listen: ADDR}", "f:1: fleet.dns[0].replica.sidecar: is set, but index_service.listen is empty, so that no sidecar can report (and line 2)", `ADDR=127.0.0.1:1,""`},
@@ -32,8 +31,8 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"peers: {url: ADDR, id: a}", "f:1: peers.id: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, fleet: a}", "f:1: peers.fleet: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, token_file: a}", "f:1: peers.token_file: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
-		{"peers: {url: ADDR, tls: {ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
-		{"fleet: {http: {tls: true, CA}}", `f:1: fleet.http.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
+		{"peers: {url: ADDR, tls: {enabled: true, ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
+		{"fleet: {tls: {enabled: true, CA}}", `f:1: fleet.tls.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
 		{"tracing: {endpoint: ADDR, tls: {enabled: true}}", "f:1: tracing.tls: is given, but endpoint is empty, so that there are no traces", `ADDR=h:1,""`},
 	} {
 		name, values, _ := strings.Cut(c.needs, "=")

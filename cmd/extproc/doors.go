@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
+	"strings"
 
 	"warmroute/internal/listen"
 )
@@ -13,10 +15,12 @@ type door struct {
 	section, field string
 	address        string // "" = closed
 	guarded        bool   // its clients prove who they are
-	insecure       bool   // the configuration allows clients without proof
 	proof          string // the field that would guard it
 	harm           string // the damage that a client without proof can do
 }
+
+// guarded are the sections of doors.
+var guarded = []string{"admin", "index_service", "peers", "xds"}
 
 // exposed reports whether other machines reach the port and need no proof.
 func (d door) exposed() bool { return d.address != "" && !listen.Loopback(d.address) && !d.guarded }
@@ -24,17 +28,17 @@ func (d door) exposed() bool { return d.address != "" && !listen.Loopback(d.addr
 func (c Config) allDoors() []door {
 	p := c.Peers
 	all := []door{
-		{"admin", "listen", c.Admin.Listen, c.Admin.TokenFile != "" || c.Admin.TokenEnv != "", c.Admin.Insecure,
-			"admin.token_file or admin.token_env", "change the policy and read decisions"},
-		{"index_service", "listen", c.IndexService.Listen, c.IndexService.TokenFile != "" || c.IndexService.TLS.ClientCAFile != "", c.IndexService.Insecure,
+		{"admin", "listen", c.Admin.Listen, c.Admin.TokenFile != "",
+			"admin.token_file", "change the policy and read decisions"},
+		{"index_service", "listen", c.IndexService.Listen, c.IndexService.TokenFile != "" || c.IndexService.TLS.ClientCAFile != "",
 			"index_service.token_file or index_service.tls.client_ca_file", "report blocks that no replica has and look prompts up"},
-		{"xds", "listen", c.XDS.Listen, c.XDS.TLS.ClientCAFile != "", c.XDS.Insecure,
+		{"xds", "listen", c.XDS.Listen, c.XDS.TLS.ClientCAFile != "",
 			"xds.tls.client_ca_file", "read Envoy's configuration and the replicas' addresses"},
-		{"peers", "listen", p.Listen, p.TokenFile != "" || p.TLS.CAFile != "", p.Insecure,
+		{"peers", "listen", p.Listen, p.TokenFile != "" || p.TLS.CAFile != "",
 			"peers.token_file or peers.tls", "change the load and the policy of all routers"},
 	}
 	if u, err := url.Parse(p.URL); err == nil && p.URL != "" {
-		all = append(all, door{"peers", "url", u.Host, u.User != nil || p.Creds != "" || p.TokenFile != "" || p.TLS.CertFile != "", p.Insecure,
+		all = append(all, door{"peers", "url", u.Host, u.User != nil || p.Creds != "" || p.TokenFile != "" || p.TLS.CertFile != "",
 			"peers.creds, peers.token_file or peers.tls", "change the load and the policy of all routers"})
 	}
 	return all
@@ -43,9 +47,14 @@ func (c Config) allDoors() []door {
 // doors refuses ports that other machines reach without proof, unless the
 // configuration says so.
 func (c Config) doors() (errs []error) {
+	for i, section := range c.Insecure {
+		if !slices.Contains(guarded, section) {
+			errs = append(errs, fmt.Errorf("insecure[%d]: %q is none of %s", i, section, strings.Join(guarded, ", ")))
+		}
+	}
 	for _, d := range c.allDoors() {
-		if d.exposed() && !d.insecure {
-			errs = append(errs, fmt.Errorf("%s.%s: other machines reach %q: set %s, or %s.insecure: true if every client there may %s",
+		if d.exposed() && !slices.Contains(c.Insecure, d.section) {
+			errs = append(errs, fmt.Errorf("%s.%s: other machines reach %q: set %s, or list %s under insecure if every client there may %s",
 				d.section, d.field, d.address, d.proof, d.section, d.harm))
 		}
 	}
@@ -55,8 +64,8 @@ func (c Config) doors() (errs []error) {
 // warnOfDoors logs the ports that the configuration opens to every client.
 func warnOfDoors(c Config, log *slog.Logger) {
 	for _, d := range c.allDoors() {
-		if d.exposed() && d.insecure {
-			log.Warn("every client that reaches this port may "+d.harm, "setting", d.section+".insecure", "address", d.address, "instead", d.proof)
+		if d.exposed() && slices.Contains(c.Insecure, d.section) {
+			log.Warn("every client that reaches this port may "+d.harm, "insecure", d.section, "address", d.address, "instead", d.proof)
 		}
 	}
 }

@@ -27,29 +27,29 @@ func TestDoors(t *testing.T) {
 		{`admin: {listen: "10.0.0.1:1"}`, "admin.listen", ""},
 		{`admin: {listen: "router:1"}`, "admin.listen", ""},
 		{`admin: {listen: ":1", token_file: t}`, "", ""},
-		{`admin: {listen: ":1", token_env: T}`, "", ""},
-		{`admin: {listen: ":1", insecure: true}`, "", "admin.insecure"},
-		{`admin: {listen: "127.0.0.1:1", insecure: true}`, "", ""},
+		{"admin: {listen: \":1\"}\ninsecure: [admin]", "", "insecure=admin"},
+		{"admin: {listen: \"127.0.0.1:1\"}\ninsecure: [admin]", "", ""},
 		{`health: {listen: ":1"}`, "", ""},
 		{`index_service: {listen: ":1"}`, "index_service.listen", ""},
 		{`index_service: {listen: ":1", tls: {self_signed: true}}`, "index_service.listen", ""},
 		{`index_service: {listen: ":1", token_file: t}`, "", ""},
 		{`index_service: {listen: ":1", tls: {cert_file: c, key_file: k, client_ca_file: a}}`, "", ""},
-		{`index_service: {listen: ":1", insecure: true}`, "", "index_service.insecure"},
+		{"index_service: {listen: \":1\"}\ninsecure: [index_service]", "", "insecure=index_service"},
 		{`xds: {listen: ":1"}`, "xds.listen", ""},
 		{`xds: {listen: ":1", tls: {cert_file: c, key_file: k, client_ca_file: a}}`, "", ""},
-		{`xds: {listen: ":1", insecure: true}`, "", "xds.insecure"},
+		{"xds: {listen: \":1\"}\ninsecure: [xds]", "", "insecure=xds"},
 		{`peers: {listen: "0.0.0.0"}`, "peers.listen", ""},
 		{`peers: {listen: "127.0.0.1"}`, "", ""},
 		{`peers: {listen: ":1", token_file: t}`, "", ""},
-		{`peers: {listen: ":1", tls: {cert_file: c, key_file: k, ca_file: a}}`, "", ""},
-		{`peers: {listen: ":1", insecure: true}`, "", "peers.insecure"},
+		{`peers: {listen: ":1", tls: {enabled: true, cert_file: c, key_file: k, ca_file: a}}`, "", ""},
+		{"peers: {listen: \":1\"}\ninsecure: [peers]", "", "insecure=peers"},
 		{`peers: {url: "nats://n:4222"}`, "peers.url", ""},
 		{`peers: {url: "nats://127.0.0.1:4222"}`, "", ""},
 		{`peers: {url: "nats://user:word@n:4222"}`, "", ""},
-		{`peers: {url: "nats://n:4222", tls: {ca_file: a}}`, "peers.url", ""},
+		{`peers: {url: "nats://n:4222", tls: {enabled: true, ca_file: a}}`, "peers.url", ""},
 		{`peers: {url: "nats://n:4222", creds: c}`, "", ""},
 		{"admin: {listen: \":1\"}\nxds: {listen: \":2\"}", "admin.listen xds.listen", ""},
+		{"admin: {listen: \":1\"}\nxds: {listen: \":2\"}\ninsecure: [xds]", "admin.listen", ""},
 	} {
 		parsed, err := parseConfig(t, c.text)
 		var refused []string
@@ -74,6 +74,13 @@ func TestDoors(t *testing.T) {
 		if said := log.String(); c.warned == "" && said != "" || !strings.Contains(said, c.warned) || c.warned != "" && strings.Count(said, "level=WARN") != 1 {
 			t.Errorf("%s: logged %q, want %q", c.text, said, c.warned)
 		}
+	}
+}
+
+// TestOpenedSectionsHaveDoors: a name that opens nothing is refused.
+func TestOpenedSectionsHaveDoors(t *testing.T) {
+	if _, err := parseConfig(t, "insecure: [admin, health]"); err == nil || !strings.Contains(err.Error(), `insecure[1]: "health" is none of admin, index_service, peers, xds`) {
+		t.Error(err)
 	}
 }
 

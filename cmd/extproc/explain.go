@@ -26,6 +26,9 @@ import (
 	"warmroute/render/openai"
 )
 
+// keptDecisions is how many of the last decisions are kept for the pages.
+const keptDecisions = 1024
+
 // lastDecisions is how many decisions /debug/explain shows for a query without a
 // number.
 const lastDecisions = 20
@@ -55,7 +58,7 @@ func explain(ring *decision.Ring, why func(*decision.Record), view func(of *deci
 			return (id == "" || rec.ID == id) && (reason == "" || rec.Reason == reason)
 		})
 		if id != "" && len(found) == 0 && !q.Has("n") {
-			http.Error(w, fmt.Sprintf("no kept decision has the id %.128q; filter.decisions is the number of decisions that are kept", id), http.StatusNotFound)
+			http.Error(w, fmt.Sprintf("no kept decision has the id %.128q; the last %d decisions are kept", id, keptDecisions), http.StatusNotFound)
 			return
 		}
 		for i := range found {
@@ -127,7 +130,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	err := flags(std, "explain", args, func(fs *flag.FlagSet) {
 		fs.StringVar(&o.config, "config", "", "the router's configuration `file`, for the address of its admin server and its token")
 		fs.StringVar(&o.admin, "admin", "", "`address` of the router's admin server, instead")
-		fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the admin server's token, instead of admin.token_file or admin.token_env of -config")
+		fs.StringVar(&o.tokenFile, "token-file", "", "`file` with the admin server's token, instead of admin.token_file of -config")
 		fs.StringVar(&o.path, "path", openai.Chat.String(), "`route` of the body on standard input")
 		fs.StringVar(&o.tenant, "tenant", "", "`tenant` the request is of")
 		fs.StringVar(&o.subset, "subset", "", "comma list of the `addresses` that may be chosen")
@@ -145,7 +148,7 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 		}
 	}
 	if o.tokenFile != "" {
-		c.Admin.TokenFile, c.Admin.TokenEnv = o.tokenFile, ""
+		c.Admin.TokenFile = o.tokenFile
 	}
 	at := adminPage{base: "http://" + cmp.Or(o.admin, c.Admin.Listen)}
 	if at.token, err = c.Admin.token(); err != nil {

@@ -148,17 +148,18 @@ func TestExplainCommand(t *testing.T) {
 	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no kept decision has the id "gone"`) {
 		t.Errorf("unknown id: %v", err)
 	}
-	secret := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
-		t.Fatal(err)
+	secret, own := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "token")
+	for file, text := range map[string]string{secret: "s3cret\n", own: "of-the-router"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Setenv("ROUTER_TOKEN", "of-the-environment")
 	inFile := filepath.Join(t.TempDir(), "token.yaml")
-	if err := os.WriteFile(inFile, []byte(strings.Replace(other, "admin: {", "admin: {token_env: ROUTER_TOKEN, ", 1)), 0o600); err != nil {
+	if err := os.WriteFile(inFile, []byte(strings.Replace(other, "admin: {", "admin: {token_file: "+own+", ", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for want, args := range map[string][]string{
-		"": {"-admin", admin}, "Bearer s3cret": {"-config", inFile, "-token-file", secret}, "Bearer of-the-environment": {"-config", inFile},
+		"": {"-admin", admin}, "Bearer s3cret": {"-config", inFile, "-token-file", secret}, "Bearer of-the-router": {"-config", inFile},
 	} {
 		if _, err := explain(append(args, "-last")...); err != nil || carried[len(carried)-1] != want {
 			t.Errorf("%v carries %q, want %q: %v", args, carried[len(carried)-1], want, err)

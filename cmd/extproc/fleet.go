@@ -11,6 +11,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
+	"warmroute/internal/certs"
 	"warmroute/internal/feed"
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
@@ -24,7 +25,8 @@ import (
 // hold, what they have to do.
 type replicas struct {
 	log     *slog.Logger
-	warm    WarmUpConfig
+	peers   []string        // whose index is taken at the start
+	access  indexrpc.Access // to their index services
 	pool    *kube.Status
 	fleet   *fleet.Fleet
 	index   *index.Index
@@ -37,7 +39,7 @@ type replicas struct {
 // newReplicas makes them. following is told whose KV events are read, left which replicas have
 // left.
 func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, following func(index.Holder, bool), left func(replica string)) (*replicas, error) {
-	k := &replicas{log: log, warm: c.WarmUp, pool: kube.NewStatus(), ledger: load.NewLedger(nil)}
+	k := &replicas{log: log, peers: c.WarmUp.Peers, access: indexrpc.Access{TLS: c.WarmUp.TLS, TokenFile: c.IndexService.TokenFile}, pool: kube.NewStatus(), ledger: load.NewLedger(nil)}
 	var err error
 	if k.index, err = index.New(c.Index.options()); err != nil {
 		return nil, err
@@ -127,28 +129,21 @@ func (k *replicas) notes(s *fleet.Snapshot) []string {
 // WarmUpConfig says from where a starting router takes the index, instead of
 // reading everything again.
 type WarmUpConfig struct {
-	Peers   []string        `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, tried in order, host:port
-	Timeout time.Duration   `yaml:"timeout"`         // longest wait for all of them together; then the router starts without their index
-	Access  indexrpc.Access `yaml:",inline"`
+	Peers []string            `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, tried in order for 10 s, host:port; calls carry `index_service.token_file`
+	TLS   certs.ClientOptions `yaml:"tls,omitempty"`   // TLS towards these services
 }
+
+// warmUpTimeout is the longest wait for all peers together; then the router starts without
+// their index.
+const warmUpTimeout = 10 * time.Second
 
 // Validate returns every problem of c, one sentence each.
 func (c WarmUpConfig) Validate() error {
-	var errs []error
+	errs := []error{c.TLS.Validate("tls.")}
 	for i, addr := range c.Peers {
 		if err := listen.HostPort(addr); err != nil {
 			errs = append(errs, fmt.Errorf("peers[%d]: %w", i, err))
-			continue
 		}
-		if c.Access.TLS.Validate() == nil {
-			errs = append(errs, c.Access.Validate(addr))
-		}
-	}
-	if err := c.Access.TLS.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("tls.%w", err))
-	}
-	if c.Timeout <= 0 {
-		errs = append(errs, fmt.Errorf("timeout: %v is not positive", c.Timeout))
 	}
 	return errors.Join(errs...)
 }
@@ -156,9 +151,9 @@ func (c WarmUpConfig) Validate() error {
 // warmUp takes the index of the first peer that gives it. Without one the router
 // learns from its replicas, as without peers.
 func (k *replicas) warmUp(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, k.warm.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, warmUpTimeout)
 	defer cancel()
-	for _, peer := range k.warm.Peers {
+	for _, peer := range k.peers {
 		start := time.Now()
 		n, blocks, err := k.takeFrom(ctx, peer)
 		if err == nil {
@@ -170,7 +165,7 @@ func (k *replicas) warmUp(ctx context.Context) {
 }
 
 func (k *replicas) takeFrom(ctx context.Context, peer string) (holders, blocks int, err error) {
-	conn, err := indexrpc.Dial(peer, k.warm.Access)
+	conn, err := indexrpc.Dial(peer, k.access)
 	if err != nil {
 		return 0, 0, err
 	}

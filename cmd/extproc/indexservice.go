@@ -21,8 +21,7 @@ import (
 type IndexServiceConfig struct {
 	Listen    string        `yaml:"listen"`               // gRPC address, host:port; "" = off
 	TLS       certs.Options `yaml:"tls"`                  // TLS of that address
-	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry; "" = none is required
-	Insecure  bool          `yaml:"insecure"`             // serve beyond the loopback without a token or `tls.client_ca_file`: every client can report blocks and look prompts up
+	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry, those to `warm_up.peers` too; "" = none is required
 }
 
 // indexService serves the router's index. Without an address it only counts.

@@ -76,7 +76,7 @@ func (l *reloads) inForce() Config {
 func (l *reloads) publish(p *xds.Publisher) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.running.Fleet.HTTP.TLS {
+	if !l.running.Fleet.HTTP.TLS.Enabled {
 		return nil
 	}
 	s, err := l.running.xdsSettings()
@@ -142,9 +142,6 @@ func (r *router) apply(c Config) error {
 		r.outcomes.compared.Restart()
 	}
 	r.decisions.decider.SetRanked(next.Filter.named())
-	if next.Filter.Decisions != before.Filter.Decisions {
-		r.decisions.ring.Resize(next.Filter.Decisions)
-	}
 	r.outcomes.usage.Set(next.usageShare())
 	if next.XDS != before.XDS {
 		warnOfDoors(next, r.log)

@@ -44,9 +44,9 @@ func TestHonestReload(t *testing.T) {
 	version, _, _ = strings.Cut(version, "\n")
 
 	moved := fmt.Sprintf("127.0.0.1:%d", ports[3])
-	reload(strings.Replace(base, fmt.Sprint("127.0.0.1:", ports[2]), moved, 1)+"log: {level: debug, format: json}\nfilter: {max_streams: 7, token_budget: 1s, decisions: 3, mode: shadow, share_by: x-user}\n"+
-		"tokens: {download: false, sample_every: 5, trust: [chat], models: [{id: m, files: /nowhere}]}\nenvoy: {admin: \"127.0.0.1:9901\"}\n"+
-		"fleet: {replicas: [{address: \"127.0.0.1:1\"}], scrape_interval: 300ms, dns: [{name: \"nobody.invalid:1\"}], http: {token_env: PATH}}\n", `warmroute_config_reloads_total{result="applied"} 1`)
+	reload(strings.Replace(base, fmt.Sprint("127.0.0.1:", ports[2]), moved, 1)+"log: {level: debug, format: json}\nfilter: {max_streams: 7, token_budget: 1s, mode: shadow, share_by: x-user}\n"+
+		"tokens: {download: false, trust: [chat], models: [{id: m, files: /nowhere}]}\nenvoy: {admin: \"127.0.0.1:9901\"}\n"+
+		"fleet: {replicas: [{address: \"127.0.0.1:1\"}], scrape_interval: 300ms, dns: [{name: \"nobody.invalid:1\"}], token_file: /proc/self/comm}\n", `warmroute_config_reloads_total{result="applied"} 1`)
 	if got := r.dial.Level(); got != slog.LevelDebug {
 		t.Errorf("log level %v", got)
 	}

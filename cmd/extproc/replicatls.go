@@ -15,23 +15,23 @@ import (
 	"warmroute/envoy"
 )
 
-// renewEvery is how often the files of `fleet.http` are read for Envoys.
+// renewEvery is how often the files of `fleet.tls` are read for Envoys.
 const renewEvery = 10 * time.Second
 
 // unknownAuthorities refuses certificates of authorities that Envoy, unlike this process, has
 // no list of.
 func (c Config) unknownAuthorities() error {
-	if h := c.Fleet.HTTP; !h.TLS || h.CAFile != "" || h.InsecureSkipVerify {
+	if h := c.Fleet.HTTP.TLS; !h.Enabled || h.CAFile != "" || h.InsecureSkipVerify {
 		return nil
 	}
-	return errors.New(`fleet.http.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`)
+	return errors.New(`fleet.tls.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`)
 }
 
 // withReplicaTLS adds to o how replicas are contacted. The authorities are text, which every
 // Envoy has then; the certificate is named by its files, so that the key stays where it is.
 func (c Config) withReplicaTLS(o envoy.Options) (envoy.Options, error) {
-	h := c.Fleet.HTTP
-	if !h.TLS {
+	h := c.Fleet.HTTP.TLS
+	if !h.Enabled {
 		return o, nil
 	}
 	if err := c.unknownAuthorities(); err != nil {
@@ -41,10 +41,10 @@ func (c Config) withReplicaTLS(o envoy.Options) (envoy.Options, error) {
 	if !h.InsecureSkipVerify {
 		text, err := os.ReadFile(h.CAFile)
 		if err != nil {
-			return o, fmt.Errorf("fleet.http.ca_file: %w", err)
+			return o, fmt.Errorf("fleet.tls.ca_file: %w", err)
 		}
 		if t.CA = certificates(text); t.CA == "" {
-			return o, fmt.Errorf("fleet.http.ca_file: %q holds no PEM certificate", h.CAFile)
+			return o, fmt.Errorf("fleet.tls.ca_file: %q holds no PEM certificate", h.CAFile)
 		}
 	}
 	if h.CertFile != "" {
@@ -56,7 +56,7 @@ func (c Config) withReplicaTLS(o envoy.Options) (envoy.Options, error) {
 			t.KeyFile, err = filepath.Abs(h.KeyFile)
 		}
 		if err != nil {
-			return o, fmt.Errorf("fleet.http.cert_file: %w", err)
+			return o, fmt.Errorf("fleet.tls.cert_file: %w", err)
 		}
 		sum := sha256.Sum256(text)
 		t.Renewed = hex.EncodeToString(sum[:8])

@@ -50,7 +50,7 @@ func secure(t *testing.T, own certstest.Pair, clients *x509.CertPool, replica st
 	return s
 }
 
-// TestEnvoySpeaksTLSToReplicasAsTheRouterDoes: what fleet.http says holds for both, also
+// TestEnvoySpeaksTLSToReplicasAsTheRouterDoes: what fleet.tls says holds for both, also
 // after certificates were renewed.
 func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 	ca := certstest.New(t)
@@ -71,7 +71,7 @@ func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 				clients = ca.Pool
 			}
 			s := secure(t, own, clients, sim.Addr)
-			f := follow(t, fmt.Sprintf("fleet:\n  http: {tls: true, %s}\n  replicas: [{address: %q, events: [{endpoint: \"tcp://%s\", replay_endpoint: \"tcp://%s\"}]}]\n",
+			f := follow(t, fmt.Sprintf("fleet:\n  tls: {enabled: true, %s}\n  replicas: [{address: %q, events: [{endpoint: \"tcp://%s\", replay_endpoint: \"tcp://%s\"}]}]\n",
 				c.settings, s.addr, sim.Events, sim.Replay), nil)
 			until(t, "the replica is ready", func() bool { return f.r.replicas.fleet.Snapshot().Ready == 1 })
 			if got := f.ask(); got != s.addr {
@@ -108,14 +108,14 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 	if err := os.WriteFile(both, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const replicas = "fleet:\n  replicas: [{address: \"10.0.0.1:8000\"}]\n  http: {tls: true, "
+	const replicas = "fleet:\n  replicas: [{address: \"10.0.0.1:8000\"}]\n  tls: {enabled: true, "
 	for settings, want := range map[string]string{
 		"ca_file: " + both: "san_type: IP_ADDRESS, matcher: {safe_regex",
-		"ca_file: " + both + ", server_name: vllm.test":                                                                  `sni: "vllm.test"`,
-		"ca_file: " + both + ", server_name: 10.0.0.7":                                                                   `san_type: IP_ADDRESS, matcher: {exact: "10.0.0.7"}`,
-		"ca_file: " + both + ", cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile:                             mine.KeyFile,
-		"insecure_skip_verify: true":                                                                                     "transport_socket",
-		"ca_file: " + both + ", insecure_skip_verify: true, cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile: mine.CertFile,
+		"ca_file: " + both + ", server_name: vllm.test":                                           `sni: "vllm.test"`,
+		"ca_file: " + both + ", server_name: 10.0.0.7":                                            `san_type: IP_ADDRESS, matcher: {exact: "10.0.0.7"}`,
+		"ca_file: " + both + ", cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile:      mine.KeyFile,
+		"insecure_skip_verify: true":                                                              "transport_socket",
+		"insecure_skip_verify: true, cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile: mine.CertFile,
 	} {
 		c, err := parseConfig(t, replicas+settings+"}\n")
 		if err != nil {
@@ -131,8 +131,8 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 		}
 	}
 	for settings, want := range map[string]string{
-		"ca_file: /nonexistent":    "fleet.http.ca_file: open /nonexistent",
-		"ca_file: " + mine.KeyFile: "fleet.http.ca_file: ",
+		"ca_file: /nonexistent":    "fleet.tls.ca_file: open /nonexistent",
+		"ca_file: " + mine.KeyFile: "fleet.tls.ca_file: ",
 	} {
 		c, err := parseConfig(t, replicas+settings+"}\n")
 		if err == nil {

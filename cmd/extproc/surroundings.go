@@ -22,8 +22,8 @@ func (c Config) required() error {
 	p.add("admin.", err)
 	if s := c.IndexService; s.Listen != "" {
 		p.server("index_service.tls", s.TLS)
-		p.token("index_service", s.TokenFile)
 	}
+	p.token("index_service", c.IndexService.TokenFile)
 	if c.XDS.Listen != "" {
 		p.server("xds.tls", c.XDS.TLS)
 	}
@@ -49,10 +49,7 @@ func (c Config) required() error {
 // lacks something: the peers' index, files for Envoy, a model's tokenizer.
 func (c Config) expected() error {
 	var p problems
-	if w := c.WarmUp; len(w.Peers) > 0 {
-		p.client("warm_up.tls", w.Access.TLS)
-		p.token("warm_up", w.Access.TokenFile)
-	}
+	p.client("warm_up.tls", c.WarmUp.TLS)
 	if folder := c.XDS.State; folder != "" {
 		p.add("xds.state: ", writable(folder))
 	}
@@ -91,7 +88,7 @@ func (p *problems) server(section string, o certs.Options) {
 
 // client is server for the TLS of a client.
 func (p *problems) client(section string, o certs.ClientOptions) {
-	if o.Enabled && o.Validate() == nil {
+	if o.Enabled && o.Validate("") == nil {
 		_, err := certs.Client(o)
 		p.add(section+".", err)
 	}

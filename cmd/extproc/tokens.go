@@ -32,7 +32,6 @@ type TokensConfig struct {
 	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // how much is fetched from the hub at most, as long as the process runs
 	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings; served names of equal files share one
 	Models       []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
-	SampleEvery  int           `yaml:"sample_every" unit:"requests"` // one request in so many, of those with bodies up to 1 MiB, has its token ids compared with a replica's; negative = none
 	Trust        []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
 }
 
@@ -100,7 +99,7 @@ func (c TokensConfig) trusted() (openai.Features, error) {
 // settings returns the settings for computing ids in process.
 func (c TokensConfig) settings() (tokens.LocalSettings, error) {
 	trusted, err := c.trusted()
-	return tokens.LocalSettings{TrustUnverified: trusted, SampleEvery: c.SampleEvery}, err
+	return tokens.LocalSettings{TrustUnverified: trusted}, err
 }
 
 // renderConns bounds the idle connections per replica for requests of token ids:

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,8 +50,11 @@ func guarded(t *testing.T, a Access) func(method, path, host string, header ...s
 // TestToken: pages that change state or show requests need the token; health and
 // files do not.
 func TestToken(t *testing.T) {
-	t.Setenv("TOKEN", "secret")
-	token, err := bearer.Env("TOKEN")
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	token, err := bearer.File(file)
 	if err != nil {
 		t.Fatal(err)
 	}

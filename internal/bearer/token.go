@@ -13,9 +13,9 @@ import (
 // the former one overlap for longer.
 const readEvery = 10 * time.Second
 
-// Token is a token in a file or in an environment variable.
+// Token is a token in a file.
 type Token struct {
-	path string // "": it never changes
+	path string
 	now  func() time.Time
 
 	mu     sync.Mutex
@@ -30,18 +30,6 @@ func File(path string) (*Token, error) {
 		return nil, fmt.Errorf("token_file: %w", err)
 	}
 	return t, nil
-}
-
-// Env returns the token in an environment variable, which must hold one.
-func Env(name string) (*Token, error) {
-	value := os.Getenv(name)
-	if value == "" {
-		return nil, fmt.Errorf("token_env: the environment variable %s is not set, or empty: set it where the router runs, to the token that requests must carry", name)
-	}
-	if !valid(value) {
-		return nil, fmt.Errorf("token_env: the environment variable %s does not hold one token: it has white space", name)
-	}
-	return &Token{value: value}, nil
 }
 
 func valid(value string) bool { return value != "" && !strings.ContainsAny(value, " \r\n\t") }
@@ -64,7 +52,7 @@ func (t *Token) read() error {
 func (t *Token) Header() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.path != "" && t.now().Sub(t.readAt) >= readEvery {
+	if t.now().Sub(t.readAt) >= readEvery {
 		_ = t.read() // it keeps the former token
 	}
 	return "Bearer " + t.value

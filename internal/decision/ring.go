@@ -11,7 +11,7 @@ import (
 // wait for each other.
 type Ring struct {
 	next atomic.Uint64
-	kept atomic.Pointer[[]keptRecord]
+	kept []keptRecord
 }
 
 type keptRecord struct {
@@ -19,24 +19,8 @@ type keptRecord struct {
 	rec Record
 }
 
-// NewRing returns a ring of n records; n < 1 counts as 1.
-func NewRing(n int) *Ring {
-	g := &Ring{}
-	g.Resize(n)
-	return g
-}
-
-// Resize makes room for n records and keeps the newest. A record that is put at the same
-// time may be lost.
-func (g *Ring) Resize(n int) {
-	kept := make([]keptRecord, max(1, n))
-	if g.kept.Load() != nil {
-		for _, rec := range g.Last(len(kept), nil) {
-			kept[rec.Seq%uint64(len(kept))].rec = rec
-		}
-	}
-	g.kept.Store(&kept)
-}
+// NewRing returns a ring of n records.
+func NewRing(n int) *Ring { return &Ring{kept: make([]keptRecord, n)} }
 
 // Decisions returns the number of all decisions, not only of the kept ones.
 func (g *Ring) Decisions() uint64 { return g.next.Load() }
@@ -44,8 +28,7 @@ func (g *Ring) Decisions() uint64 { return g.next.Load() }
 // Put copies rec in and returns its number.
 func (g *Ring) Put(rec *Record) uint64 {
 	seq := g.next.Add(1)
-	kept := *g.kept.Load()
-	s := &kept[seq%uint64(len(kept))]
+	s := &g.kept[seq%uint64(len(g.kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	buf, partners := s.rec.Candidates, s.rec.Partners
@@ -59,8 +42,7 @@ func (g *Ring) Put(rec *Record) uint64 {
 // Answer adds an answer's usage to the record of that number and request id, once. It
 // reports whether the record is still kept.
 func (g *Ring) Answer(seq uint64, id string, a *Answered) bool {
-	kept := *g.kept.Load()
-	s := &kept[seq%uint64(len(kept))]
+	s := &g.kept[seq%uint64(len(g.kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.Seq != seq || s.rec.ID != id || s.rec.Answered != nil {
@@ -73,8 +55,7 @@ func (g *Ring) Answer(seq uint64, id string, a *Answered) bool {
 // Head returns the key of the first block of the prompt of that number and request id, 0 if it is
 // not kept.
 func (g *Ring) Head(seq uint64, id string) uint64 {
-	kept := *g.kept.Load()
-	s := &kept[seq%uint64(len(kept))]
+	s := &g.kept[seq%uint64(len(g.kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.Seq != seq || s.rec.ID != id {
@@ -85,8 +66,7 @@ func (g *Ring) Head(seq uint64, id string) uint64 {
 
 // Split adds how a split ended to the record of that number, if it is still kept.
 func (g *Ring) Split(seq uint64, of *Split) {
-	kept := *g.kept.Load()
-	s := &kept[seq%uint64(len(kept))]
+	s := &g.kept[seq%uint64(len(g.kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rec.Seq == seq {
@@ -98,9 +78,9 @@ func (g *Ring) Split(seq uint64, of *Split) {
 // match takes all.
 func (g *Ring) Last(n int, match func(*Record) bool) []Record {
 	var out []Record
-	newest, kept := g.next.Load(), *g.kept.Load()
-	for seq := newest; seq > 0 && newest-seq < uint64(len(kept)) && len(out) < n; seq-- {
-		s := &kept[seq%uint64(len(kept))]
+	newest := g.next.Load()
+	for seq := newest; seq > 0 && newest-seq < uint64(len(g.kept)) && len(out) < n; seq-- {
+		s := &g.kept[seq%uint64(len(g.kept))]
 		s.mu.Lock()
 		if s.rec.Seq == seq && (match == nil || match(&s.rec)) {
 			rec := s.rec

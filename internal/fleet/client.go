@@ -4,16 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"strings"
-	"sync"
 	"time"
+
+	"warmroute/internal/bearer"
+	"warmroute/internal/certs"
 )
 
 // maxAnswer bounds a JSON answer: maxModels ids with vLLM's permission objects.
@@ -41,7 +40,7 @@ const handshakeTimeout = 3 * time.Second
 
 // URL returns the root of a replica's HTTP API, without a slash at the end.
 func (o HTTPOptions) URL(addr string) string {
-	if o.TLS {
+	if o.TLS.Enabled {
 		return "https://" + addr
 	}
 	return "http://" + addr
@@ -66,9 +65,9 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 		t.WriteBufferSize = bodyBuffer
 		t.DialContext = corks(t.DialContext)
 	}
-	if o.TLS {
-		if _, err := o.tls(); err != nil {
-			return nil, err
+	if o.TLS.Enabled {
+		if _, err := certs.Client(o.TLS); err != nil {
+			return nil, fmt.Errorf("fleet.tls.%w", err)
 		}
 		t.DialTLSContext = o.dialTLS(t.DialContext)
 	}
@@ -76,12 +75,12 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 		Transport:     t,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	if o.TokenEnv != "" || o.TokenFile != "" {
-		a := &authorized{Transport: t, token: &token{env: o.TokenEnv, file: o.TokenFile}}
-		if _, err := a.token.value(); err != nil {
-			return nil, err
+	if o.TokenFile != "" {
+		token, err := bearer.File(o.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("fleet.%w", err)
 		}
-		h.Transport = a
+		h.Transport = &authorized{Transport: t, token: token}
 	}
 	return h, nil
 }
@@ -90,7 +89,7 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 // and authorities are renewed.
 func (o HTTPOptions) dialTLS(dial func(ctx context.Context, network, addr string) (net.Conn, error)) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		c, err := o.tls()
+		c, err := certs.Client(o.TLS)
 		if err != nil {
 			return nil, err
 		}
@@ -114,81 +113,16 @@ func (o HTTPOptions) dialTLS(dial func(ctx context.Context, network, addr string
 	}
 }
 
-func (o HTTPOptions) tls() (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName, InsecureSkipVerify: o.InsecureSkipVerify}
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("fleet.http.ca_file: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("fleet.http.ca_file: %q holds no PEM certificate", o.CAFile)
-		}
-	}
-	if o.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("fleet.http.cert_file: %w", err)
-		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // whatever authorities the replica names
-	}
-	return c, nil
-}
-
 // authorized is a transport that adds the API key to every request.
 type authorized struct {
 	*http.Transport
-	token *token
+	token *bearer.Token
 }
 
 func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
-	key, err := a.token.value()
-	if err != nil {
-		if req.Body != nil {
-			req.Body.Close()
-		}
-		return nil, err
-	}
 	req = req.Clone(req.Context())
-	req.Header.Set("Authorization", "Bearer "+key)
+	req.Header.Set("Authorization", a.token.Header())
 	return a.Transport.RoundTrip(req)
-}
-
-// token is the API key, from the environment or a file.
-type token struct {
-	env, file string
-
-	mu     sync.Mutex
-	last   string
-	readAt time.Time
-}
-
-// value returns the key. A file that cannot be read again leaves
-// the last key in use.
-func (t *token) value() (string, error) {
-	if t.env != "" {
-		v := os.Getenv(t.env)
-		if v == "" {
-			return "", fmt.Errorf("fleet.http.token_env: the environment variable %s is not set", t.env)
-		}
-		return v, nil
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.last != "" && time.Since(t.readAt) < 30*time.Second { // secrets are rotated by the hour or slower
-		return t.last, nil
-	}
-	data, err := os.ReadFile(t.file)
-	if v := strings.TrimSpace(string(data)); err == nil && v != "" {
-		t.last, t.readAt = v, time.Now()
-	} else if t.last == "" {
-		if err == nil {
-			err = fmt.Errorf("%q is empty", t.file)
-		}
-		return "", fmt.Errorf("fleet.http.token_file: %w", err)
-	}
-	return t.last, nil
 }
 
 // open sends a request and returns the body of a 200, which the caller closes.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/telemetry/metricstest"
 )
@@ -96,21 +97,18 @@ func TestAuthorizationAndTLS(t *testing.T) {
 	if err := os.WriteFile(key, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("WARMROUTE_TEST_KEY", "s3cret")
 	ready := func(s *Snapshot) bool { return s.Ready == 1 }
-	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: true, CAFile: ca, TokenFile: key}}, ready)
-	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: true, CAFile: ca, TokenEnv: "WARMROUTE_TEST_KEY"}}, ready)
+	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: certs.ClientOptions{Enabled: true, CAFile: ca}, TokenFile: key}}, ready)
 	why := func(prefix string) func(*Snapshot) bool {
 		return func(s *Snapshot) bool { return len(s.Replicas) == 1 && strings.HasPrefix(s.Replicas[0].Why, prefix) }
 	}
-	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: true, CAFile: ca}}, why("unauthorized: "))
-	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: true}}, why("unreachable: "))
+	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: certs.ClientOptions{Enabled: true, CAFile: ca}}}, why("unauthorized: "))
+	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: certs.ClientOptions{Enabled: true}}}, why("unreachable: "))
 	for want, o := range map[string]HTTPOptions{
-		"http.ca_file":               {TLS: true, CAFile: filepath.Join(dir, "none")},
-		"holds no PEM certificate":   {TLS: true, CAFile: key},
-		"http.cert_file":             {TLS: true, CertFile: ca, KeyFile: ca},
-		"WARMROUTE_TEST_NONE is not": {TokenEnv: "WARMROUTE_TEST_NONE"},
-		"http.token_file":            {TokenFile: filepath.Join(dir, "none")},
+		"fleet.tls.ca_file":    {TLS: certs.ClientOptions{Enabled: true, CAFile: filepath.Join(dir, "none")}},
+		"holds no certificate": {TLS: certs.ClientOptions{Enabled: true, CAFile: key}},
+		"fleet.tls.cert_file":  {TLS: certs.ClientOptions{Enabled: true, CertFile: ca, KeyFile: ca}},
+		"fleet.token_file":     {TokenFile: filepath.Join(dir, "none")},
 	} {
 		if _, err := New(Options{HTTP: o}, Hooks{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

@@ -68,7 +68,7 @@ func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
 	defer cancel()
 	var addrs []netip.AddrPort
 	var err error
-	if d.options.SRV {
+	if d.options.SRV() {
 		addrs, err = d.srv(ctx)
 	} else {
 		host, port, _ := net.SplitHostPort(d.options.Name) // validated

@@ -93,7 +93,7 @@ func TestSRV(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{ips: map[string][]string{"a.": {"10.0.0.1"}, "b.": {"10.0.0.2", "fd00::2"}},
 			records: []*net.SRV{{Target: "a.", Port: 8001}, {Target: "b.", Port: 8002}, {Target: "a.", Port: 8003}}}
-		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "_http._tcp.vllm", SRV: true}}}, map[string]*fakeReplica{})
+		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "_http._tcp.vllm"}}}, map[string]*fakeReplica{})
 		want := []string{"10.0.0.1:8001", "10.0.0.1:8003", "10.0.0.2:8002", "[fd00::2]:8002"}
 		if got := addrs(w.fleet); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)

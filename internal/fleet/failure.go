@@ -105,7 +105,7 @@ func inWords(addr string, err error) string {
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return "no network route to " + addr
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return addr + " answers without TLS, and fleet.http.tls is on"
+		return addr + " answers without TLS, and fleet.tls is on"
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		return "what listens at " + addr + " does not speak HTTP"
 	case errors.As(err, &certificate):

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"warmroute/internal/certs"
 )
 
 // TestFailuresInWords: what an operator reads of a replica that does not answer says what is
@@ -51,8 +53,8 @@ func TestFailuresInWords(t *testing.T) {
 		{addr: hostOf(hung), limit: 50 * time.Millisecond, want: "timeout: no answer in time from ADDR"},
 		{addr: hostOf(aborts), want: "unreachable: ADDR closed the connection before its answer was complete"},
 		{addr: other.Addr().String(), want: "unreachable: what listens at ADDR does not speak HTTP"},
-		{addr: hostOf(plain), options: HTTPOptions{TLS: true}, want: "unreachable: ADDR answers without TLS, and fleet.http.tls is on"},
-		{addr: hostOf(secure), options: HTTPOptions{TLS: true}, want: "unreachable: the certificate of ADDR is refused: x509: certificate signed by unknown authority"},
+		{addr: hostOf(plain), options: HTTPOptions{TLS: certs.ClientOptions{Enabled: true}}, want: "unreachable: ADDR answers without TLS, and fleet.tls is on"},
+		{addr: hostOf(secure), options: HTTPOptions{TLS: certs.ClientOptions{Enabled: true}}, want: "unreachable: the certificate of ADDR is refused: x509: certificate signed by unknown authority"},
 	} {
 		client, err := newClient(Options{HTTP: c.options})
 		if err != nil {

@@ -91,17 +91,17 @@ func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
 
 func TestConfigurationOverridesLearning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		yes, seed := true, "42"
+		seed := "42"
 		old := fake(1, 0) // as vLLM 0.21
 		delete(old.answer, "/kv_event_sources")
 		delete(old.answer, "/v1/completions/render")
 		w := start(t, Options{Replicas: []ReplicaOptions{{
-			Address: a, Tenant: "acme", BlockSize: 64, Render: &yes, HashSeed: &seed, KVReportFull: true,
+			Address: a, Tenant: "acme", BlockSize: 64, HashSeed: &seed, KVReportFull: true,
 			Models: []ModelOptions{{ID: "x", MaxLen: 9}, {ID: "l", Base: "x", LoRA: true, LoRAPath: "/l"}},
 			Events: []EventSource{{1, "tcp://*:7", "tcp://*:8", "t"}, {0, "tcp://10.9.9.9:5", "", ""}},
 		}}}, map[string]*fakeReplica{a: old})
 		want := &Replica{
-			Addr: a, Configured: Configured{Tenant: "acme", HashSeed: &seed, KVReportFull: true}, Ready: true, Joined: 1, Reported: Reported{Version: "0.32.0", BlockSize: 64, Render: true, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}}, Events: []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}}, HashAlgorithm: "sha256"}, Ranks: []int{0, 1},
+			Addr: a, Configured: Configured{Tenant: "acme", HashSeed: &seed, KVReportFull: true}, Ready: true, Joined: 1, Reported: Reported{Version: "0.32.0", BlockSize: 64, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}}, Events: []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}}, HashAlgorithm: "sha256"}, Ranks: []int{0, 1},
 			told: true,
 		}
 		got := *w.fleet.Snapshot().Replica(a)

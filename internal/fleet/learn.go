@@ -407,10 +407,6 @@ func (w *worker) claim(l, before *learned, sources []EventSource, refused []stri
 const renderProbe = `{"model":%s,"prompt":"a"}`
 
 func (w *worker) learnRender(ctx context.Context, l *learned, before *learned) {
-	if w.options.Render != nil {
-		l.Render = *w.options.Render
-		return
-	}
 	if before != nil && !before.incomplete {
 		l.Render = before.Render // a flag of the process: one probe is enough
 		return

@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/listen"
 )
 
@@ -31,7 +32,7 @@ type Options struct {
 	// networks such as "10.0.0.0/8", or names.
 	EventHosts []string `yaml:"event_hosts,omitempty"`
 
-	HTTP HTTPOptions `yaml:"http,omitempty"` // how replicas are contacted; plain HTTP by default
+	HTTP HTTPOptions `yaml:",inline"` // how replicas are contacted; plain HTTP by default
 
 	Sources    []Source              `yaml:"-"` // further sources
 	Served     map[string][]Model    `yaml:"-"` // by address, the models that replicas served last, by an earlier process: a replica that has not answered yet counts with them
@@ -57,7 +58,6 @@ type ReplicaOptions struct {
 	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
 	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: the router does not warn, and what was sent there tells what is cached
 	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
-	Render       *bool          `yaml:"render,omitempty"`                   // whether it answers /render; none = it is tried
 	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known
 	KVReportFull bool           `yaml:"kv_report_full,omitempty"`           // it runs with kv_cache_report_mode full
 	Cache        CacheOptions   `yaml:"cache,omitempty"`                    // settings of its cache groups that KV events do not contain; all are optional
@@ -74,27 +74,20 @@ type ModelOptions struct {
 
 // DNSOptions is a name that stands for any number of replicas.
 type DNSOptions struct {
-	// Name is "host:port" for A or AAAA records (the family whose addresses answer), or with
-	// `srv` the full name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
+	// Name is "host:port" for A or AAAA records (the family whose addresses answer), or, with an
+	// underscore in front, the full name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
-	SRV  bool   `yaml:"srv,omitempty"` // the name is one of SRV records, which name the ports
 	// Replica holds the settings of every replica found; no address.
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
 
 // HTTPOptions are the settings of requests to replicas. The zero value is plain HTTP.
 type HTTPOptions struct {
-	TLS                bool   `yaml:"tls,omitempty"`                  // connect to replicas with HTTPS, from the router and from Envoys, which get the authorities by their text, and `cert_file` and `key_file` by their paths
-	CAFile             string `yaml:"ca_file,omitempty"`              // PEM file of the authorities for the replicas' certificates; Envoy needs it, since it does not know the system's; "" = the system's
-	CertFile           string `yaml:"cert_file,omitempty"`            // PEM file of the router's own certificate, if replicas require one
-	KeyFile            string `yaml:"key_file,omitempty"`             // PEM file of its key
-	ServerName         string `yaml:"server_name,omitempty"`          // the name in the replicas' certificates; "" = their address (for Envoy any IP address)
-	InsecureSkipVerify bool   `yaml:"insecure_skip_verify,omitempty"` // take any certificate
-	// TokenEnv is the environment variable with the replicas' API key (vLLM's
-	// --api-key), sent as "Authorization: Bearer …". It is the router's own: Envoy
-	// adds none, and clients send theirs.
-	TokenEnv string `yaml:"token_env,omitempty"`
-	// TokenFile is a file with the API key instead, read again every 30 s.
+	// TLS is how replicas are contacted, by the router and by Envoys. These get the authorities by their text, as they do
+	// not know the system's, and `cert_file` and `key_file` by their paths; without `server_name` they take any IP address in a certificate.
+	TLS certs.ClientOptions `yaml:"tls,omitempty"`
+	// TokenFile is a file with the replicas' API key (vLLM's --api-key), sent as "Authorization: Bearer …" and read again
+	// every 10 s. It is the router's own: Envoy adds none, and clients send theirs.
 	TokenFile string `yaml:"token_file,omitempty"`
 }
 
@@ -163,7 +156,7 @@ func (o Options) Validate() error {
 	for i, d := range o.DNS {
 		d.validate(&p, fmt.Sprintf("dns[%d]", i))
 	}
-	o.HTTP.validate(&p)
+	p = append(p, o.HTTP.TLS.Validate("tls."))
 	return errors.Join(p...)
 }
 
@@ -333,9 +326,12 @@ func checkEndpoint(s string) error {
 	return nil
 }
 
+// SRV reports whether the name is one of SRV records: no host's name has an underscore.
+func (d DNSOptions) SRV() bool { return strings.HasPrefix(d.Name, "_") }
+
 func (d DNSOptions) validate(p *problems, at string) {
 	d.Replica.validateTemplate(p, at+".replica")
-	if d.SRV {
+	if d.SRV() {
 		if !validHost(d.Name) {
 			p.addf(at+".name", "%q is not the name of SRV records", d.Name)
 		}
@@ -344,25 +340,6 @@ func (d DNSOptions) validate(p *problems, at string) {
 	host, port, err := net.SplitHostPort(d.Name)
 	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || !validHost(host) {
 		p.addf(at+".name", "%q is not of the form name:port", d.Name)
-	}
-}
-
-func (h HTTPOptions) validate(p *problems) {
-	if !h.TLS {
-		for _, f := range [][2]string{{"ca_file", h.CAFile}, {"cert_file", h.CertFile}, {"key_file", h.KeyFile}, {"server_name", h.ServerName}} {
-			if f[1] != "" {
-				p.addf("http."+f[0], "%q is given, but http.tls is not set", f[1])
-			}
-		}
-		if h.InsecureSkipVerify {
-			p.addf("http.insecure_skip_verify", "is set, but http.tls is not")
-		}
-	}
-	if (h.CertFile == "") != (h.KeyFile == "") {
-		p.addf("http.cert_file", "%q and http.key_file %q must be given together", h.CertFile, h.KeyFile)
-	}
-	if h.TokenEnv != "" && h.TokenFile != "" {
-		p.addf("http.token_env", "%q and http.token_file %q are both given; choose one", h.TokenEnv, h.TokenFile)
 	}
 }
 

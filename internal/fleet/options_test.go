@@ -45,8 +45,8 @@ fleet:
     kv_connector: "Nixl Connector"
   dns:
   - {name: "vllm"}
-  - {name: "_http._tcp.vllm:80", srv: true, replica: {address: "1.1.1.1:1"}}
-  http: {ca_file: /x, token_env: A, token_file: B, cert_file: c}
+  - {name: "_http._tcp.vllm:80", replica: {address: "1.1.1.1:1"}}
+  tls: {ca_file: /x, cert_file: c}
 `)
 	if err == nil {
 		t.Fatal("accepted")
@@ -82,10 +82,8 @@ fleet:
 		`f:25: fleet.dns[0].name: "vllm" is not of the form name:port`,
 		`f:26: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
 		`f:26: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
-		`f:27: fleet.http.ca_file: "/x" is given, but http.tls is not set`,
-		`f:27: fleet.http.cert_file: "c" is given, but http.tls is not set`,
-		`f:27: fleet.http.cert_file: "c" and http.key_file "" must be given together`,
-		`f:27: fleet.http.token_env: "A" and http.token_file "B" are both given; choose one`,
+		`f:27: fleet.tls.enabled: is false, but files or a name are given`,
+		`f:27: fleet.tls.key_file: is missing beside cert_file`,
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {
@@ -114,21 +112,21 @@ fleet:
     block_size: 16
     hash_seed: "42"
     kv_report_full: true
-    render: false
     role: decode
     kv_connector: NixlConnector
     models: [{id: m}, {id: l, base: m, lora: true, lora_path: /l}]
     events: [{endpoint: "tcp://*:5557", replay_endpoint: "tcp://*:5558", topic: kv}, {rank: 1, endpoint: "tcp://*:5559"}]
   dns:
   - {name: "vllm.default.svc:8000", replica: {tenant: acme}}
-  - {name: "_http._tcp.vllm.default.svc", srv: true}
-  http: {tls: true, server_name: vllm, token_env: VLLM_API_KEY}
+  - {name: "_http._tcp.vllm.default.svc"}
+  tls: {enabled: true, server_name: vllm}
+  token_file: /key
 `)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if o.DeadAfter != 3*time.Second || o.ScrapeInterval != time.Second || len(o.Replicas) != 2 || *o.Replicas[1].HashSeed != "42" ||
-		*o.Replicas[1].Render || o.DNS[0].Replica.Tenant != "acme" {
+		o.DNS[0].Replica.Tenant != "acme" {
 		t.Errorf("%+v", o)
 	}
 	out, err := config.Print(file{o})

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/config"
 )
 
@@ -94,7 +95,7 @@ func TestSetOtherOptions(t *testing.T) {
 		if !w.fleet.Snapshot().Settled {
 			t.Error("a name that came with a reload and cannot be resolved is waited for")
 		}
-		if err := w.fleet.Set(Options{Replicas: list(a), HTTP: HTTPOptions{CAFile: "/nowhere"}}); err == nil {
+		if err := w.fleet.Set(Options{Replicas: list(a), HTTP: HTTPOptions{TLS: certs.ClientOptions{CAFile: "/nowhere"}}}); err == nil {
 			t.Error("taken")
 		}
 		w.pass(5 * time.Second)

@@ -101,9 +101,6 @@ func (w *worker) ofSGLang(l *learned) {
 		l.Blocks = cmp.Or(l.Blocks, max(0, s.Tokens)/l.BlockSize)
 	}
 	rootAt(l.Models, s)
-	if w.options.Render != nil {
-		l.Render = *w.options.Render
-	}
 	l.Transfer = configuredTransfer(w.options)
 	if !w.warned {
 		for _, note := range s.Missing(!w.options.NoEvents && !w.options.Sidecar && len(w.options.Events) == 0) {

@@ -100,7 +100,7 @@ func (r *roster) inherit(gone *watched) {
 		return
 	}
 	for _, w := range r.sources {
-		if d, ok := w.source.(*dns); ok && w.list == nil && d.options.Name == before.options.Name && d.options.SRV == before.options.SRV {
+		if d, ok := w.source.(*dns); ok && w.list == nil && d.options.Name == before.options.Name {
 			for _, o := range gone.list {
 				settings := d.options.Replica
 				settings.Address = o.Address

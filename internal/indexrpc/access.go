@@ -69,16 +69,13 @@ func (b carried) RequireTransportSecurity() bool { return !b.clear }
 
 // Access has the settings of a client's connection to an index service.
 type Access struct {
-	TLS       certs.ClientOptions `yaml:"tls,omitempty"`        // TLS towards the index service
-	TokenFile string              `yaml:"token_file,omitempty"` // file with the bearer token for the index service; "" = none is sent
+	TLS       certs.ClientOptions
+	TokenFile string // file with the bearer token for the index service; "" = none is sent
 }
 
 // Validate returns every problem of reaching addr, one sentence each.
 func (a Access) Validate(addr string) error {
-	err := a.TLS.Validate()
-	if err != nil {
-		err = fmt.Errorf("tls.%w", err)
-	}
+	err := a.TLS.Validate("tls.")
 	if a.TokenFile != "" && !a.TLS.Enabled && !listen.Loopback(addr) {
 		err = errors.Join(err, fmt.Errorf("token_file: the token would be sent to %s without encryption: enable tls", addr))
 	}

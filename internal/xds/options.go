@@ -12,9 +12,6 @@ import (
 type Options struct {
 	Listen string        `yaml:"listen" applies:"envoy"` // gRPC address for Envoys, host:port; "" = off
 	TLS    certs.Options `yaml:"tls" applies:"envoy"`    // TLS of that address
-	// Insecure serves beyond the loopback without `tls.client_ca_file`: every client
-	// can read Envoy's configuration and the replicas' addresses.
-	Insecure bool `yaml:"insecure" applies:"reload"`
 	// State is a folder where the last published state is kept, for a router that
 	// restarts, and an Envoy that starts while the router is dead; "" = nowhere.
 	State string `yaml:"state" applies:"envoy"`

@@ -191,7 +191,7 @@ extraEnv: [{name: RANKED, value: "2"}]
 extraVolumes: [{name: traces, emptyDir: {sizeLimit: 1Gi}}]
 extraVolumeMounts: [{name: traces, mountPath: /var/lib/warmroute, readOnly: true}]
 podDisruptionBudget: {maxUnavailable: 50%}
-config: {filter: {mode: shadow, always_pick: false, trace_file: /var/lib/warmroute/trace.jsonl, decisions: "${RANKED:-2}", body_wait: 4s}}`, 8},
+config: {filter: {mode: shadow, always_pick: false, trace_file: /var/lib/warmroute/trace.jsonl, max_streams: "${RANKED:-2}", body_wait: 4s}}`, 8},
 }
 
 // TestChart: Helm's linter reports nothing, every object decodes strictly,

@@ -114,7 +114,7 @@ func TestKeys(t *testing.T) {
 	}
 	for setting, want := range map[string]string{
 		"tls cert_file": "extproc tls.crt", "tls key_file": "extproc tls.key", "tls client_ca_file": "gateways ca.crt",
-		"fleet http ca_file": "vllm-ca ca.crt", "fleet http cert_file": "router tls.crt", "fleet http key_file": "router tls.key", "fleet http token_file": "vllm api-key",
+		"fleet tls ca_file": "vllm-ca ca.crt", "fleet tls cert_file": "router tls.crt", "fleet tls key_file": "router tls.key", "fleet token_file": "vllm api-key",
 		"peers tls cert_file": "peers-tls tls.crt", "peers tls key_file": "peers-tls tls.key", "peers tls ca_file": "peers-tls ca.crt", "peers token_file": "peers token",
 		"admin token_file": "admin word",
 	} {
@@ -134,8 +134,8 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s: %s, want %s", setting, got, want)
 		}
 	}
-	if r.at("fleet", "http", "tls") != true || r.at("tls", "self_signed") != nil {
-		t.Errorf("replicas with TLS %v, a self-signed certificate %v", r.at("fleet", "http", "tls"), r.at("tls", "self_signed"))
+	if r.at("fleet", "tls", "enabled") != true || r.at("tls", "self_signed") != nil {
+		t.Errorf("replicas with TLS %v, a self-signed certificate %v", r.at("fleet", "tls", "enabled"), r.at("tls", "self_signed"))
 	}
 	for _, e := range pod.Containers[0].Env {
 		if e.Name == "HF_TOKEN" && (e.ValueFrom.SecretKeyRef.Name != "hub" || e.ValueFrom.SecretKeyRef.Key != "HF_TOKEN") {

@@ -23,7 +23,7 @@ func TestRefused(t *testing.T) {
 		`{` + pool + `, sidecar: {enabled: true}}`:                                                        `name sidecar.tlsSecret or sidecar.tokenSecret`,
 		`{config: {flet: {replicas: [{address: "10.0.0.1:8000"}]}}}`:                                      `at '/config': additional properties 'flet' not allowed`,
 		`{config: {fleet: {replicas: [{adress: "10.0.0.1:8000"}]}}}`:                                      `at '/config/fleet/replicas/0': additional properties 'adress' not allowed`,
-		`{` + pool + `, config: {filter: {decisions: many}}}`:                                             `at '/config/filter/decisions': 'many' does not match pattern`,
+		`{` + pool + `, config: {filter: {max_streams: many}}}`:                                           `at '/config/filter/max_streams': 'many' does not match pattern`,
 		`{` + pool + `, config: {filter: {token_budget: 50}}}`:                                            `at '/config/filter/token_budget': maximum: got 50, want 0`,
 		`{` + pool + `, config: {policy: {models: {m: {tft: {}}}}}}`:                                      `at '/config/policy/models/m': additional properties 'tft' not allowed`,
 		`{` + pool + `, config: {filter: {mode: shadow}}}`:                                                `set config.filter.always_pick: false`,
@@ -55,7 +55,7 @@ func TestSchemaTakesExamples(t *testing.T) {
 		t.Fatalf("%v %v", files, err)
 	}
 	configs := map[string]string{
-		"variables": `{fleet: {replicas: [{address: "${ADDRESS}"}], scrape_interval: "${WAIT:-1s}"}, filter: {decisions: "${RANKED}", picker: "${PICKER}", share: "${SHARE}"}}`,
+		"variables": `{fleet: {replicas: [{address: "${ADDRESS}"}], scrape_interval: "${WAIT:-1s}"}, filter: {max_streams: "${RANKED}", picker: "${PICKER}", share: "${SHARE}"}}`,
 		"other forms": `{fleet: {dns: [{name: "a:1", replica: {name: 7, hash_seed: 0}}]}, envoy: {idle_timeout: 0, message_timeout: 1m30s},
 			policy: {ttft: {lambda: 2}, models: {m: {ttft: {lambda: 2.5}}}}, filter: {max_body: 67108864}}`,
 	}

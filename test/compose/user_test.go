@@ -25,7 +25,8 @@ const user = 65532
 // example's volume, the router computes ids in process as the user of its image, which has
 // no home. Without the volume it says what is wrong.
 func TestTheRouterFetchesAsItsUser(t *testing.T) {
-	service, err := load(t, "compose.yaml").GetService("warmroute")
+	project := load(t, "compose.yaml")
+	service, err := project.GetService("warmroute")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,13 @@ func TestTheRouterFetchesAsItsUser(t *testing.T) {
 			env = append(env, name+"="+*value)
 		}
 	}
-	token := *service.Environment["WARMROUTE_ADMIN_TOKEN"]
+	if len(service.Secrets) != 1 {
+		t.Fatalf("secrets %+v, want the admin token", service.Secrets)
+	}
+	token := project.Secrets[service.Secrets[0].Source].Content
+	if err := os.WriteFile(filepath.Join(folder, "token"), []byte(token), 0o444); err != nil { //nolint:gosec // another user reads it
+		t.Fatal(err)
+	}
 	t.Run("with the volume", func(t *testing.T) {
 		at := serve(t, folder, router, replica, append(slices.Clone(env), "HF_HOME="+volume))
 		within(t, "ids are computed in process", func() (string, bool) {
@@ -173,7 +180,7 @@ func serve(t *testing.T, folder, router, replica string, env []string) ports {
 	}
 	at := ports{address(t), address(t)}
 	_, port, _ := net.SplitHostPort(replica)
-	moved := strings.NewReplacer("0.0.0.0:9002", address(t), "0.0.0.0:9006", at.health, "0.0.0.0:9090", at.admin, "vllm:8000", "localhost:"+port).Replace(string(text))
+	moved := strings.NewReplacer("0.0.0.0:9002", address(t), "0.0.0.0:9006", at.health, "0.0.0.0:9090", at.admin, "vllm:8000", "localhost:"+port, "/run/secrets/admin-token", filepath.Join(folder, "token")).Replace(string(text))
 	file := filepath.Join(folder, "warmroute.yaml")
 	if err := os.WriteFile(file, []byte(moved+"xds: {listen: \"\"}\nindex_service: {listen: \"\"}\n"), 0o644); err != nil { //nolint:gosec // another user reads it
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
 )
 
@@ -17,32 +18,32 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 	router := ours.Issue("router")
 	own := fmt.Sprintf("cert_file: %s, key_file: %s", router.CertFile, router.KeyFile)
 	demand := own + ", client_ca_file: " + ours.CAFile
-	withCA := envoy.TLS{Enabled: true, CAFile: ours.CAFile}
-	named := func(name string) envoy.TLS {
-		return envoy.TLS{Enabled: true, CAFile: ours.CAFile, ServerName: name}
+	withCA := certs.ClientOptions{Enabled: true, CAFile: ours.CAFile}
+	named := func(name string) certs.ClientOptions {
+		return certs.ClientOptions{Enabled: true, CAFile: ours.CAFile, ServerName: name}
 	}
-	issuedBy := func(a *certstest.Authority) envoy.TLS {
+	issuedBy := func(a *certstest.Authority) certs.ClientOptions {
 		client := a.Issue("envoy")
-		return envoy.TLS{Enabled: true, CAFile: ours.CAFile, CertFile: client.CertFile, KeyFile: client.KeyFile}
+		return certs.ClientOptions{Enabled: true, CAFile: ours.CAFile, CertFile: client.CertFile, KeyFile: client.KeyFile}
 	}
 	for name, c := range map[string]struct {
 		router string
-		envoy  envoy.TLS
+		envoy  certs.ClientOptions
 		mode   envoy.Mode
 		hint   bool
 	}{
 		"own certificate":              {own, withCA, "", true},
-		"own certificate, unverified":  {own, envoy.TLS{Enabled: true}, "", true},
-		"self-signed":                  {"self_signed: true", envoy.TLS{Enabled: true}, "", true},
+		"own certificate, unverified":  {own, certs.ClientOptions{Enabled: true}, "", true},
+		"self-signed":                  {"self_signed: true", certs.ClientOptions{Enabled: true}, "", true},
 		"self-signed, verified":        {"self_signed: true", withCA, "", false},
 		"the name that is expected":    {own, named("router.test"), "", true},
 		"another name":                 {own, named("envoy.test"), "", false},
-		"another authority":            {own, envoy.TLS{Enabled: true, CAFile: others.CAFile}, "", false},
+		"another authority":            {own, certs.ClientOptions{Enabled: true, CAFile: others.CAFile}, "", false},
 		"certificates on both sides":   {demand, issuedBy(ours), "", true},
 		"no client certificate":        {demand, withCA, "", false},
 		"a stranger's certificate":     {demand, issuedBy(others), "", false},
-		"Envoy speaks no TLS":          {own, envoy.TLS{}, "", false},
-		"self-signed, bodies streamed": {"self_signed: true", envoy.TLS{Enabled: true}, envoy.FullDuplex, true},
+		"Envoy speaks no TLS":          {own, certs.ClientOptions{}, "", false},
+		"self-signed, bodies streamed": {"self_signed: true", certs.ClientOptions{Enabled: true}, envoy.FullDuplex, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +71,7 @@ func TestCertificatesAreRenewedUnderEnvoy(t *testing.T) {
 	ca := certstest.New(t)
 	first := ca.Issue("router")
 	st := start(t, setup{
-		replicas: 1, sim: fast(), envoy: envoy.Options{TLS: envoy.TLS{Enabled: true, CAFile: ca.CAFile}},
+		replicas: 1, sim: fast(), envoy: envoy.Options{TLS: certs.ClientOptions{Enabled: true, CAFile: ca.CAFile}},
 		config: fmt.Sprintf("tls: {cert_file: %s, key_file: %s}\n", first.CertFile, first.KeyFile),
 	})
 	serial := func() int64 {

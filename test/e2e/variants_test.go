@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
 )
@@ -31,8 +32,8 @@ func TestEveryPrintedVariantLoads(t *testing.T) {
 		"IPv4":           {Listen: "127.0.0.1:18080"},
 		"IPv6":           {Listen: "[::]:18080", Admin: "[::1]:19901", ExtProc: []string{"[::1]:9002"}, Replicas: []string{"[2001:db8::1]:8000"}, XDS: []string{"[::1]:9004"}},
 		"DNS":            {ExtProc: []string{"warmroute:9002"}, Replicas: []string{"vllm:8000"}, XDS: []string{"warmroute:9004"}},
-		"TLS":            {TLS: envoy.TLS{Enabled: true, CAFile: ca.CAFile, ServerName: "router.test", CertFile: own.CertFile, KeyFile: own.KeyFile}, XDSTLS: true},
-		"TLS unverified": {TLS: envoy.TLS{Enabled: true}, XDSTLS: true},
+		"TLS":            {TLS: certs.ClientOptions{Enabled: true, CAFile: ca.CAFile, ServerName: "router.test", CertFile: own.CertFile, KeyFile: own.KeyFile}, XDSTLS: true},
+		"TLS unverified": {TLS: certs.ClientOptions{Enabled: true}, XDSTLS: true},
 		"standby":        {Standby: "10.0.0.9:9002"},
 		"routers":        {ExtProc: []string{"10.0.0.8:9002", "10.0.0.9:9002"}, XDS: []string{"10.0.0.8:9004", "10.0.0.9:9004"}},
 		"partial":        {Mode: envoy.BufferedPartial},

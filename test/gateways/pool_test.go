@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/certs"
 	"warmroute/internal/testenv"
 	"warmroute/internal/testenv/manifest"
 	"warmroute/render/testkit/checkout"
@@ -202,7 +203,7 @@ func (p *pool) requests(t *testing.T, result string) float64 {
 // addresses that pods may have.
 func (p *pool) startEnvoy() *testenv.Envoy {
 	p.Helper()
-	o := envoy.Options{Listen: "127.0.0.1:10080", Admin: "127.0.0.1:10081", ExtProc: []string{"127.0.0.1:9002"}, TLS: envoy.TLS{Enabled: true},
+	o := envoy.Options{Listen: "127.0.0.1:10080", Admin: "127.0.0.1:10081", ExtProc: []string{"127.0.0.1:9002"}, TLS: certs.ClientOptions{Enabled: true},
 		Mode: envoy.FullDuplex, ServedHeader: true, AccessLog: "none",
 		MessageTimeout: 10 * time.Second} // this does not test a busy machine
 	for _, r := range p.replicas {

@@ -30,7 +30,7 @@ func modelOf(t *testing.T, context int, config string) *site {
 		replicas: 2,
 		sim: vllmsim.Options{Root: model, Blocks: blocks, BlockSize: (context + blocks - 2) / (blocks - 1), MaxModelLen: context, PrefillRate: -1, DecodeRate: -1,
 			Front: refuseLarge},
-		config: config + "tokens: {sample_every: -1, trust: [chat, completions, tools, parts, kwargs]}\n",
+		config: config + "tokens: {trust: [chat, completions, tools, parts, kwargs]}\n",
 	})
 	s.await("token ids computed in process", func() bool {
 		a, err := s.post(t.Context(), "/v1/chat/completions", []byte(hello))

@@ -96,7 +96,7 @@ func (s *stack) front(all []string) {
 	local := testenv.Addresses(s.t, 4)
 	s.listen, s.admin = local[0], local[1]
 	text := fmt.Sprintf("listen: %s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nenvoy: {usage_share: 100}\n"+
-		"filter: {token_budget: 30s, body_wait: 2m, decisions: 4096}\nfleet:\n  replicas:\n", s.listen, s.admin)
+		"filter: {token_budget: 30s, body_wait: 2m}\nfleet:\n  replicas:\n", s.listen, s.admin)
 	for _, addr := range all {
 		text += "  - address: " + addr + "\n"
 	}

@@ -81,25 +81,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if .Values.extproc.clientCASecret -}}{{- $_ := set $tls "client_ca_file" "/etc/warmroute-extproc-clients/ca.crt" -}}{{- end -}}
 {{- if $tls -}}{{- $_ := set $own "tls" $tls -}}{{- end -}}
-{{- $http := dict -}}
+{{- $fleet := dict -}}
+{{- $secure := dict -}}
 {{- with .Values.replicas -}}
-{{- if .tlsSecret -}}{{- $http = include "warmroute.certificate" "replicas-tls" | fromYaml -}}{{- end -}}
-{{- if .caSecret -}}{{- $_ := set $http "ca_file" "/etc/warmroute-replicas-ca/ca.crt" -}}{{- end -}}
-{{- if $http -}}{{- $_ := set $http "tls" true -}}{{- end -}}
-{{- if .tokenSecret -}}{{- $_ := set $http "token_file" "/etc/warmroute-replicas/token" -}}{{- end -}}
+{{- if .tlsSecret -}}{{- $secure = include "warmroute.certificate" "replicas-tls" | fromYaml -}}{{- end -}}
+{{- if .caSecret -}}{{- $_ := set $secure "ca_file" "/etc/warmroute-replicas-ca/ca.crt" -}}{{- end -}}
+{{- if $secure -}}{{- $_ := set $fleet "tls" (set $secure "enabled" true) -}}{{- end -}}
+{{- if .tokenSecret -}}{{- $_ := set $fleet "token_file" "/etc/warmroute-replicas/token" -}}{{- end -}}
 {{- end -}}
-{{- if $http -}}{{- $_ := set $own "fleet" (dict "http" $http) -}}{{- end -}}
+{{- if $fleet -}}{{- $_ := set $own "fleet" $fleet -}}{{- end -}}
 {{- if gt (int .Values.routers) 1 -}}
 {{- $peers := dict "listen" (printf "0.0.0.0:%d" (int .Values.peers.port)) "dns" (printf "%s-peers:%d" (include "warmroute.fullname" .) (int .Values.peers.port)) "token_file" "/etc/warmroute-peers/token" -}}
-{{- if .Values.peers.tlsSecret -}}{{- $_ := set $peers "tls" (merge (include "warmroute.certificate" "peers-tls" | fromYaml) (dict "ca_file" "/etc/warmroute-peers-tls/ca.crt")) -}}{{- end -}}
+{{- if .Values.peers.tlsSecret -}}{{- $_ := set $peers "tls" (merge (include "warmroute.certificate" "peers-tls" | fromYaml) (dict "enabled" true "ca_file" "/etc/warmroute-peers-tls/ca.crt")) -}}{{- end -}}
 {{- $_ := set $own "peers" $peers -}}
 {{- end -}}
 {{- if .Values.sidecar.enabled -}}
 {{- $service := dict "listen" "0.0.0.0:9003" -}}
 {{- if .Values.sidecar.tokenSecret -}}{{- $_ := set $service "token_file" "/etc/warmroute-index/token" -}}{{- end -}}
 {{- if .Values.sidecar.tlsSecret -}}{{- $_ := set $service "tls" (merge (include "warmroute.certificate" "index-tls" | fromYaml) (dict "client_ca_file" "/etc/warmroute-index-tls/ca.crt")) -}}{{- end -}}
-{{- if not (or .Values.sidecar.tokenSecret .Values.sidecar.tlsSecret (dig "index_service" "insecure" false (default dict .Values.config))) -}}
-{{- fail "sidecar.enabled opens the index to the network: name sidecar.tlsSecret or sidecar.tokenSecret, or set config.index_service.insecure: true" -}}
+{{- if not (or .Values.sidecar.tokenSecret .Values.sidecar.tlsSecret (has "index_service" (dig "insecure" list (default dict .Values.config)))) -}}
+{{- fail "sidecar.enabled opens the index to the network: name sidecar.tlsSecret or sidecar.tokenSecret, or list index_service under config.insecure" -}}
 {{- end -}}
 {{- $_ := set $own "index_service" $service -}}
 {{- end -}}

@@ -111,7 +111,7 @@ func (m *Member) belowWhy(p *Plan) string {
 	t := m.tier
 	switch {
 	case m.untracked:
-		return "a connector copies its blocks to memory or storage and announces no removals, or no order of lookup, that can be followed: use OffloadingConnector or SimpleCPUOffloadConnector without secondary tiers, or set index.cpu_ttl and index.storage_ttl to the time for which it keeps a block"
+		return "a connector copies its blocks to memory or storage and announces no removals, or no order of lookup, that can be followed: use OffloadingConnector or SimpleCPUOffloadConnector without secondary tiers, or set index.storage_ttl to the time for which its storage keeps a block"
 	case t == nil:
 		return ""
 	case t.lost:

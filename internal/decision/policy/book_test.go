@@ -108,6 +108,7 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
 		`{"ttft": {"prefill_token": 0}}`:                        "ttft.prefill_token: 0 is not a positive number",
 		`{"ttft": {"lower_tier": 0.75}}`:                        "ttft.lower_tier: this constant is gone",
+		`{"ttft": {"junction": 0.5}}`:                           "ttft.junction: this constant is gone: half of the prefill",
 		`{"ttft": {"load_token": -1}}`:                          "ttft.load_token: -1 is not 0 or a positive number",
 		`{"ttft": {"guard": -1}}`:                               "ttft.guard: -1 is not 0 or a positive number",
 		`[]`:                                                    "the patch is not a JSON object",

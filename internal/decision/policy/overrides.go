@@ -77,7 +77,6 @@ var constants = map[string]constant[TTFT]{
 	"guard_add":     {func(t *TTFT) *float64 { return &t.GuardAdd }, 0, false},
 	"burst_guard":   {func(t *TTFT) *float64 { return &t.BurstGuard }, 0, false},
 	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
-	"junction":      {func(t *TTFT) *float64 { return &t.Junction }, 0, false},
 	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
 	"load_token":    {func(t *TTFT) *float64 { return &t.LoadToken }, 0, false},
 }
@@ -122,15 +121,20 @@ func (o Overrides) problems(at string) []error {
 	return problems
 }
 
+// gone are the constants that earlier versions had, with what holds instead.
+var gone = map[string]string{
+	"lower_tier": "what a token below the GPU costs is learned, or set by load_token",
+	"junction":   "half of the prefill that extends a match is deducted",
+}
+
 // problemsOf returns every problem of constants that are set, by their names behind at.
 func problemsOf[T any](at string, known map[string]constant[T], values map[string]*float64) (problems []error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		c, ok := known[name]
 		v := values[name]
 		switch {
-		case name == "lower_tier":
-			problems = append(problems, fmt.Errorf("%s%s: this constant is gone, because a token in CPU memory or storage costs the seconds that loading it takes, "+
-				"which are learned; leave it out, or set load_token", at, name))
+		case gone[name] != "":
+			problems = append(problems, fmt.Errorf("%s%s: this constant is gone: %s; leave it out", at, name, gone[name]))
 		case !ok:
 			problems = append(problems, fmt.Errorf("%s%s: there is no such constant; the constants are %s", at, name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))

@@ -9,7 +9,7 @@ import "math"
 //	R = loading of the tokens that lie below the GPU
 //	W = max(Pending + Foreign, Loading + R)                   until the prefill begins
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
-//	cost = W + (1+L)*P + L*R + speed*Beta*DecodeToken*Live - Junction*J
+//	cost = W + (1+L)*P + L*R + speed*Beta*DecodeToken*Live - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -41,10 +41,13 @@ type TTFT struct {
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests in flight that the guard adds to the mean
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that is still computing the match; 0 = no burst guard
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
-	Junction     float64 `yaml:"junction" unit:"factor"`       // share of the prefill that extends a match which other cache groups end, deducted from the cost
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one for it takes as long again
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from CPU memory, storage or a shared store; 0 = learned for each replica and place
 }
+
+// junction is the share of the prefill that extends a match which other cache groups end, that
+// is deducted from the cost. Without it such prompts scatter; up to 1 it makes no difference.
+const junction = 0.5
 
 // DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of
 // a factor of two in them change mean TTFT by about 1 %. The burst guard's are the widest
@@ -54,7 +57,7 @@ func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
 		Lambda: 3, Kappa: 0.7, Beta: 20, Guard: 1.5, GuardAdd: 4, BurstGuard: 1.05, BurstAdd: 1.25,
-		Junction: 0.5, AdapterLoad: 0.05,
+		AdapterLoad: 0.05,
 	}
 }
 
@@ -157,7 +160,7 @@ func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
 	cost := c.begins(load) + (1+lambda)*c.speed()*t.Prefill(r.Input, held) + lambda*load + t.decoding(c)
 	if cut := int(c.Match[Cut].Tokens); cut > 0 {
 		has := c.Match.Matched()
-		cost -= t.Junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))
+		cost -= junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))
 	}
 	if c.Adapter == AdapterEvicted {
 		cost += 2 * t.AdapterLoad

@@ -180,7 +180,7 @@ func TestRoutersSpread(t *testing.T) {
 func TestAJunctionIsWorthSomething(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
 	c[2].Match = gpu(0, 0).with(Cut, 8000, 0)
-	worth := p.Junction * (p.Prefill(10_000, 0) - p.Prefill(10_000, 8000))
+	worth := junction * (p.Prefill(10_000, 0) - p.Prefill(10_000, 8000))
 	for pending, want := range map[float64]bool{0: true, 0.9 * worth: true, 1.1 * worth: false} {
 		c[2].Pending = pending
 		if got := pick(&p, 1, Request{Input: 10_000}, c)[0] == 2; got != want {

@@ -31,16 +31,8 @@ type Config struct {
 	URL       string   `yaml:"url"`                  // a NATS server that runs elsewhere instead of the embedded one, nats://host:port
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server
 	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers use; "" = none
-	TLS       TLS      `yaml:"tls"`                  // how routers authenticate each other
-	Insecure  bool     `yaml:"insecure"`             // share beyond the loopback without a token or certificates: every client that reaches the port can change load and policy of all routers
-}
-
-// TLS says how routers authenticate each other. Every router presents cert_file
-// and accepts certificates that an authority in ca_file signed.
-type TLS struct {
-	CertFile string `yaml:"cert_file,omitempty"` // PEM file of this router's certificate
-	KeyFile  string `yaml:"key_file,omitempty"`  // PEM file of its key
-	CAFile   string `yaml:"ca_file,omitempty"`   // PEM file of the authorities for the other routers' certificates
+	// TLS is how routers authenticate each other: every router presents `cert_file`, and accepts certificates of authorities in `ca_file`.
+	TLS certs.ClientOptions `yaml:"tls,omitempty"`
 }
 
 // DefaultConfig shares nothing.
@@ -89,15 +81,14 @@ func (c Config) Validate() error {
 		for _, f := range []struct {
 			name  string
 			given bool
-		}{{"id", c.ID != ""}, {"fleet", c.Fleet != DefaultConfig().Fleet}, {"token_file", c.TokenFile != ""}, {"tls", c.TLS != TLS{}}} {
+		}{{"id", c.ID != ""}, {"fleet", c.Fleet != DefaultConfig().Fleet}, {"token_file", c.TokenFile != ""}, {"tls", c.TLS != certs.ClientOptions{}}} {
 			if f.given {
 				bad("%s: is given, but listen and url are empty, so that nothing is shared", f.name)
 			}
 		}
 	}
-	if t := c.TLS; (t.CertFile == "") != (t.KeyFile == "") {
-		bad("tls: cert_file and key_file belong together")
-	} else if c.Listen != "" && (t.CertFile == "") != (t.CAFile == "") {
+	errs = append(errs, c.TLS.Validate("tls."))
+	if t := c.TLS; c.Listen != "" && t.Enabled && (t.CertFile == "" || t.CAFile == "") {
 		bad("tls: routers send and verify certificates, so cert_file, key_file and ca_file belong together")
 	}
 	return errors.Join(errs...)
@@ -164,8 +155,8 @@ func (c Config) Readable() error {
 		return nil
 	}
 	_, token := c.token()
-	_, certificates := c.TLS.config()
-	errs := []error{token, certificates}
+	_, pair := certificates(c.TLS)
+	errs := []error{token, pair}
 	if c.Creds != "" {
 		if _, err := os.ReadFile(c.Creds); err != nil {
 			errs = append(errs, fmt.Errorf("peers.creds: %w", err))
@@ -174,17 +165,17 @@ func (c Config) Readable() error {
 	return errors.Join(errs...)
 }
 
-// config returns the TLS of both directions, nil without files.
-func (t TLS) config() (*tls.Config, error) {
-	if t == (TLS{}) {
+// certificates returns the TLS of both directions, nil without.
+func certificates(o certs.ClientOptions) (*tls.Config, error) {
+	if !o.Enabled {
 		return nil, nil
 	}
-	c, err := certs.Client(certs.ClientOptions{Enabled: true, CAFile: t.CAFile, CertFile: t.CertFile, KeyFile: t.KeyFile})
+	c, err := certs.Client(o)
 	if err != nil {
 		return nil, fmt.Errorf("peers.tls.%w", err)
 	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if o.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("peers.tls.cert_file and key_file: %w", err)
 		}

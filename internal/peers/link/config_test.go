@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/internal/certs"
 )
 
 func write(t *testing.T, dir, name, content string) string {
@@ -29,8 +31,10 @@ func TestConfigIsValidated(t *testing.T) {
 		"routes[1]:":                 {Fleet: "a", Listen: ":1", Routes: []string{"h", "a/b"}},
 		`url: "h:1" is not`:          {Fleet: "a", URL: "h:1"},
 		"creds:":                     {Fleet: "a", Listen: ":1", Creds: "x"},
-		"cert_file and key_file be":  {Fleet: "a", Listen: ":1", TLS: TLS{CertFile: "x"}},
-		"ca_file belong together":    {Fleet: "a", Listen: ":1", TLS: TLS{CAFile: "x"}},
+		"tls.key_file: is missing":   {Fleet: "a", Listen: ":1", TLS: certs.ClientOptions{Enabled: true, CertFile: "x"}},
+		"tls.enabled: is false":      {Fleet: "a", Listen: ":1", TLS: certs.ClientOptions{CertFile: "x", KeyFile: "x", CAFile: "x"}},
+		"ca_file belong together":    {Fleet: "a", Listen: ":1", TLS: certs.ClientOptions{Enabled: true, CAFile: "x"}},
+		"key_file and ca_file":       {Fleet: "a", Listen: ":1", TLS: certs.ClientOptions{Enabled: true, CertFile: "x", KeyFile: "x", InsecureSkipVerify: true}},
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", c, err, want)

@@ -50,7 +50,7 @@ func embed(o Config, id string, routes []string) (natsServer, []nats.Option, err
 		so.Cluster.Username, so.Cluster.Password = clusterUser, token
 		user = url.UserPassword(clusterUser, token)
 	}
-	if so.Cluster.TLSConfig, err = o.TLS.config(); err != nil {
+	if so.Cluster.TLSConfig, err = certificates(o.TLS); err != nil {
 		return nil, nil, err
 	}
 	so.Cluster.TLSTimeout = handshake.Seconds()

@@ -149,7 +149,7 @@ func (l *Link) options() ([]nats.Option, error) {
 	if token != "" {
 		o = append(o, nats.Token(token))
 	}
-	t, err := l.c.TLS.config()
+	t, err := certificates(l.c.TLS)
 	if err != nil {
 		return nil, err
 	}

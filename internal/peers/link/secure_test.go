@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
 )
 
@@ -18,14 +19,14 @@ import (
 // vouches for cluster; one without, or with another authority's, does not.
 func TestCertificatesKeepStrangersOut(t *testing.T) {
 	ours, theirs := certstest.New(t), certstest.New(t)
-	of := func(a *certstest.Authority, name string) TLS {
+	of := func(a *certstest.Authority, name string) certs.ClientOptions {
 		p := a.Issue(name)
-		return TLS{CertFile: p.CertFile, KeyFile: p.KeyFile, CAFile: a.CAFile}
+		return certs.ClientOptions{Enabled: true, CertFile: p.CertFile, KeyFile: p.KeyFile, CAFile: a.CAFile}
 	}
 	n := 0
 	all := cluster(t, 3, func(c *Config) { n++; c.TLS = of(ours, fmt.Sprint("router-", n)) })
 	checkFleet(t, all)
-	for name, tls := range map[string]TLS{"other": of(theirs, "stranger"), "none": {}} {
+	for name, tls := range map[string]certs.ClientOptions{"other": of(theirs, "stranger"), "none": {}} {
 		c := DefaultConfig()
 		c.ID, c.Listen, c.Routes, c.TLS = "stranger-"+name, "127.0.0.1:0", []string{all[0].link.Addr()}, tls
 		stranger := start(t, c, nil)
@@ -64,7 +65,7 @@ func TestSecretsOfAnExternalServer(t *testing.T) {
 	dir := t.TempDir()
 	authority := certstest.New(t)
 	pair := authority.Issue("nats")
-	tlsOf, err := TLS{CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile}.config()
+	tlsOf, err := certificates(certs.ClientOptions{Enabled: true, CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestSecretsOfAnExternalServer(t *testing.T) {
 	}{
 		"token": {&server.Options{Authorization: "secret"}, Config{TokenFile: write(t, dir, "token", "secret")}},
 		"tls": {&server.Options{TLSConfig: tlsOf, TLS: true, TLSVerify: true, TLSTimeout: 30},
-			Config{TLS: TLS{CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile}}},
+			Config{TLS: certs.ClientOptions{Enabled: true, CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile}}},
 		"creds": {operator, Config{Creds: write(t, dir, "creds", creds)}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,8 +39,5 @@ func (o Options) Validate() error {
 	if o.Endpoint == "" && o.TLS.Enabled {
 		errs = append(errs, errors.New("tls: is given, but endpoint is empty, so that there are no traces"))
 	}
-	if err := o.TLS.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("tls.%w", err))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.TLS.Validate("tls."))...)
 }
