@@ -21,6 +21,7 @@ const (
 type Marks struct {
 	unit int
 	ends []int32
+	last []int32 // the unit before each end
 }
 
 var marksOf sync.Map // unit → *Marks
@@ -34,9 +35,9 @@ func MarksOf(unit int) *Marks {
 	for at := 0; at < maxMarked; {
 		step := min(max(at/stepsPerLength, TextUnit), maxStep)
 		at += max(1, step/unit) * unit
-		m.ends = append(m.ends, int32(at))
+		m.ends, m.last = append(m.ends, int32(at)), append(m.last, int32(at/unit-1))
 	}
-	m.ends = slices.Clip(m.ends)
+	m.ends, m.last = slices.Clip(m.ends), slices.Clip(m.last)
 	of, _ := marksOf.LoadOrStore(unit, m)
 	return of.(*Marks)
 }
@@ -66,8 +67,8 @@ func (m *Marks) Within(tokens int) int {
 
 // AppendPicked appends those of the keys of a prompt's units that are at marks.
 func (m *Marks) AppendPicked(dst, keys []Key) []Key {
-	for _, end := range m.ends[:m.Within(len(keys)*m.unit)] {
-		dst = append(dst, keys[int(end)/m.unit-1])
+	for _, i := range m.last[:m.Within(len(keys)*m.unit)] {
+		dst = append(dst, keys[i])
 	}
 	return dst
 }

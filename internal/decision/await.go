@@ -117,7 +117,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 		used.Most = m.MaxLen
 	}
 	keys := r.checked(w)
-	if cache == nil && !dec.Telling && len(keys) == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+	if (cache == nil || !r.speculation.past.alone) && !dec.Telling && len(keys) == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
 		return
 	}
 	l := &d.awaited
@@ -163,10 +163,10 @@ func (d *Decider) Answered(seq uint64, id string, n Counted, exact, disproved bo
 	if size := max(1, one.scope.BlockSize); exact && disproved && n.Cached/size < len(one.keys) {
 		d.index.Disprove(one.at, one.scope, one.keys, n.Cached/size, time.Unix(0, one.sent))
 	}
-	switch {
-	case one.cache != nil:
+	if one.cache != nil {
 		one.cache.Answered(&one.used, n)
-	case exact:
+	}
+	if exact {
 		d.index.Answered(one.at, one.scope, &one.guess, n.Cached, one.alone)
 	}
 }

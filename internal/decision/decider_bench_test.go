@@ -29,6 +29,7 @@ func crowded(t testing.TB) (*rig, *given) {
 	for i := range 64 {
 		c := replica(i + 1)
 		c.Addr = fmt.Sprintf("10.0.1.%d:8000", 100+i)
+		c.BlockSize, c.Blocks = blockSize, 25_000
 		c.Load = []fleet.Load{{Running: 3, Waiting: 1, At: time.Unix(1, 0)}}
 		reps = append(reps, c)
 	}

@@ -39,6 +39,8 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		in.Matchable = min(prefixhash.TextMarks.End(len(a.Text)), in.Input)
 	}
 	w.Record.Input = in
+	w.priceSpace(a, mv, set)
+	in = w.Record.Input
 	if a.Dry || a.Withheld {
 		return d.consider(a, mv, set, w, deepest)
 	}
@@ -52,7 +54,10 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		return Decision{Reason: reason}
 	}
 	best := w.ranked[0]
-	d.speculate(a, mv, w, res)
+	d.speculate(a, mv, set, w, res)
+	if res.speculation.past.priced {
+		w.noteUse(mv, deepest)
+	}
 	d.expect(a, mv, w, res.here)
 	if res.split != nil {
 		d.speculateLeg(a, mv, w, res.split)
@@ -201,12 +206,13 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 
 // speculate tells the index, or the replica's history, that the prompts will be cached at
 // the chosen replica. If another replica serves the request, Served corrects it.
-func (d *Decider) speculate(a *Ask, mv *View, w *Work, res *Reservation) {
+func (d *Decider) speculate(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) {
 	c := &res.speculation
 	c.keys = w.missing(a, mv, w.ranked[0])
-	if d.recalls(a, mv) {
+	c.past.priced = a.pricesSpace(set)
+	if c.past.priced || d.recalls(a, mv) {
 		to := res.here
-		if a.Text == nil && to.reports() {
+		if a.Text == nil && to.reports() && !c.past.priced {
 			to = mv.firstSilent() // another replica than the chosen one may serve
 		}
 		if to != nil {

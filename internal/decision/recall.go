@@ -98,12 +98,14 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 
 // past is what a request leaves in the history of the holder that it is sent to.
 type past struct {
-	marks *prefixhash.Marks // of the keys
-	text  bool              // the keys are of a text
-	keys  *[]prefixhash.Key // of all prompts, pooled; nil = no history needs them
-	uses  []use
-	space [1]use // of uses, for a request with one prompt
-	at    *holder
+	marks  *prefixhash.Marks // of the keys
+	text   bool              // the keys are of a text
+	keys   *[]prefixhash.Key // of all prompts, pooled; nil = no history needs them
+	uses   []use
+	space  [1]use // of uses, for a request with one prompt
+	at     *holder
+	alone  bool // the history alone tells what is there
+	priced bool // histories of holders whose blocks are reported are kept, too: space has a price
 }
 
 // use is a prompt in a history.
@@ -141,14 +143,20 @@ func (s *past) prompt(i int) history.Prompt {
 
 // begin records that the request is sent to a holder, if the holder's history is used.
 func (s *past) begin(d *Decider, mv *View, at *holder) {
-	if s.keys == nil || !s.text && (at.reports() || at.marks != s.marks) {
+	if s.keys == nil || !s.text && (at.marks != s.marks || at.reports() && !s.priced) {
 		return
 	}
-	s.at = at
+	s.at, s.alone = at, s.text || !at.reports()
+	if s.alone {
+		at.history.Relied(d.now())
+	}
 	d.invalidated.Delete(at.replica.Addr)
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
 		u.hold = at.history.Use(p, u.rest, d.now())
+		if !s.alone {
+			continue
+		}
 		d.send(Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}, mv, at)
 	}
 }
@@ -161,6 +169,9 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
 		s.at.history.End(p, u.hold, computed, d.now())
+		if !s.alone {
+			continue
+		}
 		told := Prefix{Statement: Ended, Keys: p.Keys[max(0, len(p.Keys)-1):]}
 		if computed {
 			told.Rest = u.rest
@@ -183,7 +194,7 @@ func (s *past) awaits() (*history.Cache, history.Used) {
 // telling reports whether the answer shows something of the size of the holder's cache.
 func (s *past) telling() bool {
 	c, u := s.awaits()
-	return c != nil && c.Telling(u.Hold)
+	return c != nil && s.alone && c.Telling(u.Hold)
 }
 
 // giveBack returns the keys to their pool.
@@ -200,6 +211,7 @@ func (d *Decider) arrived(p *Prefix, at *holder) {
 	for _, marks := range []*prefixhash.Marks{prefixhash.TextMarks, at.marks} {
 		if marks.Unit() == unit {
 			d.invalidated.Delete(p.Holder.Replica)
+			at.history.Relied(d.now())
 			at.history.Arrived(history.Prompt{Keys: p.Keys, Marks: marks}, p.Rest, d.now())
 			return
 		}

@@ -95,7 +95,7 @@ func (rec *Record) compared() string {
 		return "no candidate has more than the chosen one"
 	}
 	b := &rec.Candidates[best]
-	return fmt.Sprintf("%s has %d tokens more than the chosen one, but %s", b.name(), has-rec.Candidates[chosen].State.Match.Matched(), b.passed(&rec.Candidates[chosen]))
+	return fmt.Sprintf("%s has %d tokens more than the chosen one, but %s", b.name(), has-rec.Candidates[chosen].State.Match.Matched(), rec.passed(b, &rec.Candidates[chosen]))
 }
 
 // winner returns the index of the chosen candidate, -1 if there is none.
@@ -118,8 +118,14 @@ func (c *CandidateRecord) name() string {
 	return c.Replica
 }
 
+// evicts returns the tokens that a candidate would evict for the request and that are expected to
+// be used again.
+func (rec *Record) evicts(c *policy.Candidate) int {
+	return int(c.Space * float64(max(0, rec.Input.Input-c.Match.Matched())))
+}
+
 // passed says why a candidate was not chosen.
-func (c *CandidateRecord) passed(chosen *CandidateRecord) string {
+func (rec *Record) passed(c, chosen *CandidateRecord) string {
 	switch {
 	case c.State.Failing:
 		return "it is failing"
@@ -129,6 +135,9 @@ func (c *CandidateRecord) passed(chosen *CandidateRecord) string {
 		return "it is asleep or stalled"
 	case c.Score.Verdict != policy.Ranked:
 		return "it has too many requests in flight"
+	}
+	if n := rec.evicts(&c.State) - rec.evicts(&chosen.State); n >= rec.Block && n > 0 {
+		return fmt.Sprintf("would evict %d tokens more that are likely to be used again (cost %.4f s, the chosen one %.4f s)", n, c.Score.Cost, chosen.Score.Cost)
 	}
 	return fmt.Sprintf("it costs more (%.4f s, the chosen one %.4f s)", c.Score.Cost, chosen.Score.Cost)
 }

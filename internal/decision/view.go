@@ -57,6 +57,7 @@ type View struct {
 	events   bool          // some holder has its blocks reported
 	silent   bool          // of some holder nothing is reported
 	context  int           // tokens of the longest known context, 0 = none is known
+	reuse    *reuse        // of the model and its adapters
 	unsalted bool          // most replicas do not read the cache_salt of /v1/messages
 }
 
@@ -76,6 +77,7 @@ type views struct {
 	history   *history.History
 	readsSalt func(version string) bool // of /v1/messages
 	refusals  sync.Map                  // address → *rankAnswers
+	reuses    sync.Map                  // model without adapter → *reuse
 	cur       atomic.Pointer[view]
 }
 
@@ -121,6 +123,15 @@ func (v *views) of(model, tenant string) *View {
 	return mv.(*View)
 }
 
+// reuseOf returns the reuse of a model that is served.
+func (v *views) reuseOf(base string) *reuse {
+	r, ok := v.reuses.Load(base)
+	if !ok {
+		r, _ = v.reuses.LoadOrStore(strings.Clone(base), new(reuse))
+	}
+	return r.(*reuse)
+}
+
 // owns reports whether any of the candidates is the tenant's own.
 func owns(serving []fleet.Candidate, tenant string) bool {
 	return slices.ContainsFunc(serving, func(c fleet.Candidate) bool { return c.Replica.Tenant == tenant })
@@ -129,7 +140,7 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 // build makes a view of the candidates. Prompts are keyed for the model as most of them list
 // it, so that the others match nothing.
 func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
-	mv := &View{model: *agreed}
+	mv := &View{model: *agreed, reuse: v.reuseOf(agreed.Base)}
 	readers := 0 // replicas that read the salt of /v1/messages
 	scopes := map[index.Scope]int{}
 	of := make([]int, len(serving)) // the scope of each

@@ -11,6 +11,7 @@ import (
 var Rivals = map[string]func(s *Sim) Policy{
 	"p2c":     func(s *Sim) Policy { return rival{s, func(float64, *Request) int { return s.twoChoices() }, nil} }, // Envoy LEAST_REQUEST
 	"least":   func(s *Sim) Policy { return rival{s, leastRequest(s), nil} },
+	"sticky":  sticky,
 	"localai": localAI,
 	"sglang":  sgLang,
 	"aibrix":  aiBrix,
@@ -38,6 +39,21 @@ func (rival) Done(float64, *Request)        {}
 func (rival) Stored(float64, int, []int32)  {}
 func (rival) Removed(float64, int, []int32) {}
 func (rival) Scraped(float64, []Page)       {}
+
+// sticky keeps the requests of a session on one replica; a new session goes to the one with the
+// fewest sessions. It is told what no router of prompts knows.
+func sticky(s *Sim) Policy {
+	at, sessions := map[int]int{}, make([]int, s.c.Replicas)
+	return rival{s, func(_ float64, r *Request) int {
+		to, ok := at[r.Session]
+		if !ok {
+			to = s.least(func(i int) float64 { return float64(sessions[i]) })
+			at[r.Session] = to
+			sessions[to]++
+		}
+		return to
+	}, nil}
+}
 
 // least returns the replica with the smallest value, among equals one at random.
 func (s *Sim) least(value func(i int) float64) int { return s.leastOf(s.c.Replicas, value) }

@@ -58,6 +58,7 @@ type Config struct {
 	Handover   float64            // s from the end of a prefill until its KV cache begins to move to another replica
 	Bandwidth  float64            // tokens of KV cache per second between two replicas; 0 = any number at once
 	Tier       Tier               // below the GPUs; without a Capacity there is none
+	Closed     int                // so many requests are in flight at all times, in the order of the trace; 0 = they arrive at a rate
 	Progress   func(done, of int) // called after every thousandth request; nil = not called
 }
 
@@ -76,6 +77,7 @@ type Sim struct {
 	pages  []Page
 	router *state
 	block  int // tokens of the trace's blocks
+	open   int // requests in flight
 }
 
 type event struct {
@@ -144,6 +146,12 @@ func (s *Sim) Run() Result {
 				at, which = e.stepEnd, i
 			}
 		}
+		if s.c.Closed > 0 && next < len(s.requests) {
+			s.requests[next].At = math.Inf(1)
+			if s.open < s.c.Closed {
+				s.requests[next].At = s.now
+			}
+		}
 		arrival := next < len(s.requests) && s.requests[next].At < at
 		if arrival {
 			at = s.requests[next].At
@@ -209,11 +217,13 @@ func (s *Sim) first(r *Request) {
 
 func (s *Sim) done(r *Request) {
 	r.Done = s.now
+	s.open--
 	s.router.done(r)
 	s.policy.Done(s.now, r)
 }
 
 func (s *Sim) arrive(r *Request) {
+	s.open++
 	r.Replica = s.policy.Route(s.now, r)
 	if r.Replica < 0 || r.Replica >= s.c.Replicas {
 		r.Replica = s.twoChoices()

@@ -23,6 +23,8 @@ type Cache struct {
 	nodes    map[prefixhash.Key]*node // by first key
 	ends     node                     // of the list: newer is the oldest node, older the newest one
 	weight   learned.Fading           // marks of the prompts that were sent
+	ages     ages                     // of the nodes in the list that are not evicted
+	outlook
 
 	visiting sync.Mutex // taken before mu
 	visits   []visit    // in the order of their arrival
@@ -32,11 +34,11 @@ type Cache struct {
 type node struct {
 	keys         []prefixhash.Key
 	marks        *prefixhash.Marks
-	first        int32  // the number of marks before the keys
-	rest         int32  // tokens behind the keys that no prompt is known to match
-	seen         uint32 // Unix seconds
-	pins         int32  // requests in flight that use it; it is in the list if there are none
-	evicted      bool   // it counts as absent, and is kept to compare with the replica
+	seen         int64 // Unix ns
+	first        int32 // the number of marks before the keys
+	rest         int32 // tokens behind the keys that no prompt is known to match
+	pins         int32 // requests in flight that use it; it is in the list if there are none
+	evicted      bool  // it counts as absent, and is kept to compare with the replica
 	newer, older *node
 }
 
@@ -57,8 +59,11 @@ func newCache() *Cache {
 func (c *Cache) SetCapacity(tokens int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.capacity, c.learner = tokens, nil
-	c.evict()
+	if c.capacity != tokens || c.learner != nil {
+		c.capacity, c.learner = tokens, nil
+		c.evict()
+		c.looked.Store(0)
+	}
 }
 
 // longest is how long a use counts: a replica whose cache is that old has been idle, or has
@@ -69,7 +74,7 @@ const longest = 24 * time.Hour
 func (c *Cache) Match(p Prompt, now time.Time) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	oldest, i := uint32(now.Add(-longest).Unix()), 0
+	oldest, i := now.Add(-longest).UnixNano(), 0
 	for i < len(p.Keys) {
 		n := c.nodes[p.Keys[i]]
 		if n == nil || n.evicted || n.seen < oldest {
@@ -96,18 +101,26 @@ type Hold struct {
 func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.latest = now
-	had, kept := c.pin(p, uint32(now.Unix()))
+	at := c.reach(now.UnixNano())
+	had, kept := c.pin(p, at)
 	h := Hold{had: int32(had), kept: int32(kept), rest: int32(rest), life: c.life}
 	c.tokens += rest
 	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
+	c.took(p.Marks.End(len(p.Keys))-p.Marks.End(kept), at)
 	return h
+}
+
+// Relied records that the cache stands for the holder's, which reports nothing.
+func (c *Cache) Relied(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.latest = now
 }
 
 // pin takes the nodes of a prompt out of the list, and adds one for the keys that are new.
 // It returns the number of keys that are not, and of these, of those that are not evicted.
-func (c *Cache) pin(p Prompt, now uint32) (i, kept int) {
+func (c *Cache) pin(p Prompt, now int64) (i, kept int) {
 	var last *node
 	for i < len(p.Keys) {
 		n := c.nodes[p.Keys[i]]
@@ -154,6 +167,7 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 	if h.life != c.life {
 		return
 	}
+	at := c.reach(now.UnixNano())
 	c.tokens -= int(h.rest)
 	var space [16]*node
 	path := space[:0]
@@ -162,7 +176,7 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 		path, i = append(path, n), i+len(n.keys)
 	}
 	if computed {
-		c.answered(path, p.Marks, h.rest)
+		c.answered(path, p.Marks, h.rest, at)
 	}
 	for _, n := range slices.Backward(path) { // the first one becomes the newest
 		n.pins--
@@ -172,16 +186,20 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 			c.tokens -= n.tokens()
 			delete(c.nodes, n.keys[0])
 		default:
-			n.seen = uint32(now.Unix())
+			n.seen = at
 			c.link(n, c.ends.older)
 		}
 	}
 	c.evict()
+	c.looked.Store(0)
 }
+
+// mostJoined bounds the tokens of answers in a row that share a node.
+const mostJoined = 8192
 
 // answered puts the rest of a request behind its last node, or in a node of its own if
 // there is another answer or prompt.
-func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32) {
+func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32, now int64) {
 	c.tokens += int(rest)
 	if len(path) > 0 {
 		if last := path[len(path)-1]; last.rest == 0 && last.pins == 1 {
@@ -189,8 +207,12 @@ func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32) {
 			return
 		}
 	}
-	if rest > 0 {
-		c.link(&node{marks: m, rest: rest}, c.ends.older)
+	if n := c.ends.older; n != &c.ends && len(n.keys) == 0 && !n.evicted && n.rest+rest <= mostJoined {
+		c.count(n, -int(n.rest))
+		n.seen, n.rest = now, n.rest+rest
+		c.count(n, int(n.rest))
+	} else if rest > 0 {
+		c.link(&node{marks: m, rest: rest, seen: now}, c.ends.older)
 	}
 }
 
@@ -200,6 +222,7 @@ func (c *Cache) split(n *node, at int) {
 	n.keys, n.rest = slices.Clone(n.keys[:at]), 0
 	c.nodes[tail.keys[0]] = tail
 	if n.pins == 0 {
+		c.count(n, -tail.tokens())
 		c.link(tail, n.older)
 	}
 }
@@ -211,6 +234,7 @@ func (c *Cache) evict() {
 		n, over := c.edge, c.tokens-c.capacity
 		cut := min(int(n.rest), over) // no prompt is known to match it
 		n.rest, c.tokens, over = n.rest-int32(cut), c.tokens-cut, over-cut
+		c.count(n, -cut)
 		keep := n.within(over)
 		switch {
 		case keep == 0 && n.rest == 0:
@@ -218,6 +242,7 @@ func (c *Cache) evict() {
 		case keep == len(n.keys):
 		case c.learner == nil:
 			c.tokens -= n.behind(keep)
+			c.count(n, -n.behind(keep))
 			n.keys = n.keys[:keep]
 		default:
 			c.split(n, keep)
@@ -236,6 +261,7 @@ func (c *Cache) evict() {
 func (c *Cache) expire(n *node) {
 	c.edge = n.newer
 	c.tokens -= n.tokens()
+	c.count(n, -n.tokens())
 	switch {
 	case len(n.keys) == 0:
 		n.remove()
@@ -269,7 +295,7 @@ func (c *Cache) Clear() (any bool) {
 	any = c.tokens > 0
 	clear(c.nodes)
 	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
-	c.tokens, c.evicted, c.weight = 0, 0, learned.Fading{}
+	c.tokens, c.evicted, c.weight, c.ages = 0, 0, learned.Fading{}, ages{}
 	c.life++
 	return any
 }
@@ -299,10 +325,12 @@ func (c *Cache) link(n, after *node) {
 	if !n.evicted && n.newer == c.edge {
 		c.edge = n
 	}
+	c.count(n, n.tokens())
 }
 
 // unlink takes n out of the list. It is no longer evicted.
 func (c *Cache) unlink(n *node) {
+	c.count(n, -n.tokens())
 	switch {
 	case n.evicted:
 		n.evicted = false

@@ -124,6 +124,7 @@ func TestItEvictsAsTheEngine(t *testing.T) {
 			if c.tokens != m.tokens {
 				t.Fatalf("seed %d, step %d: %d tokens, the engine has %d", seed, step, c.tokens, m.tokens)
 			}
+			c.agesAgree(t)
 		}
 		if most == 0 {
 			t.Errorf("seed %d: no prompt was ever cached", seed)

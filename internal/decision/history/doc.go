@@ -1,5 +1,6 @@
 // Package history records what was sent where, and expects it in a replica's cache for as
-// long as the replica's engine would keep it: for replicas that do not report their blocks.
+// long as the replica's engine would keep it: for replicas that do not report their blocks, and
+// where what is evicted has a price (Cache.Worth), for all.
 //
 // A Cache is the model of one holder's cache: the keys of prompts at their marks
 // (prefixhash.Marks), and the answers' tokens, which no prompt is known to match. What was

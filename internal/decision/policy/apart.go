@@ -100,7 +100,7 @@ func (s *Settings) PickApart(ranked []int32, n int, r Request, of Crowd, scores 
 	}
 	for i := range answer {
 		c := &cands[i]
-		local := t.score(r, c, lambda) + s.harm(r, c)
+		local := t.score(r, c, lambda, 0) + s.harm(r, c)
 		cost := local
 		if p := best[partners[i].Class].beside(partners, i); p >= 0 {
 			a := s.apart(r, &of, i, p, lambda)

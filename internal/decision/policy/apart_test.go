@@ -119,7 +119,7 @@ func TestPickApartIsTheBestPair(t *testing.T) {
 		lambda := s.TTFT.lambda(awaiting, n)
 		least := math.Inf(1)
 		for d := range answer {
-			base := s.TTFT.score(r, &cands[d], lambda)
+			base := s.TTFT.score(r, &cands[d], lambda, 0)
 			local := s.price(r, &cands[d], lambda)
 			least = min(least, base+local.Harm)
 			for p := range cands {

@@ -5,8 +5,9 @@ type Candidate struct {
 	Hash  uint64 `json:"hash,string"` // identity, spreads ties; equal for the same replica and rank in every process
 	Match Match  `json:"match"`
 	Load
-	CacheWeight float64   `json:"cache_weight"` // blocks placed there lately, weighted by age
-	Adapter     Residency `json:"adapter"`      // residency of the request's LoRA adapter
+	CacheWeight float64   `json:"cache_weight"`    // blocks placed there lately, weighted by age
+	Space       float64   `json:"space,omitempty"` // share of what it would evict that is expected to be used again, beyond the least of the candidates
+	Adapter     Residency `json:"adapter"`         // residency of the request's LoRA adapter
 }
 
 // Load is what a candidate has to do: for this router, for others, and for clients that came
@@ -36,6 +37,8 @@ type Request struct {
 	Input     int    `json:"input_tokens"`               // prompt tokens; an estimate without token ids
 	Matchable int    `json:"matchable_tokens,omitempty"` // of these, tokens a match can cover; 0 = all
 	Ordinal   uint64 `json:"ordinal"`                    // number of the decision in this process, spreads ties
+	// Reuse is how often a stored token is expected to be used again; 0 = not known.
+	Reuse float64 `json:"reuse,omitempty"`
 	// Unreported is the prefill in seconds that other routers have probably sent
 	// since their last messages.
 	Unreported float64 `json:"unheard_seconds,omitempty"`

@@ -77,6 +77,7 @@ var constants = map[string]constant[TTFT]{
 	"guard_add":     {func(t *TTFT) *float64 { return &t.GuardAdd }, 0, false},
 	"burst_guard":   {func(t *TTFT) *float64 { return &t.BurstGuard }, 0, false},
 	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
+	"space":         {func(t *TTFT) *float64 { return &t.Space }, 0, false},
 	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
 	"load_token":    {func(t *TTFT) *float64 { return &t.LoadToken }, 0, false},
 }

@@ -9,7 +9,8 @@ import "math"
 //	R = loading of the tokens that lie below the GPU
 //	W = max(Pending + Foreign, Loading + R)                   until the prefill begins
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
-//	cost = W + (1+L)*P + L*R + speed*Beta*DecodeToken*Live - J/2
+//	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
+//	cost = W + (1+L)*P + L*R + S + speed*Beta*DecodeToken*Live - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -18,6 +19,10 @@ import "math"
 // (windows, Mamba states) lack. vLLM computes them again, and then keeps the blocks that
 // a prompt which diverges there needs. Without J such prompts never go to the replica of
 // their common beginning, and no replica ever holds all groups of it.
+//
+// S is the prefill that evictions cost later: the share of what the candidate would evict that is
+// expected to be used again (Candidate.Space), as often as stored tokens are (Request.Reuse). Only
+// the difference to the least share counts: where all evict alike, nothing is added.
 //
 // Other routers have probably sent prefill that they have not reported yet
 // (Request.Unreported). Each router adds a part of it to its candidates' costs, by a hash
@@ -41,6 +46,7 @@ type TTFT struct {
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests in flight that the guard adds to the mean
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that is still computing the match; 0 = no burst guard
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
+	Space        float64 `yaml:"space" unit:"factor"`          // price of what is evicted for a request, of the prefill that it will cost when it is used again; 0 = not priced
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one for it takes as long again
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from CPU memory, storage or a shared store; 0 = learned for each replica and place
 }
@@ -110,18 +116,18 @@ func (c *Candidate) speed() float64 {
 // is empty only without candidates.
 func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	limits, awaiting := t.limits(cands)
-	lambda := t.lambda(awaiting, len(cands))
+	lambda, space := t.lambda(awaiting, len(cands)), t.space(r, limits.mean)
 	for i := range cands {
 		c := &cands[i]
-		scores[i] = Score{Cost: t.score(r, c, lambda) + spread(r, c), Verdict: verdict(c, limits.of(c))}
+		scores[i] = Score{Cost: t.score(r, c, lambda, space) + spread(r, c), Verdict: verdict(c, limits.of(c))}
 	}
 	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true}
 	return by.best(ranked, n)
 }
 
 // limits are the requests in flight beyond which a candidate is guarded out: burst while
-// its match is still being computed.
-type limits struct{ all, burst float64 }
+// its match is still being computed; and their mean.
+type limits struct{ all, burst, mean float64 }
 
 // of returns the limit of a candidate.
 func (l *limits) of(c *Candidate) float64 {
@@ -139,7 +145,7 @@ func (t *TTFT) limits(cands []Candidate) (l limits, awaiting float64) {
 		awaiting += float64(cands[i].Awaiting)
 	}
 	mean := inFlight / float64(max(1, len(cands)))
-	l = limits{math.Inf(1), math.Inf(1)}
+	l = limits{math.Inf(1), math.Inf(1), mean}
 	if t.Guard > 0 {
 		l.all = t.Guard*mean + t.GuardAdd
 		l.burst = l.all
@@ -155,9 +161,20 @@ func (t *TTFT) lambda(awaiting float64, candidates int) float64 {
 	return t.Lambda + t.Kappa*awaiting/float64(max(1, candidates))
 }
 
-func (t *TTFT) score(r Request, c *Candidate, lambda float64) float64 {
+// calm is the mean number of requests in flight at which space costs half: the fuller the
+// replicas are, the more an even load counts.
+const calm = 4
+
+// space returns the price of storing a request's tokens where all that is evicted for them will
+// be used again, in its prefills; inFlight is the mean over the candidates.
+func (t *TTFT) space(r Request, inFlight float64) float64 {
+	f := inFlight / calm
+	return t.Space * (1 + t.Lambda) * r.Reuse / (1 + f*f)
+}
+
+func (t *TTFT) score(r Request, c *Candidate, lambda, space float64) float64 {
 	held, load := c.Match.Loads()
-	cost := c.begins(load) + (1+lambda)*c.speed()*t.Prefill(r.Input, held) + lambda*load + t.decoding(c)
+	cost := c.begins(load) + (1+lambda+space*c.Space)*c.speed()*t.Prefill(r.Input, held) + lambda*load + t.decoding(c)
 	if cut := int(c.Match[Cut].Tokens); cut > 0 {
 		has := c.Match.Matched()
 		cost -= junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))

@@ -192,3 +192,38 @@ func TestAJunctionIsWorthSomething(t *testing.T) {
 		t.Errorf("replica %d is preferred to the one that is hit", got)
 	}
 }
+
+// TestSpaceCosts a part of the prefill, less the more requests are in flight, and nothing where
+// it is switched off or all evict alike.
+func TestSpaceCosts(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(2)
+	c[0].Match = gpu(512, 512)
+	p.Space = 1
+	r := Request{Input: 2000, Reuse: 4}
+	if got := pick(&p, 1, r, c); got[0] != 0 {
+		t.Errorf("%d is best where nothing is evicted", got[0])
+	}
+	c[0].Space = 0.5
+	if got := pick(&p, 1, r, c); got[0] != 1 {
+		t.Errorf("%d is best where the other would evict what is used again", got[0])
+	}
+	scores := make([]Score, 2)
+	p.Pick(nil, 1, r, c, scores)
+	before := scores[0].Cost
+	c[0].Space = 0
+	p.Pick(nil, 1, r, c, scores)
+	if got, want := before-scores[0].Cost, 0.5*(1+p.Lambda)*4*p.Prefill(2000, 512); math.Abs(got-want) > 1e-12 {
+		t.Errorf("evictions cost %g, want %g", got, want)
+	}
+	c[0].Space = 0.5
+	for i := range c {
+		c[i].InFlight = 12
+	}
+	if got := pick(&p, 1, r, c); got[0] != 0 {
+		t.Errorf("%d is best under load", got[0])
+	}
+	p.Space, c[0].InFlight, c[1].InFlight = 0, 0, 0
+	if got := pick(&p, 1, r, c); got[0] != 0 {
+		t.Errorf("%d is best without the price", got[0])
+	}
+}

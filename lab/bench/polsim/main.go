@@ -236,6 +236,9 @@ func (o *options) of(c cell) simulator.Config {
 // brain returns the configuration of the router's decision in a cell.
 func (o *options) brain(c cell, groups brain.Groups) (brain.Options, error) {
 	b := brain.Options{Replicas: c.replicas, Block: simulator.Block, Seed: uint64(c.seed), Groups: groups}
+	if !o.unnamed {
+		b.Capacity = o.hardware().Capacity
+	}
 	if err := json.Unmarshal([]byte(o.settings), &b.Policy.Overrides); err != nil {
 		return b, fmt.Errorf("-settings: %w", err)
 	}

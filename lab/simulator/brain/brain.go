@@ -26,7 +26,7 @@ type Options struct {
 	Split       bool           // prompts may be computed by other replicas than those that answer
 	Prefill     int            // so many of the first replicas only compute prompts
 	Source      Source         // where matches come from
-	Capacity    int            // tokens of a replica's cache, for sources besides Events; 0 = not known
+	Capacity    int            // tokens of a replica's cache; 0 = not known
 	Store       bool           // the replicas' tier below the GPU is one store of all; else it is CPU memory of each
 	Uncounted   bool           // the replicas do not count the time of their loads
 }
@@ -101,8 +101,9 @@ func New(o Options) (*Brain, error) {
 			Addr: fmt.Sprintf("10.0.%d.%d:8000", 100+i/100, 100+i%100), Ready: true, Ranks: []int{0}, Reported: fleet.Reported{BlockSize: o.Block, Models: []fleet.Model{{ID: model, Base: model}}, Events: []fleet.EventSource{{Endpoint: "tcp://virtual"}}},
 		}
 		if o.Source != Events {
-			r.Events, r.NoEvents, r.Blocks = nil, true, o.Capacity/o.Block
+			r.Events, r.NoEvents = nil, true
 		}
+		r.Blocks = o.Capacity / o.Block
 		if o.Split {
 			r.Version, r.Transfer = "0", fleet.Transfer{Connector: "simulated"}
 		}

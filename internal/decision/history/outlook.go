@@ -1,0 +1,98 @@
+package history
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// growth is how many tokens count as coming for each one that a holder lacked and was sent within
+// the time after which prompts are used again: the turns that go on from it, and others like it.
+const growth = 3
+
+// outlook is what a cache will evict.
+type outlook struct {
+	clock  int64         // Unix ns; it never goes back
+	again  int64         // ns that prompts take to be used again
+	sent   float64       // tokens that the holder lacked, weighted by age
+	sentAt int64         // Unix ns, of sent
+	looked atomic.Int64  // Unix ns, of worth; 0 = it is out of date
+	worth  atomic.Uint64 // bits of the share; unsized = the capacity is not known
+}
+
+// unsized is no share.
+const unsized = math.MaxUint64
+
+// looks is how often the outlook is renewed in the time after which prompts are used again.
+const looks = 16
+
+// Worth returns the share of what the holder evicts for the prompts that are coming that is
+// expected to be used again, if prompts are used again after such a time. It reports false if the
+// holder does not name the size of its cache.
+func (c *Cache) Worth(now time.Time, again time.Duration) (share float64, known bool) {
+	at := now.UnixNano()
+	if looked := c.looked.Load(); looked == 0 || at-looked > int64(again)/looks {
+		c.mu.Lock()
+		c.again = int64(again)
+		c.look(c.reach(at))
+		c.mu.Unlock()
+	}
+	worth := c.worth.Load()
+	return math.Float64frombits(worth), worth != unsized
+}
+
+// took records that the holder was sent tokens that it lacked.
+func (c *Cache) took(missing int, now int64) {
+	if missing > 0 || now != c.sentAt {
+		c.sent, c.sentAt = c.coming(now)+float64(missing), now
+	}
+	c.look(now)
+}
+
+// coming returns the tokens that the holder lacked and was sent lately.
+func (c *Cache) coming(now int64) float64 {
+	if c.sent == 0 || now == c.sentAt {
+		return c.sent
+	}
+	return c.sent * math.Exp(-float64(now-c.sentAt)/float64(max(1, c.again)))
+}
+
+// look renews the outlook. What is coming takes the free room first, then that of tokens that are
+// expected never to be used again.
+func (c *Cache) look(now int64) {
+	c.looked.Store(now)
+	if c.learner != nil {
+		c.worth.Store(unsized)
+		return
+	}
+	share, coming := 0.0, growth*c.coming(now)
+	if free := float64(c.capacity - c.tokens); coming > max(0, free) {
+		share = max(0, 1-(free+c.ages.idle(now, c.again))/coming)
+	}
+	c.worth.Store(math.Float64bits(min(1, share)))
+}
+
+// reach makes the ages reach to now, and returns it, or a later time that was now before.
+func (c *Cache) reach(now int64) int64 {
+	c.clock = max(c.clock, now)
+	now = c.clock
+	if c.ages.reaches(now) {
+		return now
+	}
+	oldest := now
+	if c.edge != &c.ends {
+		oldest = c.edge.seen
+	}
+	c.ages.reset(oldest, now)
+	for n := c.edge; n != &c.ends; n = n.newer {
+		*c.ages.of(n.seen) += n.tokens()
+	}
+	return now
+}
+
+// count counts tokens of a node in the list, unless it is evicted.
+func (c *Cache) count(n *node, tokens int) {
+	if !n.evicted {
+		*c.ages.of(n.seen) += tokens
+	}
+}

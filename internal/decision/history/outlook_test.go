@@ -1,0 +1,86 @@
+package history
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// agesAgree fails the test unless the ages count every node of the list that is not evicted.
+func (c *Cache) agesAgree(t *testing.T) {
+	t.Helper()
+	want := ages{width: c.ages.width}
+	for n := c.edge; n != &c.ends; n = n.newer {
+		*want.of(n.seen) += n.tokens()
+	}
+	if want.tokens != c.ages.tokens {
+		t.Fatalf("ages %v, the list has %v", c.ages.tokens, want.tokens)
+	}
+}
+
+// TestAgesReachAnyTime: whether prompts come within milliseconds or after days, the ages count
+// the nodes of the list, in time slots that tell them apart.
+func TestAgesReachAnyTime(t *testing.T) {
+	for _, learned := range []bool{false, true} {
+		rng := rand.New(rand.NewPCG(1, 9))
+		c, now := newCache(), start
+		if !learned {
+			c.SetCapacity(20_000)
+		}
+		c.capacity = 20_000
+		for range 3000 {
+			now = now.Add(time.Duration(rng.ExpFloat64() * float64(time.Second) * []float64{1e-3, 1, 1e5}[rng.IntN(3)]))
+			c.used(prompt(rng.IntN(6), 10+rng.IntN(12), 1+rng.IntN(12), 1+rng.IntN(40)), rng.IntN(300), now)
+			c.agesAgree(t)
+			if wide := (c.clock - c.edge.seen) >> c.ages.width; wide >= slots || c.ages.width > leastSlot && wide < 2 {
+				t.Fatalf("%d slots from the oldest use to the latest", wide)
+			}
+		}
+	}
+}
+
+// TestWorth: nothing that is used again is evicted while there is room, or of a cache full of what
+// nobody asked for lately; more with each prompt, from the moment at which it is sent, and all where
+// everything in the cache was just used.
+func TestWorth(t *testing.T) {
+	c, again := newCache(), 10*time.Second
+	if _, known := c.Worth(start, again); known {
+		t.Error("a cache of no known size has a worth")
+	}
+	c.SetCapacity(20_000)
+	worth := func(now time.Time) float64 {
+		share, known := c.Worth(now, again)
+		if !known {
+			t.Error("the size is named")
+		}
+		return share
+	}
+	now := start
+	c.used(prompt(1, 1, 0, 10), 0, now)
+	if w := worth(now); w != 0 {
+		t.Errorf("%g where there is room", w)
+	}
+	for i := range 40 { // 640 tokens each, one a minute
+		now = now.Add(time.Minute)
+		c.used(prompt(2, 10+i, 0, 10), 0, now)
+	}
+	now = now.Add(time.Minute)
+	if w := worth(now); w != 0 {
+		t.Errorf("%g of what nobody has asked for for half an hour", w)
+	}
+	last := 0.0
+	for i := range 40 {
+		c.used(prompt(3, 100+i, 0, 10), 0, now)
+		if w := worth(now); w < last {
+			t.Errorf("%g, and %g after one more prompt", last, w)
+		} else {
+			last = w
+		}
+	}
+	if last < 0.99 {
+		t.Errorf("%g of a cache that is full of what was just sent", last)
+	}
+	if w := worth(now.Add(time.Hour)); w > 0 {
+		t.Errorf("%g an hour later", w)
+	}
+}

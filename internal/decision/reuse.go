@@ -1,0 +1,98 @@
+package decision
+
+import (
+	"sync/atomic"
+	"time"
+
+	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/learned"
+)
+
+// remembered is the number of keys of which a reuse knows the last use, a power of two. A new key
+// takes the place of an older one.
+const remembered = 1 << 16
+
+// tick is the unit of time of a reuse, in bits of a ns: about 1 ms. Times in 32 bits begin again
+// after 52 days.
+const tick = 20
+
+// The weights of one prompt in what a reuse learns: the latest 128 decide how long it takes,
+// the latest thousand what is cached.
+const (
+	againShare = 1. / 128
+	hitShare   = 1. / 1024
+)
+
+// mostReuse bounds how often a stored token is taken to be used again.
+const mostReuse = 9
+
+// reuse is how the prompts of a model are used again, wherever they were cached. It is safe for
+// concurrent use, and waits for nobody.
+type reuse struct {
+	last  [remembered]atomic.Uint64 // by a key's low bits: its high half, and the time of its last use
+	again learned.Ratio             // ticks since the deepest known key of a prompt was used
+	hit   learned.Ratio             // tokens of prompts that some holder had
+}
+
+// asked records a prompt by its keys at marks. Where no mark is known, the prompt is new.
+func (r *reuse) asked(p history.Prompt, now time.Time) {
+	at := uint64(uint32(now.UnixNano() >> tick))
+	for i := len(p.Keys) - 1; i >= 0; i-- {
+		k := uint64(p.Keys[i])
+		to := &r.last[k%remembered]
+		was := to.Swap(k>>32<<32 | at)
+		if was>>32 == k>>32 && was != 0 {
+			r.again.Add(float64(uint32(at)-uint32(was)), 1, againShare)
+			return
+		}
+	}
+}
+
+// found records how many tokens of a request's prompts some holder had.
+func (r *reuse) found(tokens, of int) {
+	r.hit.Add(float64(tokens), float64(of), hitShare)
+}
+
+// known returns the time after which prompts are used again, and how often a stored token is
+// used: 0 before the first.
+func (r *reuse) known() (again time.Duration, times float64) {
+	h := min(r.hit.Of(0, 0), mostReuse/(mostReuse+1.))
+	return time.Duration(max(1, r.again.Of(0, 0)*(1<<tick))), h / (1 - h)
+}
+
+// pricesSpace reports whether what is evicted for a request has a price.
+func (a *Ask) pricesSpace(set *policy.Settings) bool {
+	return set.TTFT.Space > 0 && set.Policy == policy.NameTTFT && (a.Prompts != nil || a.Text != nil) && !a.Cacheless
+}
+
+// priceSpace fills in what the candidates would evict for the request, beyond what the best of
+// them would: nothing where it is not known of all of them.
+func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) {
+	again, times := mv.reuse.known()
+	if !a.pricesSpace(set) || times == 0 || w.apart {
+		return
+	}
+	least := 1.0
+	for i, at := range w.at {
+		share, known := mv.holders[at].history.Worth(w.LookedUp, again)
+		if !known || w.matched[at].grouped {
+			for j := range i {
+				w.cands[j].Space = 0
+			}
+			return
+		}
+		w.cands[i].Space, least = share, min(least, share)
+	}
+	for i := range w.cands {
+		w.cands[i].Space -= least
+	}
+	w.Record.Input.Reuse = times
+}
+
+// noteUse records the prompts of a request that is placed, of which some candidate has the
+// deepest tokens. Their keys are marked.
+func (w *Work) noteUse(mv *View, deepest int) {
+	w.marked.each(func(p history.Prompt, _ int) { mv.reuse.asked(p, w.LookedUp) })
+	mv.reuse.found(min(deepest, w.Record.Tokens), w.Record.Tokens)
+}

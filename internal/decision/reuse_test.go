@@ -1,0 +1,81 @@
+package decision
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
+	"warmroute/prefixhash"
+)
+
+// TestReuseLearnsWhenPromptsComeBack, by their deepest known key.
+func TestReuseLearnsWhenPromptsComeBack(t *testing.T) {
+	var r reuse
+	now := time.Unix(1_700_000_000, 0)
+	if _, times := r.known(); times != 0 {
+		t.Errorf("%g uses before the first prompt", times)
+	}
+	keys := prompt(1, 0, 400).keys()
+	for turn := range 20 {
+		r.asked(history.Prompt{Keys: keys[:10*(turn+1)], Marks: prefixhash.MarksOf(blockSize)}, now)
+		r.found(150, 200)
+		now = now.Add(7 * time.Second)
+	}
+	if again, times := r.known(); math.Abs(again.Seconds()-7) > 0.1 || math.Abs(times-3) > 1e-6 {
+		t.Errorf("prompts are used again after %s, stored tokens %g times", again, times)
+	}
+	for range 5000 {
+		r.found(200, 200)
+	}
+	if _, times := r.known(); times > mostReuse+1e-9 {
+		t.Errorf("a stored token is used %g times", times)
+	}
+}
+
+// TestSpaceIsPriced where all candidates name the size of their caches: the one whose cache is
+// sent more than it has room for would evict what is used again.
+func TestSpaceIsPriced(t *testing.T) {
+	for _, named := range []bool{true, false} {
+		all := replicas(2)
+		for i, rep := range all {
+			if rep.BlockSize = blockSize; named || i == 0 {
+				rep.Blocks = 1000
+			}
+		}
+		space := 1.0
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"space": &space}}}, all...)
+		for round := range 4 {
+			for i := range 60 {
+				p := prompt(1, i, 40+round)
+				r.stored(all[0].Addr, p)
+				d, _ := r.ask(p)
+				r.wait(time.Second)
+				end(d)
+			}
+		}
+		_, rec := r.ask(prompt(1, 999, 60))
+		most := 0.0
+		for i := range rec.Candidates {
+			most = max(most, rec.Candidates[i].State.Space)
+		}
+		if priced := rec.Input.Reuse > 0; priced != named || priced != (most > 0) {
+			t.Errorf("sizes named: %t; a stored token is used %g times, the dearest candidate evicts a share of %g", named, rec.Input.Reuse, most)
+		}
+	}
+}
+
+// TestExplainTellsOfEvictions.
+func TestExplainTellsOfEvictions(t *testing.T) {
+	rec := Record{Choice: Choice{Chosen: "b:1"}, Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 100, Tokens: 1712}, Input: policy.Request{Input: 1712, Reuse: 4}, Candidates: []CandidateRecord{
+		{Replica: "a:1", State: policy.Candidate{Space: 1}, Score: policy.Score{Cost: 2}},
+		{Replica: "b:1", Score: policy.Score{Cost: 1}},
+	}}
+	rec.Candidates[0].State.Match[policy.GPU] = policy.Stretch{Tokens: 512, Credit: 1}
+	rec.Explain()
+	if want := "a:1 has 512 tokens more than the chosen one, but would evict 1200 tokens more that are likely to be used again"; !strings.HasPrefix(rec.Why.Text, want) {
+		t.Errorf("%q, want %q", rec.Why.Text, want)
+	}
+}
