@@ -44,7 +44,7 @@ func (f *trio) through(t *testing.T, name, mode string, members ...member) *fixt
 	// The delay of a running answer counts for a million times as much as one's own: a
 	// replica with such an answer computes no prompt itself.
 	fmt.Fprintf(&b, "prefill_decode: {mode: %s}\npolicy: {prefill_decode: {theta: 1000000}}\n", mode)
-	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
+	fmt.Fprintf(&b, "filter: {token_budget: 2s}\nfleet:\n  replicas:\n")
 	for _, m := range members {
 		fmt.Fprintf(&b, "  - {address: %q, role: %s}\n", m.addr, m.role)
 	}

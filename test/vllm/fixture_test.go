@@ -169,7 +169,7 @@ func (f *fixture) writeConfig() {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nindex_service: {listen: %s}\nxds: {listen: \"\"}\nenvoy: {usage_share: 100}\n", f.listen, f.admin, f.service)
 	// Budgets are for machines that are not booting Python: here exactness is tested, not speed.
-	fmt.Fprintf(&b, "filter: {token_budget: 2s, decisions: 4096}\nfleet:\n  replicas:\n")
+	fmt.Fprintf(&b, "filter: {token_budget: 2s}\nfleet:\n  replicas:\n")
 	for _, r := range f.replicas {
 		fmt.Fprintf(&b, "  - address: %s\n", r.Addr)
 		if !f.sources {
