@@ -38,9 +38,8 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if a.Text != nil {
 		in.Matchable = min(prefixhash.TextMarks.End(len(a.Text)), in.Input)
 	}
+	in.Reuse = w.priceSpace(a, mv, set)
 	w.Record.Input = in
-	w.priceSpace(a, mv, set)
-	in = w.Record.Input
 	if a.Dry || a.Withheld {
 		return d.consider(a, mv, set, w, deepest)
 	}
@@ -80,9 +79,9 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	}
 }
 
-// foresee records that a request goes to candidate best, and what is expected of it there. Where another candidate
-// computes the prompt, that one's match saves the prefill, and best loads nothing: the whole rest
-// of the prompt is moved to it.
+// foresee records that a request goes to candidate best, and what is expected of it there. Where
+// another candidate computes the prompt, that one's match saves the prefill, and best loads
+// nothing: the whole rest of the prompt is moved to it.
 func (w *Work) foresee(set *policy.Settings, mv *View, best int32) {
 	rec, c := &w.Record, &w.cands[best]
 	rec.Choice = Choice{Predicted: c.Match.Matched(), Match: c.Match, Chosen: w.destination(mv, &mv.holders[w.at[best]])}

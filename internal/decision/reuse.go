@@ -30,17 +30,28 @@ const mostReuse = 9
 // reuse is how the prompts of a model are used again, wherever they were cached. It is safe for
 // concurrent use, and waits for nobody.
 type reuse struct {
-	last  [remembered]atomic.Uint64 // by a key's low bits: its high half, and the time of its last use
-	again learned.Ratio             // ticks since the deepest known key of a prompt was used
-	hit   learned.Ratio             // tokens of prompts that some holder had
+	last  atomic.Pointer[lastUses] // nil before the first prompt
+	again learned.Ratio            // ticks since the deepest known key of a prompt was used
+	hit   learned.Ratio            // tokens of prompts that some holder had
+}
+
+// lastUses has, by a key's low bits, its high half and the time of its last use.
+type lastUses [remembered]atomic.Uint64
+
+// uses returns the last uses, and makes them for the first prompt.
+func (r *reuse) uses() *lastUses {
+	if r.last.Load() == nil {
+		r.last.CompareAndSwap(nil, new(lastUses))
+	}
+	return r.last.Load()
 }
 
 // asked records a prompt by its keys at marks. Where no mark is known, the prompt is new.
 func (r *reuse) asked(p history.Prompt, now time.Time) {
-	at := uint64(uint32(now.UnixNano() >> tick))
+	at, last := uint64(uint32(now.UnixNano()>>tick)), r.uses()
 	for i := len(p.Keys) - 1; i >= 0; i-- {
 		k := uint64(p.Keys[i])
-		to := &r.last[k%remembered]
+		to := &last[k%remembered]
 		was := to.Swap(k>>32<<32 | at)
 		if was>>32 == k>>32 && was != 0 {
 			r.again.Add(float64(uint32(at)-uint32(was)), 1, againShare)
@@ -67,11 +78,15 @@ func (a *Ask) pricesSpace(set *policy.Settings) bool {
 }
 
 // priceSpace fills in what the candidates would evict for the request, beyond what the best of
-// them would: nothing where it is not known of all of them.
-func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) {
+// them would, and returns how often a stored token is used: nothing where it is not known of all
+// of them what they would evict.
+func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64) {
+	if !a.pricesSpace(set) || w.apart {
+		return 0
+	}
 	again, times := mv.reuse.known()
-	if !a.pricesSpace(set) || times == 0 || w.apart {
-		return
+	if times == 0 {
+		return 0
 	}
 	least := 1.0
 	for i, at := range w.at {
@@ -80,14 +95,14 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) {
 			for j := range i {
 				w.cands[j].Space = 0
 			}
-			return
+			return 0
 		}
 		w.cands[i].Space, least = share, min(least, share)
 	}
 	for i := range w.cands {
 		w.cands[i].Space -= least
 	}
-	w.Record.Input.Reuse = times
+	return times
 }
 
 // noteUse records the prompts of a request that is placed, of which some candidate has the

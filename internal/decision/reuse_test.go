@@ -1,13 +1,16 @@
 package decision
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 	"time"
 
+	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
 )
 
@@ -32,6 +35,25 @@ func TestReuseLearnsWhenPromptsComeBack(t *testing.T) {
 	}
 	if _, times := r.known(); times > mostReuse+1e-9 {
 		t.Errorf("a stored token is used %g times", times)
+	}
+}
+
+// TestReuseEndsWithItsModel: a replica that lists another model again and again leaves nothing.
+func TestReuseEndsWithItsModel(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	kept := 0
+	for i := range 100 {
+		rep := decisiontest.Replica(1)
+		id := fmt.Sprint("model-", i)
+		rep.Models = []fleet.Model{{ID: id, Base: id}}
+		r.fleet.Set(rep)
+		if mv, _ := r.decider.Find(id, ""); mv == nil {
+			t.Fatalf("%s is not served", id)
+		}
+	}
+	r.decider.views.reuses.Range(func(any, any) bool { kept++; return true })
+	if kept != 1 {
+		t.Errorf("%d models are remembered, one is listed", kept)
 	}
 }
 

@@ -123,13 +123,28 @@ func (v *views) of(model, tenant string) *View {
 	return mv.(*View)
 }
 
-// reuseOf returns the reuse of a model that is served.
+// reuseOf returns the reuse of a base model that is served. Before it makes one, it drops those of
+// models that no replica lists any more.
 func (v *views) reuseOf(base string) *reuse {
 	r, ok := v.reuses.Load(base)
 	if !ok {
+		snap := v.fleet.Snapshot()
+		v.reuses.Range(func(model, _ any) bool {
+			if !lists(snap, model.(string)) {
+				v.reuses.Delete(model)
+			}
+			return true
+		})
 		r, _ = v.reuses.LoadOrStore(strings.Clone(base), new(reuse))
 	}
 	return r.(*reuse)
+}
+
+// lists reports whether any replica lists a model of that base.
+func lists(snap *fleet.Snapshot, base string) bool {
+	return slices.ContainsFunc(snap.Replicas, func(r *fleet.Replica) bool {
+		return slices.ContainsFunc(r.Models, func(m fleet.Model) bool { return m.Base == base })
+	})
 }
 
 // owns reports whether any of the candidates is the tenant's own.
