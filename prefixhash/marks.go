@@ -20,8 +20,7 @@ const (
 // prompt is. All are whole numbers of units. Marks are immutable.
 type Marks struct {
 	unit int
-	ends []int32
-	last []int32 // the unit before each end
+	last []int32 // by mark, the number of the unit that ends there
 }
 
 var marksOf sync.Map // unit → *Marks
@@ -35,9 +34,9 @@ func MarksOf(unit int) *Marks {
 	for at := 0; at < maxMarked; {
 		step := min(max(at/stepsPerLength, TextUnit), maxStep)
 		at += max(1, step/unit) * unit
-		m.ends, m.last = append(m.ends, int32(at)), append(m.last, int32(at/unit-1))
+		m.last = append(m.last, int32(at/unit-1))
 	}
-	m.ends, m.last = slices.Clip(m.ends), slices.Clip(m.last)
+	m.last = slices.Clip(m.last)
 	of, _ := marksOf.LoadOrStore(unit, m)
 	return of.(*Marks)
 }
@@ -46,19 +45,19 @@ func MarksOf(unit int) *Marks {
 func (m *Marks) Unit() int { return m.unit }
 
 // Len returns the number of marks.
-func (m *Marks) Len() int { return len(m.ends) }
+func (m *Marks) Len() int { return len(m.last) }
 
 // End returns the tokens up to the nth mark, 0 for n = 0.
 func (m *Marks) End(n int) int {
 	if n == 0 {
 		return 0
 	}
-	return int(m.ends[n-1])
+	return (int(m.last[n-1]) + 1) * m.unit
 }
 
 // Within returns the number of marks of a prompt of that many tokens.
 func (m *Marks) Within(tokens int) int {
-	n, found := slices.BinarySearch(m.ends, int32(min(tokens, maxMarked)))
+	n, found := slices.BinarySearch(m.last, int32(min(tokens, maxMarked)/m.unit-1))
 	if found {
 		n++
 	}

@@ -104,7 +104,7 @@ type past struct {
 	uses   []use
 	space  [1]use // of uses, for a request with one prompt
 	at     *holder
-	alone  bool // the history alone tells what is there
+	alone  bool // nothing but the history tells what the holder has
 	priced bool // histories of holders whose blocks are reported are kept, too: space has a price
 }
 
@@ -154,10 +154,9 @@ func (s *past) begin(d *Decider, mv *View, at *holder) {
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
 		u.hold = at.history.Use(p, u.rest, d.now())
-		if !s.alone {
-			continue
+		if s.alone {
+			d.send(Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}, mv, at)
 		}
-		d.send(Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}, mv, at)
 	}
 }
 

@@ -232,8 +232,8 @@ func (d *Decider) related(mv *View, tenant string) (all []fleet.Model) {
 }
 
 // Missing says why no replica can serve a model that a tenant asks for: with the reason
-// ReasonUnknownModel, which models there are, and which replicas have not said yet; with ReasonNotReady, why the replicas are not
-// ready.
+// ReasonUnknownModel, which models there are, and which replicas have not said yet; with
+// ReasonNotReady, why the replicas are not ready.
 func (d *Decider) Missing(model, tenant string, reason Reason) *why.Answer {
 	var out why.Answer
 	for _, r := range d.views.now().snap.Replicas {

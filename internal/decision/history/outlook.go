@@ -43,10 +43,8 @@ func (c *Cache) Worth(now time.Time, again time.Duration) (share float64, known 
 
 // took records that the holder was sent tokens that it lacked.
 func (c *Cache) took(missing int, now int64) {
-	if missing > 0 || now != c.sentAt {
-		c.sent, c.sentAt = c.coming(now)+float64(missing), now
-	}
-	c.look(now)
+	c.sent, c.sentAt = c.coming(now)+float64(missing), now
+	c.looked.Store(0)
 }
 
 // coming returns the tokens that the holder lacked and was sent lately.

@@ -6,7 +6,7 @@ type Candidate struct {
 	Match Match  `json:"match"`
 	Load
 	CacheWeight float64   `json:"cache_weight"`    // blocks placed there lately, weighted by age
-	Space       float64   `json:"space,omitempty"` // share of what it would evict that is expected to be used again, beyond the least of the candidates
+	Space       float64   `json:"space,omitempty"` // share of the evicted tokens expected to be used again, beyond the least share of the candidates
 	Adapter     Residency `json:"adapter"`         // residency of the request's LoRA adapter
 }
 
