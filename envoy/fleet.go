@@ -19,9 +19,9 @@ type Fleet struct {
 	// ReadsModel makes Envoy read the model of every body although there are no
 	// groups: a change of the listener costs more than reading bodies.
 	ReadsModel bool
-	// Unread has the replicas that have never said what they serve, and the models that
-	// others serve: a request for any other model is theirs. Without replicas there is no
-	// such cluster.
+	// Unread lists the replicas whose models are not known yet, and the models of all other
+	// replicas: requests for further models go to the former. Without such replicas there is
+	// no such cluster.
 	Unread  Group
 	Listing string // the answer to GET /v1/models; "" = any replica's
 }

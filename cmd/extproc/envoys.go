@@ -71,7 +71,9 @@ type envoys struct {
 	logs   *outcome.Server
 }
 
-func newEnvoys(c Config, t *ids, d *decisions, o *outcomes, counted *filter.Metrics, log *slog.Logger, reg prometheus.Registerer) (*envoys, error) {
+// newEnvoys makes what answers from the decisions and tells o how requests end.
+func newEnvoys(c Config, o *outcomes, log *slog.Logger, reg prometheus.Registerer) (*envoys, error) {
+	t, d := o.ids, o.decisions
 	e := &envoys{log: log, logs: o.server}
 	routing := filter.RouterOptions{
 		TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts, Turns: t.turns, Log: log,
@@ -95,7 +97,7 @@ func newEnvoys(c Config, t *ids, d *decisions, o *outcomes, counted *filter.Metr
 	}
 	e.legs = prefill.New(prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Metrics: prefill.NewMetrics(reg), Answers: &d.replicas.answers})
 	source := &tokens.Chooser{Local: t.local, Remote: t.remote, Lanes: new(tokens.Lanes)}
-	e.filter = filter.NewRouter(d.decider, source, d.ring, counted, routing)
+	e.filter = filter.NewRouter(d.decider, source, d.ring, o.counted, routing)
 	e.server = filter.NewServer(e.filter, c.serverOptions(e.legs, e.log))
 	return e, nil
 }

@@ -33,7 +33,7 @@ type replicas struct {
 	feed    *feed.Feed
 	ledger  *load.Ledger
 	service indexService  // of index
-	answers intake.Budget // of those that are being read
+	answers intake.Budget // bytes of the replicas' answers that are being read
 }
 
 // newReplicas makes them. following is told whose KV events are read, left which replicas have

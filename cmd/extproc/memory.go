@@ -61,16 +61,9 @@ func heapRoom() (uint64, error) {
 
 // followMemory adjusts Go's memory limit while the index grows, until ctx ends.
 func followMemory(ctx context.Context) error {
-	tick := time.NewTicker(memoryEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			_, _ = limitMemory() // an error was logged at the start
-		}
-	}
+	return every(ctx, memoryEvery, func(time.Time) {
+		_, _ = limitMemory() // an error was logged at the start
+	})
 }
 
 // bodies returns the most bytes of all bodies that are worked on or held at a time, for a

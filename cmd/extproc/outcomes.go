@@ -43,6 +43,7 @@ type outcomes struct {
 	ids         *ids
 	replicas    *replicas
 	decisions   *decisions
+	counted     *filter.Metrics
 	server      *outcome.Server
 	usage       usageShare
 	differences *outcome.Differences
@@ -51,14 +52,20 @@ type outcomes struct {
 	requests    *tracefile.Writer // nil without a trace file
 }
 
-func newOutcomes(c Config, t *ids, d *decisions, counted *filter.Metrics, log *slog.Logger, reg prometheus.Registerer) (_ *outcomes, err error) {
-	o := &outcomes{log: log, ids: t, replicas: d.replicas, decisions: d, differences: outcome.NewDifferences(reg), watch: shortfall.New(shortfall.Options{})}
+func newOutcomes(c Config, t *ids, d *decisions, log *slog.Logger, reg prometheus.Registerer) (_ *outcomes, err error) {
+	o := &outcomes{log: log, ids: t, replicas: d.replicas, decisions: d, counted: filter.NewMetrics(reg), differences: outcome.NewDifferences(reg), watch: shortfall.New(shortfall.Options{})}
 	o.usage.Set(c.usageShare())
 	o.compared = comparison.New(reg, o.replicas.baseOf, o.usage.draws, time.Now)
-	o.server = outcome.New(reg, o.replicas.baseOf, counted.ServedElsewhere, o.learn, o.compared.Add)
+	o.server = outcome.New(reg, o.replicas.baseOf, o.counted.ServedElsewhere, o.learn, o.compared.Add)
 	reg.MustRegister(o.watch)
 	o.requests, err = newTraceFile(c.Filter, o.replicas.fleet.Snapshot, log, reg)
 	return o, err
+}
+
+// forget drops what is known of a replica that has left.
+func (o *outcomes) forget(replica string) {
+	o.counted.Forget(replica)
+	o.differences.Forget(replica)
 }
 
 // Run compares and writes until ctx ends.
@@ -170,23 +177,16 @@ func (o *outcomes) compareAnswer(s *fleet.Snapshot, a shortfall.Answer) (disprov
 
 // compare compares predictions with reported hits until ctx ends.
 func (o *outcomes) compare(ctx context.Context) error {
-	tick := time.NewTicker(compareEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case now := <-tick.C:
-			s := o.replicas.fleet.Snapshot()
-			for _, rep := range s.Replicas {
-				for i := range rep.Load {
-					l := &rep.Load[i]
-					o.replicas.index.Hits(index.Holder{Replica: rep.Addr, Rank: l.Rank}, l.PrefixQueries, l.PrefixHits)
-				}
+	return every(ctx, compareEvery, func(now time.Time) {
+		s := o.replicas.fleet.Snapshot()
+		for _, rep := range s.Replicas {
+			for i := range rep.Load {
+				l := &rep.Load[i]
+				o.replicas.index.Hits(index.Holder{Replica: rep.Addr, Rank: l.Rank}, l.PrefixQueries, l.PrefixHits)
 			}
-			o.judge(now, s, o.replicas.ledger.Claims())
 		}
-	}
+		o.judge(now, s, o.replicas.ledger.Claims())
+	})
 }
 
 // compareEvery is the time between comparisons of the replicas' counters with the reports

@@ -103,10 +103,10 @@ func (r *router) reading() dashboard.Reading {
 			out.Ranks = append(out.Ranks, k)
 		}
 	}
-	for id, decided := range r.counted.Decisions() {
+	for id, decided := range r.outcomes.counted.Decisions() {
 		out.Decided[id] = dashboard.Decided{Model: r.replicas.baseOf(id), Decisions: decided}
 	}
-	out.Router.Seconds, out.Router.Requests = r.counted.Spent()
+	out.Router.Seconds, out.Router.Requests = r.outcomes.counted.Spent()
 	out.Splits = r.decisions.decider.Splits()
 	return out
 }

@@ -54,9 +54,9 @@ type rankView struct {
 	Running  float64               `json:"running_reported"`
 	Waiting  float64               `json:"waiting_reported"`
 	KVUsage  float64               `json:"kv_usage_reported"`
-	Below    *belowView            `json:"below,omitempty"` // what it holds below its GPU, by the index's count; nil: nothing
+	Below    *belowView            `json:"below,omitempty"` // its blocks below the GPU, by the index's count; nil: none
 	Loads    *loadsView            `json:"loads,omitempty"` // of blocks below the GPU, once some were
-	Split    *load.Parts           `json:"split,omitempty"` // what it has done in split requests, once it has
+	Split    *load.Parts           `json:"split,omitempty"` // counts of its split requests; nil: there were none
 	Events   *kvevents.Status      `json:"events,omitempty"`
 	Hashes   *prefixhash.Detection `json:"hashes,omitempty"`
 	Cache    *cacheView            `json:"cache,omitempty"`
@@ -155,7 +155,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	for _, m := range rep.Models {
 		v.Models = append(v.Models, m.ID)
 	}
-	v.Cached.Predicted = r.counted.Predicted(rep.Addr)
+	v.Cached.Predicted = r.outcomes.counted.Predicted(rep.Addr)
 	_, v.Cached.Reported, _ = cacheTokens(rep)
 	s := r.outcomes.watch.State(rep.Addr)
 	if v.Cached.Suspect, v.Cached.Cause = s.Flagged, string(s.Cause); s.Complete {

@@ -81,16 +81,9 @@ func certificates(text []byte) string {
 
 // renewReplicaTLS sends Envoys renewed certificates until ctx ends.
 func (r *router) renewReplicaTLS(ctx context.Context) error {
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	return every(ctx, renewEvery, func(time.Time) {
 		if err := r.reloads.publish(r.xds); err != nil {
 			r.log.Warn("certificates for replicas are not read again, Envoys keep the last", "error", err)
 		}
-	}
+	})
 }

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"warmroute/cmd/extproc/internal/dashboard"
-	"warmroute/filter"
 	"warmroute/index"
 	"warmroute/internal/admin"
 	"warmroute/internal/config"
@@ -71,7 +70,6 @@ type router struct {
 	decisions *decisions
 	outcomes  *outcomes
 	envoys    *envoys
-	counted   *filter.Metrics
 	history   *dashboard.History
 }
 
@@ -81,7 +79,6 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 	if err := c.required(); err != nil {
 		return nil, err
 	}
-	r.counted = filter.NewMetrics(reg)
 	if r.replicas, err = newReplicas(c, log, reg, func(h index.Holder, follows bool) { r.decisions.decider.Following(h, follows) }, r.forget); err != nil {
 		return nil, err
 	}
@@ -96,10 +93,10 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 	if r.decisions, err = newDecisions(c, r.xds, r.replicas, log, reg); err != nil {
 		return nil, err
 	}
-	if r.outcomes, err = newOutcomes(c, r.ids, r.decisions, r.counted, log, reg); err != nil {
+	if r.outcomes, err = newOutcomes(c, r.ids, r.decisions, log, reg); err != nil {
 		return nil, err
 	}
-	if r.envoys, err = newEnvoys(c, r.ids, r.decisions, r.outcomes, r.counted, log, reg); err != nil {
+	if r.envoys, err = newEnvoys(c, r.outcomes, log, reg); err != nil {
 		return nil, err
 	}
 	r.history = dashboard.NewHistory(time.Now, r.reading)
@@ -109,8 +106,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 // forget drops what is known of a replica that has left.
 func (r *router) forget(replica string) {
 	r.decisions.decider.Forget(replica)
-	r.counted.Forget(replica)
-	r.outcomes.differences.Forget(replica)
+	r.outcomes.forget(replica)
 }
 
 // run serves until ctx ends: first health ends, then, when Envoys have noticed, requests
@@ -144,6 +140,20 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	err = errors.Join(err, <-supply)
 	r.log.Info("stopped")
 	return err
+}
+
+// every calls f at intervals until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func(now time.Time)) error {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case now := <-tick.C:
+			f(now)
+		}
+	}
 }
 
 // together runs parts until all have ended.

@@ -735,9 +735,9 @@ type PublishEventRequest struct {
 	// so that one event takes a whole prefix from one replica.
 	BlockHashes [][]byte `protobuf:"bytes,13,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
 	SentMs      int64    `protobuf:"varint,14,opt,name=sent_ms,json=sentMs,proto3" json:"sent_ms,omitempty"` // as in ReportCacheStateRequest
-	// ALL_CLEARED, and REPLICA_UPDATED with current: why the reporter's events may not tell all that
-	// the replica holds, one sentence; "" = they do. Until the next such event, what is found of the
-	// replica is an upper bound.
+	// ALL_CLEARED, and REPLICA_UPDATED with current: why the reporter's events may be incomplete, one
+	// sentence; "" = they are complete. Until the next such event, matches of the replica are upper
+	// bounds.
 	Doubt         string `protobuf:"bytes,15,opt,name=doubt,proto3" json:"doubt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -25,7 +25,7 @@ type Account struct {
 	pace   // its learned speed
 	health // its failures in a row
 	belief // in its events
-	splits // what it does in split requests
+	splits // its part in split requests
 	below  // the GPU: how long blocks take to be loaded, and how many are there
 }
 

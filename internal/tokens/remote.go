@@ -82,7 +82,7 @@ var (
 // RemoteOptions configure a Remote; zero values mean the defaults.
 type RemoteOptions struct {
 	// Endpoints lists the servers that may get a question about a request now: only
-	// those that may be named for it, because the question contains its text.
+	// replicas that may be named for it, because the question contains its text.
 	Endpoints  func(Served) []Endpoint
 	Client     *http.Client
 	Budget     time.Duration
