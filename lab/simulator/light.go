@@ -1,7 +1,6 @@
 package simulator
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 )
@@ -98,8 +97,4 @@ func (l *Light) Config(seed uint64) Config {
 		c.Warm = 1e-9
 	}
 	return c
-}
-
-func (l *Light) String() string {
-	return fmt.Sprintf("%d replicas of %d tokens, %d sessions, head %d, %d in flight", l.Replicas, l.Capacity, l.Sessions, l.Head, l.InFlight)
 }
