@@ -9,8 +9,8 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/admin"
-	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/reporter"
 	"warmroute/internal/telemetry"
 )
 
@@ -20,7 +20,7 @@ type tally struct{ reported, failed atomic.Uint64 }
 // state is a sidecar's complete state at one moment.
 type state struct {
 	events          kvevents.Status
-	reports         indexrpc.ReporterStatus
+	reports         reporter.Status
 	stats, statsBad uint64
 }
 
@@ -28,7 +28,7 @@ type state struct {
 type gauges struct {
 	holder     index.Holder
 	subscriber *kvevents.Subscriber
-	reporter   *indexrpc.Reporter
+	reporter   *reporter.Reporter
 	stats      *tally
 	limit      *telemetry.LogLimiter
 }

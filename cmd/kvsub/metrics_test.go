@@ -13,9 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/index"
-	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/reporter"
 	"warmroute/internal/telemetry/metricstest"
 	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
@@ -86,13 +86,13 @@ func TestAdminPages(t *testing.T) {
 
 // TestMetricsAreNamedAndDocumented: by Prometheus' rules, each in the manual.
 func TestMetricsAreNamedAndDocumented(t *testing.T) {
-	reporter := indexrpc.NewReporter(nil, index.Holder{Replica: "r"}, indexrpc.ReporterOptions{})
-	subscriber, err := kvevents.New(kvevents.Options{Replica: "r", Endpoint: "tcp://127.0.0.1:1", Model: "m", Scheme: "engine"}, reporter)
+	reports := reporter.New(nil, index.Holder{Replica: "r"}, reporter.Options{})
+	subscriber, err := kvevents.New(kvevents.Options{Replica: "r", Endpoint: "tcp://127.0.0.1:1", Model: "m", Scheme: "engine"}, reports)
 	if err != nil {
 		t.Fatal(err)
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(gauges{index.Holder{Replica: "r"}, subscriber, reporter, new(tally), nil})
+	reg.MustRegister(gauges{index.Holder{Replica: "r"}, subscriber, reports, new(tally), nil})
 	metricstest.Lint(t, reg)
 	manual, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {

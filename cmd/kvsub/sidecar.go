@@ -16,6 +16,7 @@ import (
 	"warmroute/internal/admin"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/reporter"
 	"warmroute/internal/telemetry"
 )
 
@@ -38,16 +39,16 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer conn.Close()
 	client := indexpb.NewCacheIndexClient(conn)
 	holder := index.Holder{Replica: o.replica, Rank: o.rank}
-	reporter := indexrpc.NewReporter(client, holder,
-		indexrpc.ReporterOptions{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log})
-	s, err := kvevents.New(o.subscription(log), reporter)
+	reports := reporter.New(client, holder,
+		reporter.Options{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log})
+	s, err := kvevents.New(o.subscription(log), reports)
 	if err != nil {
 		return err
 	}
 	counted := new(tally)
 	var pages *admin.Server
 	if o.admin != "" {
-		if pages, err = (gauges{holder, s, reporter, counted, limit}).listen(o.admin, log); err != nil {
+		if pages, err = (gauges{holder, s, reports, counted, limit}).listen(o.admin, log); err != nil {
 			return err
 		}
 	}
@@ -56,7 +57,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	if o.metrics != "" {
-		wg.Go(func() { (&stats{o, client, log, reporter.Resync, counted}).run(ctx) })
+		wg.Go(func() { (&stats{o, client, log, reports.Resync, counted}).run(ctx) })
 	}
 	if pages != nil {
 		wg.Go(func() {
@@ -65,7 +66,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 			}
 		})
 	}
-	return outlived(ctx, s, reporter, log)
+	return outlived(ctx, s, reports, log)
 }
 
 // runner is the subscriber or the reporter.
@@ -73,11 +74,11 @@ type runner interface{ Run(context.Context) error }
 
 // outlived runs the subscriber until ctx ends, and the reporter until the subscriber has
 // ended, so that its last report is complete.
-func outlived(ctx context.Context, subscriber, reporter runner, log *slog.Logger) error {
+func outlived(ctx context.Context, subscriber, reports runner, log *slog.Logger) error {
 	reporting, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if err := reporter.Run(reporting); err != nil {
+		if err := reports.Run(reporting); err != nil {
 			log.Warn("the index did not accept the last report", "error", err)
 		}
 	})

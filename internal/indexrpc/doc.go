@@ -1,5 +1,5 @@
 // Package indexrpc serves an index over gRPC (contract: index/indexpb) to
-// reporters and readers outside the router's process.
+// reporters (package reporter) and readers outside the router's process.
 //
 // Invariant: the reports of a replica are applied one after the other, in the order in
 // which its calls arrive. The call names the replica, even if its stats name another.

@@ -1,9 +1,7 @@
 package indexrpc
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -209,88 +207,6 @@ func TestSnapshotOverTheWire(t *testing.T) {
 	}
 	if n := len(sizes); n < 4 || slices.Max(sizes) != entriesPerMessage || slices.Min(sizes[1:n-1]) != entriesPerMessage {
 		t.Errorf("messages of %v entries", sizes)
-	}
-}
-
-// TestReporterMessagesAreBounded: a message has so many runs, a run so many
-// blocks, and a stream so many changes.
-func TestReporterMessagesAreBounded(t *testing.T) {
-	b := serve(t)
-	r, _ := reporting(t, b, ReporterOptions{})
-	var changes []change
-	r.mirror.store(stored(0, numbers(1, blocksPerPrefix+1)...), false, func(b *block) { changes = append(changes, change{b: *b}) })
-	q, rest := r.message(changes)
-	if len(rest) != 0 || len(q.GetPrefixes()) != 2 || len(q.GetPrefixes()[0].GetBlockHashes()) != blocksPerPrefix {
-		t.Errorf("%d runs, the first of %d blocks, %d left", len(q.GetPrefixes()), len(q.GetPrefixes()[0].GetBlockHashes()), len(rest))
-	}
-	changes = nil
-	for i := range uint64(prefixesPerMessage + 1) {
-		r.mirror.store(stored(0, 10_000+i), false, func(b *block) { changes = append(changes, change{b: *b}) })
-	}
-	if q, rest = r.message(changes); len(q.GetPrefixes()) != prefixesPerMessage || len(rest) != 1 {
-		t.Errorf("%d runs, %d left", len(q.GetPrefixes()), len(rest))
-	}
-}
-
-func numbers(first uint64, n int) (out []uint64) {
-	for i := range uint64(n) {
-		out = append(out, first+i)
-	}
-	return out
-}
-
-// TestReporterCounts: a batch's blocks, the reported ones, and that a queue that grows
-// too long is given up for a report of all blocks.
-func TestReporterCounts(t *testing.T) {
-	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{})
-	flush(t, r)
-	c.take()
-	before := r.Status()
-	res, err := r.Apply(&index.Batch{Incarnation: r.incarnation, Events: []index.Event{stored(0, 1, 2, 3), removed(3)}})
-	if err != nil || res.Stored != 3 || res.Removed != 1 {
-		t.Errorf("%+v, %v", res, err)
-	}
-	flush(t, r)
-	flush(t, r) // a sign of life is no flush
-	if s := r.Status(); s.Flushes != before.Flushes+1 || s.Resyncs != before.Resyncs || s.Blocks != 2 || s.Behind {
-		t.Errorf("%+v, before %+v", s, before)
-	}
-	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation + 1}); err == nil {
-		t.Error("a batch of another incarnation is taken")
-	}
-	if again := r.Begin(index.Holder{}); again != r.incarnation || again < 2 {
-		t.Errorf("incarnation %d", again)
-	}
-	flush(t, r)
-	c.take()
-	r.queue = make([]change, queueLimit-1)
-	apply(t, r, stored(0, 1))
-	if r.Status().Behind {
-		t.Error("given up at the bound")
-	}
-	apply(t, r, stored(0, 1<<40))
-	if !r.Status().Behind || r.queue != nil {
-		t.Error("not given up beyond it")
-	}
-}
-
-// TestReporterWakes: for the first change, and for a removal, not for every block.
-func TestReporterWakes(t *testing.T) {
-	b := serve(t)
-	r, _ := reporting(t, b, ReporterOptions{})
-	flush(t, r)
-	var woken []string
-	for i, e := range []index.Event{stored(0, 1), stored(1, 2), stored(2, 3), removed(3)} {
-		select {
-		case <-r.wake:
-		default:
-		}
-		apply(t, r, e)
-		woken = append(woken, fmt.Sprint(i, ":", len(r.wake)))
-	}
-	if got := strings.Join(woken, " "); got != "0:1 1:0 2:0 3:1" {
-		t.Errorf("woken: %s", got)
 	}
 }
 

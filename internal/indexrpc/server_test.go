@@ -150,40 +150,6 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestSkewedClocks: a reporter's clock that is wrong makes its evidence neither older nor newer.
-func TestSkewedClocks(t *testing.T) {
-	for _, skew := range []time.Duration{-25 * time.Minute, -24 * 365 * time.Hour, 25 * time.Minute, 0} {
-		t.Run(skew.String(), func(t *testing.T) {
-			b := serve(t)
-			r, _ := reporting(t, b, ReporterOptions{Now: func() time.Time { return b.clock().Add(skew) }, Model: "m"})
-			fresh := func(what string, want float64) {
-				t.Helper()
-				out, err := b.c.LookupRoute(b.ctx(), ask("engine", 1, 1))
-				if err != nil || len(out.GetRoutes()) != 1 || out.GetRoutes()[0].GetFreshness() != want {
-					t.Fatalf("%s: %v, %v; want freshness %v", what, out, err, want)
-				}
-			}
-			arrived := func(events ...index.Event) { // as a subscriber of the same machine
-				t.Helper()
-				if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: r.o.Now(), Events: events}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			flush(t, r)
-			arrived(stored(0, 1))
-			flush(t, r)
-			fresh("a report", 1)
-			arrived()
-			b.advance(index.DefaultReplicaTTL / 2)
-			flush(t, r)
-			fresh("the events ceased half of the TTL ago", 0.5)
-			arrived()
-			flush(t, r)
-			fresh("the events came back", 1)
-		})
-	}
-}
-
 // TestStreamEvents: as single events, in order, with one answer.
 func TestStreamEvents(t *testing.T) {
 	b := serve(t)
@@ -424,7 +390,7 @@ func TestMetrics(t *testing.T) {
 	b.report(from("s", "engine", 100, 3))
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	// The router's own guesses are no blocks of replicas.
-	b.x.Speculate(engineScope, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{7, 8}, b.clock().Add(time.Minute))
+	b.x.Speculate(index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{7, 8}, b.clock().Add(time.Minute))
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	b.want(ask("engine", 100, 1), "r:128 s:128")
 	other := ask("engine", 100, 1)

@@ -13,6 +13,7 @@ import (
 	"warmroute/index"
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/reporter"
 )
 
 // remote serves x and returns a client of it.
@@ -44,8 +45,8 @@ func TestCaptureRemote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			near, far := realIndex(t), realIndex(t)
 			local := newPlayer(t, near)
-			reporter := indexrpc.NewReporter(remote(t, far), local.world.o.holder(), indexrpc.ReporterOptions{})
-			sidecar := newPlayer(t, reporter)
+			reports := reporter.New(remote(t, far), local.world.o.holder(), reporter.Options{})
+			sidecar := newPlayer(t, reports)
 			payloads := make(map[uint64][]byte)
 			size := truth{held: map[uint64]int{}}
 			for _, f := range c.Frames {
@@ -59,7 +60,7 @@ func TestCaptureRemote(t *testing.T) {
 				for _, seq := range s.EventSeqs {
 					local.play(t, seq, payloads[seq])
 					sidecar.play(t, seq, payloads[seq])
-					if err := reporter.Flush(ctx); err != nil {
+					if err := reports.Flush(ctx); err != nil {
 						t.Fatal(err)
 					}
 					if a, b := near.Holdings(local.world.o.holder()), far.Holdings(local.world.o.holder()); a != b || a == 0 {

@@ -16,6 +16,7 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/reporter"
 	"warmroute/prefixhash"
 )
 
@@ -173,10 +174,10 @@ func (p *path) join(from source) {
 	ctx, cancel := context.WithCancel(context.Background())
 	reporting, last := context.WithCancel(context.Background())
 	var sink kvevents.Sink = p.index.Load()
-	var subscriber, reporter sync.WaitGroup
+	var subscriber, reports sync.WaitGroup
 	if p.client != nil {
-		r := indexrpc.NewReporter(p.client, from.holder, indexrpc.ReporterOptions{Window: window})
-		reporter.Go(func() { _ = r.Run(reporting) }) // the next one reports the changes that it could not
+		r := reporter.New(p.client, from.holder, reporter.Options{Window: window})
+		reports.Go(func() { _ = r.Run(reporting) }) // the next one reports the changes that it could not
 		sink = r
 	}
 	s, err := kvevents.New(kvevents.Options{
@@ -192,7 +193,7 @@ func (p *path) join(from source) {
 		cancel()
 		subscriber.Wait()
 		last()
-		reporter.Wait()
+		reports.Wait()
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 	"warmroute/index"
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/reporter"
 )
 
 // sidecar gives batches to the index as kvsub does, over the index service.
 type sidecar struct {
-	*indexrpc.Reporter
+	*reporter.Reporter
 	batches int
 	again   int // everything is reported again after so many batches
 }
@@ -53,7 +54,7 @@ func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return &sidecar{Reporter: indexrpc.NewReporter(indexpb.NewCacheIndexClient(conn), replica, indexrpc.ReporterOptions{Model: model}), again: again}
+	return &sidecar{Reporter: reporter.New(indexpb.NewCacheIndexClient(conn), replica, reporter.Options{Model: model}), again: again}
 }
 
 // TestCapturesThroughASidecar: a sidecar's reports of a replica's cache groups are

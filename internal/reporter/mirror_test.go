@@ -1,4 +1,4 @@
-package indexrpc
+package reporter
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package indexrpc
+package reporter
 
 import (
 	"cmp"
@@ -342,7 +342,9 @@ func prefix(run []*block) *indexpb.Prefix {
 	if first.group != nil {
 		p.SpecKind, p.Window, p.Lookahead = first.group.spec, uint32(first.group.window), uint32(first.group.ahead)
 	}
-	p.Lora = loraTo(first.scope.LoRA)
+	if l := first.scope.LoRA; l.Set {
+		p.Lora = &indexpb.Lora{Name: l.Name, Path: l.Path}
+	}
 	if first.parent != 0 {
 		p.ParentHash = hashOf(first.parent)
 	}

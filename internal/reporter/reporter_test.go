@@ -1,8 +1,10 @@
-package indexrpc
+package reporter
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -28,13 +30,13 @@ func stored(parent uint64, hashes ...uint64) index.Event {
 
 func removed(hashes ...uint64) index.Event { return index.Event{Kind: index.Removed, Hashes: hashes} }
 
-func reporting(t *testing.T, b *bench, o ReporterOptions) (*Reporter, *tap) {
+func reporting(t *testing.T, b *bench, o Options) (*Reporter, *tap) {
 	t.Helper()
 	c := &tap{CacheIndexClient: b.c}
 	if o.Now == nil {
 		o.Now = b.clock
 	}
-	r := NewReporter(c, index.Holder{Replica: "r"}, o)
+	r := New(c, index.Holder{Replica: "r"}, o)
 	r.Begin(index.Holder{})
 	return r, c
 }
@@ -57,7 +59,7 @@ func flush(t *testing.T, r *Reporter) {
 
 func TestReporterOrder(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{})
+	r, c := reporting(t, b, Options{})
 	flush(t, r)
 	if got := c.take(); got != "clear" {
 		t.Fatalf("first %q: a new reporter's record replaces whatever the index had", got)
@@ -90,7 +92,7 @@ func TestReporterOrder(t *testing.T) {
 
 func TestReporterClearSupersedes(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{})
+	r, c := reporting(t, b, Options{})
 	flush(t, r)
 	c.take()
 	apply(t, r, stored(0, 1, 2), removed(1), index.Event{Kind: index.Cleared}, stored(0, 5))
@@ -107,8 +109,12 @@ func TestReporterClearSupersedes(t *testing.T) {
 // first one.
 func TestReporterClearsTheRank(t *testing.T) {
 	b := serve(t)
-	b.report(from("r", "engine", 100, 2))
-	r, _ := reporting(t, b, ReporterOptions{Tenant: "blue", Model: "other"})
+	_, err := b.c.ReportCacheState(b.ctx(), &pb.ReportCacheStateRequest{ReplicaId: "r", Model: "m", HashScheme: "engine",
+		Prefixes: []*pb.Prefix{{BlockHashes: ask("engine", 100, 2).GetBlockHashes(), BlockSize: 128}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := reporting(t, b, Options{Tenant: "blue", Model: "other"})
 	flush(t, r)
 	b.want(ask("engine", 100, 2), "NO_MATCH")
 }
@@ -117,7 +123,7 @@ func TestReporterClearsTheRank(t *testing.T) {
 // starts over, and blocks reported again are reported as of now.
 func TestReporterTimestamps(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{Now: b.clock})
+	r, c := reporting(t, b, Options{Now: b.clock})
 	flush(t, r)
 	first := b.clock().UnixMilli()
 	apply(t, r, stored(0, 1))
@@ -138,7 +144,7 @@ func TestReporterTimestamps(t *testing.T) {
 // TestReporterOutage: after an outage everything is reported, from the record.
 func TestReporterOutage(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{})
+	r, c := reporting(t, b, Options{})
 	apply(t, r, stored(0, 1, 2, 3))
 	flush(t, r)
 	c.set(true)
@@ -154,7 +160,7 @@ func TestReporterOutage(t *testing.T) {
 		t.Errorf("told %q, want %q", got, want)
 	}
 	q := ask("engine", 1, 2)
-	q.BlockHashes = append(q.BlockHashes, hash(4), hash(5))
+	q.BlockHashes = append(q.BlockHashes, binary.BigEndian.AppendUint64(nil, 4), binary.BigEndian.AppendUint64(nil, 5))
 	b.want(q, "r:512")
 	if s := r.Status(); s.Errors != 1 || s.Resyncs != 2 || s.Blocks != 4 {
 		t.Errorf("%+v", s)
@@ -164,7 +170,7 @@ func TestReporterOutage(t *testing.T) {
 // TestReporterIndexRestart: another index behind the same address gets everything.
 func TestReporterIndexRestart(t *testing.T) {
 	one, two := serve(t), serve(t)
-	r, c := reporting(t, one, ReporterOptions{})
+	r, c := reporting(t, one, Options{})
 	apply(t, r, stored(0, 1, 2, 3))
 	flush(t, r)
 	c.CacheIndexClient = two.c
@@ -185,7 +191,7 @@ func TestReporterIndexRestart(t *testing.T) {
 // TestReporterTokens: the chain over contents, orphans included, is the index's own.
 func TestReporterTokens(t *testing.T) {
 	b := serve(t)
-	r, _ := reporting(t, b, ReporterOptions{})
+	r, _ := reporting(t, b, Options{})
 	scope := index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 2}
 	tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
 	contents := prefixhash.AppendContents(nil, tokens, 2, nil)
@@ -220,7 +226,7 @@ func TestReporterTokens(t *testing.T) {
 // TestReporterRuns: adds gather, a removal does not wait, the end flushes.
 func TestReporterRuns(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{Window: time.Hour, Ping: time.Hour})
+	r, c := reporting(t, b, Options{Window: time.Hour, Ping: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
@@ -255,13 +261,13 @@ func TestReporterRuns(t *testing.T) {
 
 func TestReporterRecovers(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{Window: time.Millisecond, Ping: 5 * time.Millisecond, Backoff: 5 * time.Millisecond})
+	r, c := reporting(t, b, Options{Window: time.Millisecond, Ping: 5 * time.Millisecond, Backoff: 5 * time.Millisecond})
 	c.set(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	apply(t, r, stored(0, 1, 2))
-	wait := func(ok func(ReporterStatus) bool) {
+	wait := func(ok func(Status) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(10 * time.Second); !ok(r.Status()); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -269,12 +275,12 @@ func TestReporterRecovers(t *testing.T) {
 			}
 		}
 	}
-	wait(func(s ReporterStatus) bool { return s.Errors >= 2 })
+	wait(func(s Status) bool { return s.Errors >= 2 })
 	c.set(false)
-	wait(func(s ReporterStatus) bool { return s.Resyncs >= 1 })
+	wait(func(s Status) bool { return s.Resyncs >= 1 })
 	b.want(ask("engine", 1, 2), "r:256")
 	b.x.Remove("r")
-	wait(func(s ReporterStatus) bool { return s.Resyncs >= 2 })
+	wait(func(s Status) bool { return s.Resyncs >= 2 })
 	b.want(ask("engine", 1, 2), "r:256")
 	cancel()
 	if err := <-done; err != nil {
@@ -331,7 +337,7 @@ func TestReporterIsBounded(t *testing.T) {
 		"a ping":   func(r *Reporter, c *tap) {},
 	} {
 		t.Run(what, func(t *testing.T) {
-			r, c := reporting(t, b, ReporterOptions{})
+			r, c := reporting(t, b, Options{})
 			apply(t, r, stored(0, 1, 2))
 			flush(t, r)
 			patience := r.o.Timeout // of an index that answers, on a busy machine
@@ -379,7 +385,7 @@ func bounded(t *testing.T, f func()) {
 // known to be whole; one whose subscriber has fallen silent makes nothing fresher.
 func TestReporterVouches(t *testing.T) {
 	b := serve(t)
-	r, _ := reporting(t, b, ReporterOptions{Tenant: "a", Model: "m", Now: b.clock})
+	r, _ := reporting(t, b, Options{Tenant: "a", Model: "m", Now: b.clock})
 	batch := func(events ...index.Event) {
 		t.Helper()
 		if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: events}); err != nil {
@@ -410,7 +416,7 @@ func TestReporterVouches(t *testing.T) {
 
 func TestReporterResync(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{})
+	r, c := reporting(t, b, Options{})
 	apply(t, r, stored(0, 1))
 	flush(t, r)
 	c.take()
@@ -424,7 +430,7 @@ func TestReporterResync(t *testing.T) {
 
 func TestReporterStaleBatch(t *testing.T) {
 	b := serve(t)
-	r, _ := reporting(t, b, ReporterOptions{})
+	r, _ := reporting(t, b, Options{})
 	old := r.incarnation
 	r.Begin(index.Holder{})
 	if _, err := r.Apply(&index.Batch{Incarnation: old, Events: []index.Event{stored(0, 1)}}); !errors.Is(err, index.ErrIncarnation) || r.Status().Blocks != 0 {
@@ -436,7 +442,7 @@ func TestReporterStaleBatch(t *testing.T) {
 // both are, whichever changes one report has. What began anew is in no doubt.
 func TestTwinsStay(t *testing.T) {
 	b := serve(t)
-	r, c := reporting(t, b, ReporterOptions{})
+	r, c := reporting(t, b, Options{})
 	flush(t, r)
 	c.take()
 	twin := func(hash uint64) index.Event {
@@ -474,5 +480,121 @@ func TestTwinsStay(t *testing.T) {
 	held(1)
 	if why := b.x.Doubt(index.Holder{Replica: "r"}); why != "" {
 		t.Errorf("begun anew, and in doubt: %s", why)
+	}
+}
+
+// TestReporterMessagesAreBounded: a message has so many runs, a run so many
+// blocks, and a stream so many changes.
+func TestReporterMessagesAreBounded(t *testing.T) {
+	b := serve(t)
+	r, _ := reporting(t, b, Options{})
+	var changes []change
+	r.mirror.store(stored(0, numbers(1, blocksPerPrefix+1)...), false, func(b *block) { changes = append(changes, change{b: *b}) })
+	q, rest := r.message(changes)
+	if len(rest) != 0 || len(q.GetPrefixes()) != 2 || len(q.GetPrefixes()[0].GetBlockHashes()) != blocksPerPrefix {
+		t.Errorf("%d runs, the first of %d blocks, %d left", len(q.GetPrefixes()), len(q.GetPrefixes()[0].GetBlockHashes()), len(rest))
+	}
+	changes = nil
+	for i := range uint64(prefixesPerMessage + 1) {
+		r.mirror.store(stored(0, 10_000+i), false, func(b *block) { changes = append(changes, change{b: *b}) })
+	}
+	if q, rest = r.message(changes); len(q.GetPrefixes()) != prefixesPerMessage || len(rest) != 1 {
+		t.Errorf("%d runs, %d left", len(q.GetPrefixes()), len(rest))
+	}
+}
+
+func numbers(first uint64, n int) (out []uint64) {
+	for i := range uint64(n) {
+		out = append(out, first+i)
+	}
+	return out
+}
+
+// TestReporterCounts: a batch's blocks, the reported ones, and that a queue that grows
+// too long is given up for a report of all blocks.
+func TestReporterCounts(t *testing.T) {
+	b := serve(t)
+	r, c := reporting(t, b, Options{})
+	flush(t, r)
+	c.take()
+	before := r.Status()
+	res, err := r.Apply(&index.Batch{Incarnation: r.incarnation, Events: []index.Event{stored(0, 1, 2, 3), removed(3)}})
+	if err != nil || res.Stored != 3 || res.Removed != 1 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	flush(t, r)
+	flush(t, r) // a sign of life is no flush
+	if s := r.Status(); s.Flushes != before.Flushes+1 || s.Resyncs != before.Resyncs || s.Blocks != 2 || s.Behind {
+		t.Errorf("%+v, before %+v", s, before)
+	}
+	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation + 1}); err == nil {
+		t.Error("a batch of another incarnation is taken")
+	}
+	if again := r.Begin(index.Holder{}); again != r.incarnation || again < 2 {
+		t.Errorf("incarnation %d", again)
+	}
+	flush(t, r)
+	c.take()
+	r.queue = make([]change, queueLimit-1)
+	apply(t, r, stored(0, 1))
+	if r.Status().Behind {
+		t.Error("given up at the bound")
+	}
+	apply(t, r, stored(0, 1<<40))
+	if !r.Status().Behind || r.queue != nil {
+		t.Error("not given up beyond it")
+	}
+}
+
+// TestReporterWakes: for the first change, and for a removal, not for every block.
+func TestReporterWakes(t *testing.T) {
+	b := serve(t)
+	r, _ := reporting(t, b, Options{})
+	flush(t, r)
+	var woken []string
+	for i, e := range []index.Event{stored(0, 1), stored(1, 2), stored(2, 3), removed(3)} {
+		select {
+		case <-r.wake:
+		default:
+		}
+		apply(t, r, e)
+		woken = append(woken, fmt.Sprint(i, ":", len(r.wake)))
+	}
+	if got := strings.Join(woken, " "); got != "0:1 1:0 2:0 3:1" {
+		t.Errorf("woken: %s", got)
+	}
+}
+
+// TestSkewedClocks: a reporter's clock that is wrong makes its evidence neither older nor newer.
+func TestSkewedClocks(t *testing.T) {
+	for _, skew := range []time.Duration{-25 * time.Minute, -24 * 365 * time.Hour, 25 * time.Minute, 0} {
+		t.Run(skew.String(), func(t *testing.T) {
+			b := serve(t)
+			r, _ := reporting(t, b, Options{Now: func() time.Time { return b.clock().Add(skew) }, Model: "m"})
+			fresh := func(what string, want float64) {
+				t.Helper()
+				out, err := b.c.LookupRoute(b.ctx(), ask("engine", 1, 1))
+				if err != nil || len(out.GetRoutes()) != 1 || out.GetRoutes()[0].GetFreshness() != want {
+					t.Fatalf("%s: %v, %v; want freshness %v", what, out, err, want)
+				}
+			}
+			arrived := func(events ...index.Event) { // as a subscriber of the same machine
+				t.Helper()
+				if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: r.o.Now(), Events: events}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			flush(t, r)
+			arrived(stored(0, 1))
+			flush(t, r)
+			fresh("a report", 1)
+			arrived()
+			b.advance(index.DefaultReplicaTTL / 2)
+			flush(t, r)
+			fresh("the events ceased half of the TTL ago", 0.5)
+			arrived()
+			flush(t, r)
+			fresh("the events came back", 1)
+		})
 	}
 }

@@ -1,4 +1,4 @@
-package indexrpc
+package reporter
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"warmroute/index/indexpb"
 )
 
-// ReporterOptions configure a Reporter.
-type ReporterOptions struct {
+// Options configure a Reporter.
+type Options struct {
 	Tenant  string        // the replica's, for messages without blocks
 	Model   string        // its base model, for messages without blocks
 	Window  time.Duration // how long added blocks are collected; default 100 ms
@@ -31,7 +31,7 @@ type ReporterOptions struct {
 // never wait for the network. If the index did not accept a report, or has lost the
 // replica, the reporter reports all blocks again from its own record.
 type Reporter struct {
-	o      ReporterOptions
+	o      Options
 	c      indexpb.CacheIndexClient
 	holder index.Holder
 
@@ -43,14 +43,14 @@ type Reporter struct {
 	stale       bool   // all blocks must be reported again
 	doubt       string // why events may not tell everything; "" if they do
 	current     int64  // when the subscriber's stream was last complete, Unix milliseconds; 0 = never
-	status      ReporterStatus
+	status      Status
 
 	wake  chan struct{}
 	epoch uint64 // of the index that answered last; Run's own
 }
 
-// ReporterStatus is a reporter's status.
-type ReporterStatus struct {
+// Status is a reporter's status.
+type Status struct {
 	Blocks  int    // held, by its own record
 	Flushes uint64 // successful
 	Resyncs uint64 // of them, how many reported everything
@@ -82,8 +82,8 @@ const (
 // blocksPerStream bounds the data that must arrive within one Timeout: about 1 MB.
 const blocksPerStream = 1 << 16
 
-// NewReporter makes a reporter of h.
-func NewReporter(c indexpb.CacheIndexClient, h index.Holder, o ReporterOptions) *Reporter {
+// New makes a reporter of h.
+func New(c indexpb.CacheIndexClient, h index.Holder, o Options) *Reporter {
 	positive := func(d *time.Duration, otherwise time.Duration) {
 		if *d <= 0 {
 			*d = otherwise
@@ -103,7 +103,7 @@ func NewReporter(c indexpb.CacheIndexClient, h index.Holder, o ReporterOptions) 
 }
 
 // Status returns the reporter's state.
-func (r *Reporter) Status() ReporterStatus {
+func (r *Reporter) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.status.Blocks, r.status.Behind = len(r.mirror.held), r.stale

@@ -1,0 +1,111 @@
+package reporter
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"warmroute/index"
+	pb "warmroute/index/indexpb"
+	"warmroute/internal/indexrpc"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is a served index, a client of it and a clock.
+type bench struct {
+	t   *testing.T
+	x   *index.Index
+	c   pb.CacheIndexClient
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (b *bench) clock() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.now
+}
+
+func (b *bench) advance(d time.Duration) {
+	b.mu.Lock()
+	b.now = b.now.Add(d)
+	b.mu.Unlock()
+	b.x.Sweep()
+}
+
+func serve(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, now: time.Unix(1_800_000_000, 0)}
+	var err error
+	if b.x, err = index.New(index.Options{Now: b.clock}); err != nil {
+		t.Fatal(err)
+	}
+	l, served := bufconn.Listen(1<<20), make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { served <- indexrpc.New(b.x, indexrpc.Options{Now: b.clock}).Serve(ctx, l) }()
+	conn, err := grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.c = pb.NewCacheIndexClient(conn)
+	if _, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		if err := b.x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+func (b *bench) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	b.t.Cleanup(cancel)
+	return ctx
+}
+
+func ask(scheme string, first uint64, n int) *pb.LookupRouteRequest {
+	q := &pb.LookupRouteRequest{Model: "m", HashScheme: scheme, BlockSize: 128}
+	for i := range uint64(n) {
+		q.BlockHashes = append(q.BlockHashes, binary.BigEndian.AppendUint64(nil, first+i))
+	}
+	return q
+}
+
+// want compares with "replica:tokens" of every route, best first, or the reason for none.
+func (b *bench) want(q *pb.LookupRouteRequest, want string) {
+	b.t.Helper()
+	out, err := b.c.LookupRoute(b.ctx(), q)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got := out.GetReason().String()
+	if len(out.GetRoutes()) > 0 {
+		var all []string
+		for _, r := range out.GetRoutes() {
+			all = append(all, fmt.Sprintf("%s:%d", r.GetReplicaId(), r.GetMatchedTokens()))
+		}
+		got = strings.Join(all, " ")
+	}
+	if got != want {
+		b.t.Errorf("lookup gives %q, want %q", got, want)
+	}
+}
