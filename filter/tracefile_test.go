@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/tokens"
 	"warmroute/internal/tracefile"
+	"warmroute/internal/tracefile/tracereader"
 	"warmroute/prefixhash"
 )
 
@@ -28,7 +29,7 @@ func traceWriter(t *testing.T) *tracefile.Writer {
 }
 
 // written ends w and returns what it has written.
-func written(t *testing.T, w *tracefile.Writer) (requests []tracefile.Request, ends []tracefile.Ended) {
+func written(t *testing.T, w *tracefile.Writer) (requests []tracereader.Request, ends []tracefile.Ended) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -40,8 +41,8 @@ func written(t *testing.T, w *tracefile.Writer) (requests []tracefile.Request, e
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r := tracefile.Reader{
-		Request: func(q *tracefile.Request) error { requests = append(requests, *q); return nil },
+	r := tracereader.Reader{
+		Request: func(q *tracereader.Request) error { requests = append(requests, *q); return nil },
 		Ended:   func(_ int, e *tracefile.Ended) error { ends = append(ends, *e); return nil },
 	}
 	if err := r.Read(f); err != nil {

@@ -17,7 +17,7 @@ import (
 // every name follows the rules.
 func TestMetricsAreDocumented(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	catalog := &telemetry.Catalog{To: reg}
+	catalog := &metricstest.Catalog{To: reg}
 	c := defaultConfig()
 	c.Tokens.Models = []ModelConfig{{ID: "m"}}
 	c.Tracing.Endpoint = "127.0.0.1:4317"

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/certs"
-	"warmroute/internal/telemetry"
 	"warmroute/internal/telemetry/metricstest"
 )
 
@@ -53,7 +52,7 @@ func hostOf(s *httptest.Server) string { return s.Listener.Addr().String() }
 func TestRealSockets(t *testing.T) {
 	s := serveFake(t, fake(1, 7))
 	registry := prometheus.NewRegistry()
-	catalog := &telemetry.Catalog{To: registry}
+	catalog := &metricstest.Catalog{To: registry}
 	replicas := list(hostOf(s), "127.0.0.1:1")
 	replicas[0].Name = "vllm-0"
 	f := run(t, Options{Replicas: replicas, Registerer: catalog}, func(s *Snapshot) bool { return s.Ready == 1 && s.Settled })

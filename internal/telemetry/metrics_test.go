@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -53,13 +52,13 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 func (collector) Collect(chan<- prometheus.Metric) {}
 
 func TestCatalog(t *testing.T) {
-	var c telemetry.Catalog
+	var c metricstest.Catalog
 	c.To = prometheus.NewRegistry()
 	c.MustRegister(collector{}, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "warmroute_a_seconds", Help: "A."}, []string{"z"}))
 	if err := c.Register(collector{}); err == nil {
 		t.Error("what the registry refuses is accepted")
 	}
-	want := []telemetry.Metric{
+	want := []metricstest.Metric{
 		{Name: "warmroute_a_seconds", Type: "histogram", Help: "A.", Labels: []string{"z"}},
 		{Name: "warmroute_b_total", Type: "counter", Help: `A "quoted" | help, with {braces}: and commas.`, Labels: []string{"x", "y"}},
 		{Name: "warmroute_c", Type: "gauge", Help: "C.", Labels: []string{"k"}},
@@ -67,18 +66,12 @@ func TestCatalog(t *testing.T) {
 	if got := c.Metrics(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	var out bytes.Buffer
-	if err := telemetry.WriteDocs(&out, c.Metrics()); err != nil {
-		t.Fatal(err)
-	}
-	if row := "- `warmroute_b_total` (counter, `x`, `y`): A \"quoted\" | help, with {braces}: and commas.\n"; !strings.Contains(out.String(), row) {
-		t.Errorf("no row %s in\n%s", row, out.String())
-	}
 	path := filepath.Join(t.TempDir(), "metrics.md")
 	metricstest.Docs(t, path, c.Metrics(), true)
 	metricstest.Docs(t, path, c.Metrics(), false)
-	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, out.Bytes()) {
-		t.Errorf("%v", err)
+	out, err := os.ReadFile(path)
+	if row := "- `warmroute_b_total` (counter, `x`, `y`): A \"quoted\" | help, with {braces}: and commas.\n"; err != nil || !strings.Contains(string(out), row) {
+		t.Errorf("no row %s in\n%s (%v)", row, out, err)
 	}
 }
 
@@ -111,10 +104,10 @@ func TestLintFails(t *testing.T) {
 		}
 	}
 	path := filepath.Join(t.TempDir(), "metrics.md")
-	metrics := []telemetry.Metric{{Name: "warmroute_x"}}
+	metrics := []metricstest.Metric{{Name: "warmroute_x"}}
 	metricstest.Docs(t, path, metrics, true)
 	rec := &recorder{TB: t}
-	metricstest.Docs(rec, path, []telemetry.Metric{{Name: "warmroute_y"}}, false)
+	metricstest.Docs(rec, path, []metricstest.Metric{{Name: "warmroute_y"}}, false)
 	if !rec.failed {
 		t.Error("outdated documentation passes")
 	}

@@ -1,4 +1,4 @@
-// Package tracefile writes and reads the trace file: one line of JSON for each decided
+// Package tracefile writes the trace file: one line of JSON for each decided
 // request, from which `lab replay` computes what routing saves.
 //
 // The file has no text, no token ids and no hashes: a Writer numbers the blocks of
@@ -12,6 +12,5 @@
 // line, the line is lost and counted.
 //
 // Units: times are Unix seconds in lines and time.Time in memory; lengths are tokens,
-// blocks or bytes, as their names say. A Writer is safe for concurrent use, a Reader
-// belongs to one goroutine.
+// blocks or bytes, as their names say. A Writer is safe for concurrent use.
 package tracefile

@@ -27,48 +27,12 @@ type Prefilled struct {
 // Span is a range of consecutive numbers of blocks.
 type Span struct{ First, Count uint64 }
 
-// line is any line of the file.
-type line struct {
-	Trace int    `json:"trace"` // version: the line begins a run of the router, or a file
-	Run   string `json:"run"`   // of such a line: a random name of the run
-
-	Fleet []Replica `json:"fleet"` // the replicas have changed
-
-	Prefills string  `json:"prefills"` // a model's prefills; "tokens" likewise
-	Seconds  float64 `json:"seconds"`
-	Requests int     `json:"requests"`
-
-	Number uint64   `json:"n"` // a decision
-	At     float64  `json:"t"` // when the request came; of an end, when it ended
-	Route  string   `json:"route"`
-	Model  string   `json:"model"`
-	Tokens int      `json:"tokens"`
-	Block  int      `json:"block"` // tokens of a block
-	Spans  []uint64 `json:"blocks"`
-	Cached *int     `json:"cached"` // tokens predicted to be cached at the replica that was named first
-	Held   int      `json:"held"`   // tokens of the longest match of any replica
-	Reason string   `json:"reason"`
-	To     string   `json:"to"`       // the replica that was named first
-	Why    string   `json:"withheld"` // why Envoy did not get the hint
-
-	End    uint64  `json:"end"`   // the number of a decision whose request has ended
-	First  float64 `json:"first"` // when the first token came, by the replica's events; 0 = not known
-	Status int     `json:"status"`
-	Served string  `json:"served"` // the replica that served, if Envoy reported it
-
-	Counted uint64 `json:"counted"` // the number of a decision whose answer was counted
-	Prompt  int    `json:"prompt"`  // tokens, as the replica counted; "cached" likewise, absent if it did not say
-	Output  int    `json:"output"`  // tokens of the answer
-	FirstUS int64  `json:"first_us"`
-	TookUS  int64  `json:"took_us"`
-}
-
-// version is the format's. It changes when a reader of the former cannot read it.
-const version = 1
+// Version is the format's. It changes when a reader of the former cannot read it.
+const Version = 1
 
 func appendRun(b []byte, run string, at time.Time) []byte {
 	b = append(b, `{"trace":`...)
-	b = strconv.AppendInt(b, version, 10)
+	b = strconv.AppendInt(b, Version, 10)
 	b = append(b, `,"run":"`...)
 	b = append(b, run...)
 	b = append(b, `","t":`...)

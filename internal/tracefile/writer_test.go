@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -57,33 +58,40 @@ func chain(from, n int) (keys []prefixhash.Key) {
 	return keys
 }
 
-// trace is the content of trace files.
-type trace struct {
-	requests []Request
-	ends     []Ended
-	counted  []Counted
-	fleets   [][]Replica
-	prefills []Prefilled
+// Request is what a Reader gives of a request.
+type Request struct {
+	Decided
+	Run   int
+	Spans []Span
 }
 
-func readTrace(t testing.TB, files ...string) (out trace) {
+// Trace is the content of trace files.
+type Trace struct {
+	Requests []Request
+	Ends     []Ended
+	Counts   []Counted
+	Fleets   [][]Replica
+	Prefills []Prefilled
+}
+
+// Read reads trace files, one after the other. It is set by the tests of package tracefile_test,
+// which may import the reader.
+var Read func(files ...io.Reader) (Trace, error)
+
+func readTrace(t testing.TB, files ...string) Trace {
 	t.Helper()
-	r := Reader{
-		Request: func(q *Request) error { out.requests = append(out.requests, *q); return nil },
-		Ended:   func(_ int, e *Ended) error { out.ends = append(out.ends, *e); return nil },
-		Counted: func(_ int, c *Counted) error { out.counted = append(out.counted, *c); return nil },
-		Fleet:   func(f []Replica) error { out.fleets = append(out.fleets, f); return nil },
-		Prefill: func(p *Prefilled) error { out.prefills = append(out.prefills, *p); return nil },
-	}
+	var all []io.Reader
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Read(f); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		f.Close()
+		defer f.Close()
+		all = append(all, f)
+	}
+	out, err := Read(all...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
@@ -105,27 +113,27 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	w.Ended(Ended{Number: b})
 	finish(t, w)
 	got := readTrace(t, w.o.Path)
-	if !reflect.DeepEqual(got.fleets, [][]Replica{fleet}) {
-		t.Errorf("fleet %v", got.fleets)
+	if !reflect.DeepEqual(got.Fleets, [][]Replica{fleet}) {
+		t.Errorf("fleet %v", got.Fleets)
 	}
 	first.Model, first.Keys, second.Keys = "m????", nil, nil
 	want := []Request{{*first, 0, []Span{{0, 6}}}, {*second, 0, []Span{{0, 4}, {6, 3}}}}
-	if len(got.requests) != 2 || len(got.ends) != 2 {
+	if len(got.Requests) != 2 || len(got.Ends) != 2 {
 		t.Fatalf("%+v", got)
 	}
 	for i := range want {
-		got.requests[i].At = got.requests[i].At.UTC()
-		if !reflect.DeepEqual(got.requests[i], want[i]) {
-			t.Errorf("read %+v\nwant %+v", got.requests[i], want[i])
+		got.Requests[i].At = got.Requests[i].At.UTC()
+		if !reflect.DeepEqual(got.Requests[i], want[i]) {
+			t.Errorf("read %+v\nwant %+v", got.Requests[i], want[i])
 		}
 	}
-	if !reflect.DeepEqual(got.counted, counted) {
-		t.Errorf("counted %+v", got.counted)
+	if !reflect.DeepEqual(got.Counts, counted) {
+		t.Errorf("counted %+v", got.Counts)
 	}
-	if e := got.ends[0]; e.Number != a || !e.At.Equal(noon) || !e.First.Equal(noon.Add(50*time.Millisecond)) || e.Status != 200 || e.Served != "10.0.0.2:8000" {
+	if e := got.Ends[0]; e.Number != a || !e.At.Equal(noon) || !e.First.Equal(noon.Add(50*time.Millisecond)) || e.Status != 200 || e.Served != "10.0.0.2:8000" {
 		t.Errorf("end %+v", e)
 	}
-	if e := got.ends[1]; e.Number != b || !e.First.IsZero() || e.Status != 0 || e.Served != "" {
+	if e := got.Ends[1]; e.Number != b || !e.First.IsZero() || e.Status != 0 || e.Served != "" {
 		t.Errorf("end %+v", e)
 	}
 }
@@ -199,11 +207,11 @@ func TestRotation(t *testing.T) {
 		if err != nil || info.Size() > 20_000 {
 			t.Errorf("%s: %d bytes, %v", name, info.Size(), err)
 		}
-		if got := readTrace(t, name); !reflect.DeepEqual(got.fleets, [][]Replica{fleet}) {
-			t.Errorf("%s: fleet %v", name, got.fleets)
+		if got := readTrace(t, name); !reflect.DeepEqual(got.Fleets, [][]Replica{fleet}) {
+			t.Errorf("%s: fleet %v", name, got.Fleets)
 		}
 	}
-	got := readTrace(t, path+".2", path+".1", path).requests
+	got := readTrace(t, path+".2", path+".1", path).Requests
 	for i, q := range got {
 		if q.Number != got[0].Number+uint64(i) || q.Run != 0 || !reflect.DeepEqual(q.Spans, []Span{{0, 5}}) {
 			t.Fatalf("request %d: %+v", i, q)
@@ -222,7 +230,7 @@ func TestARestartContinuesTheFile(t *testing.T) {
 		w.Decided(&Decided{Number: 1, At: noon, Model: "m", Tokens: 100, BlockTokens: 16, Keys: chain(0, 5)})
 		finish(t, w)
 	}
-	got := readTrace(t, path).requests
+	got := readTrace(t, path).Requests
 	if len(got) != 2 || got[0].Run != 0 || got[1].Run != 1 {
 		t.Errorf("requests %+v", got)
 	}
@@ -316,10 +324,8 @@ func TestAFullDiskLosesLines(t *testing.T) {
 	if !strings.Contains(log.String(), "written again") {
 		t.Errorf("log:\n%s", log.String())
 	}
-	requests, fleets := 0, 0
-	r := Reader{Request: func(*Request) error { requests++; return nil }, Fleet: func([]Replica) error { fleets++; return nil }}
-	if err := r.Read(&text); err != nil || requests != 5 || fleets != 2 {
-		t.Errorf("%d requests and %d fleets are read, %v", requests, fleets, err)
+	if got, err := Read(&text); err != nil || len(got.Requests) != 5 || len(got.Fleets) != 2 {
+		t.Errorf("%d requests and %d fleets are read, %v", len(got.Requests), len(got.Fleets), err)
 	}
 }
 
@@ -335,7 +341,7 @@ func TestAFleetThatChangesIsToldSometimes(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	finish(t, w)
-	if got := readTrace(t, w.o.Path).fleets; len(got) != 10 {
+	if got := readTrace(t, w.o.Path).Fleets; len(got) != 10 {
 		t.Errorf("%d lines in 100 s", len(got))
 	}
 }
@@ -351,7 +357,7 @@ func TestPrefillsAreToldEvery10Seconds(t *testing.T) {
 		now = now.Add(time.Second)
 	}
 	finish(t, w)
-	if got := readTrace(t, w.o.Path).prefills; !slices.Equal(got, []Prefilled{p, p, p}) {
+	if got := readTrace(t, w.o.Path).Prefills; !slices.Equal(got, []Prefilled{p, p, p}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -386,8 +392,8 @@ func TestRunEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if got := readTrace(t, w.o.Path); len(got.requests) != 800 || len(got.ends) != 800 {
-		t.Errorf("%d requests, %d ends", len(got.requests), len(got.ends))
+	if got := readTrace(t, w.o.Path); len(got.Requests) != 800 || len(got.Ends) != 800 {
+		t.Errorf("%d requests, %d ends", len(got.Requests), len(got.Ends))
 	}
 	var none *Writer
 	none.Decided(nil)

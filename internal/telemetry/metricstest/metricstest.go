@@ -49,15 +49,13 @@ var named = regexp.MustCompile(`^(` + telemetry.Prefix + `|go_|process_)`)
 
 // Docs fails t if the file at path is not the documentation of metrics; with
 // update it writes it.
-func Docs(t testing.TB, path string, metrics []telemetry.Metric, update bool) {
+func Docs(t testing.TB, path string, metrics []Metric, update bool) {
 	t.Helper()
 	if len(metrics) == 0 {
 		t.Fatal("no metrics")
 	}
 	var want bytes.Buffer
-	if err := telemetry.WriteDocs(&want, metrics); err != nil {
-		t.Fatal(err)
-	}
+	document(&want, metrics)
 	if update {
 		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 
-	"warmroute/internal/tracefile"
+	"warmroute/internal/tracefile/tracereader"
 )
 
 // kind is a form of input.
@@ -51,7 +51,7 @@ func open(in []io.Reader) ([]io.Reader, kind, error) {
 }
 
 func kindOf(line []byte) kind {
-	if tracefile.Begins(line) {
+	if tracereader.Begins(line) {
 		return kindTrace
 	}
 	var e map[string]json.RawMessage

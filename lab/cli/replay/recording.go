@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmroute/internal/tracefile"
+	"warmroute/internal/tracefile/tracereader"
 	"warmroute/lab/simulator"
 )
 
@@ -26,7 +27,7 @@ const (
 
 // traced is a request of a trace file, and its end.
 type traced struct {
-	tracefile.Request
+	tracereader.Request
 	first  time.Time // of the first token; zero = not known
 	ended  time.Time // zero = not known
 	failed bool
@@ -49,7 +50,7 @@ type recording struct {
 // readTraces reads trace files, the oldest first.
 func readTraces(in []io.Reader, progress func(lines int)) (*recording, error) {
 	r := &recording{at: map[[2]uint64]int{}}
-	reader := tracefile.Reader{Request: r.request, Ended: r.ended, Counted: r.count, Fleet: r.describe, Prefill: r.prefilled}
+	reader := tracereader.Reader{Request: r.request, Ended: r.ended, Counted: r.count, Fleet: r.describe, Prefill: r.prefilled}
 	for i, from := range in {
 		if err := reader.Read(from); err != nil {
 			return nil, fmt.Errorf("trace %d of %d: %w", i+1, len(in), err)
@@ -62,7 +63,7 @@ func readTraces(in []io.Reader, progress func(lines int)) (*recording, error) {
 	return r, nil
 }
 
-func (r *recording) request(q *tracefile.Request) error {
+func (r *recording) request(q *tracereader.Request) error {
 	if len(r.all) >= maxRequests {
 		return fmt.Errorf("there are more than %d requests: give fewer files", maxRequests)
 	}

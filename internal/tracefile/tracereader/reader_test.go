@@ -1,8 +1,10 @@
-package tracefile
+package tracereader
 
 import (
 	"strings"
 	"testing"
+
+	"warmroute/internal/tracefile"
 )
 
 const begin = `{"trace":1,"run":"a","t":1}` + "\n"
@@ -61,19 +63,19 @@ func FuzzReader(f *testing.F) {
 				}
 				return nil
 			},
-			Ended: func(run int, e *Ended) error {
+			Ended: func(run int, e *tracefile.Ended) error {
 				if run < 0 || e.Number == 0 {
 					t.Errorf("%+v", e)
 				}
 				return nil
 			},
-			Counted: func(run int, c *Counted) error {
+			Counted: func(run int, c *tracefile.Counted) error {
 				if run < 0 || c.Number == 0 || c.Cached > c.Prompt || c.Output < 0 {
 					t.Errorf("%+v", c)
 				}
 				return nil
 			},
-			Fleet: func([]Replica) error { return nil },
+			Fleet: func([]tracefile.Replica) error { return nil },
 		}
 		_ = r.Read(strings.NewReader(text)) // refused: the test is that it ends
 	})

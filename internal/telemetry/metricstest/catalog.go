@@ -1,8 +1,8 @@
-package telemetry
+package metricstest
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,7 +12,7 @@ import (
 )
 
 // Catalog is a prometheus.Registerer that records the registered metrics, to
-// document them; it may pass them on. Packages use it in place of the
+// document them; it may pass them on. Tests use it in place of the
 // registry. Not safe for concurrent use.
 type Catalog struct {
 	To      prometheus.Registerer // may be nil
@@ -81,11 +81,11 @@ var description = regexp.MustCompile(`^Desc\{fqName: "(.*?)", help: ("(?:[^"\\]|
 func describe(d *prometheus.Desc) (Metric, error) {
 	m := description.FindStringSubmatch(d.String())
 	if m == nil {
-		return Metric{}, fmt.Errorf("telemetry: cannot read the description %s", d)
+		return Metric{}, fmt.Errorf("metrics: cannot read the description %s", d)
 	}
 	help, err := strconv.Unquote(m[2])
 	if err != nil {
-		return Metric{}, fmt.Errorf("telemetry: cannot read the description %s: %w", d, err)
+		return Metric{}, fmt.Errorf("metrics: cannot read the description %s: %w", d, err)
 	}
 	out := Metric{Name: m[1], Help: help}
 	for pair := range strings.SplitSeq(m[3], ",") {
@@ -114,18 +114,15 @@ func typeOf(c prometheus.Collector, name string) string {
 	return "gauge"
 }
 
-// WriteDocs writes a Markdown table of the metrics.
-func WriteDocs(w io.Writer, metrics []Metric) error {
-	var b strings.Builder
-	b.WriteString("# Metrics\n\n`make docs` generates this page from the registered metrics, with their labels.\n" +
+// document writes a Markdown list of the metrics.
+func document(w *bytes.Buffer, metrics []Metric) {
+	w.WriteString("# Metrics\n\n`make docs` generates this page from the registered metrics, with their labels.\n" +
 		"Each binary also has those of the Go runtime and of the process, `go_…` and `process_…`.\n\n")
 	for _, m := range metrics {
 		labels := ""
 		for _, l := range m.Labels {
 			labels += ", `" + l + "`"
 		}
-		fmt.Fprintf(&b, "- `%s` (%s%s): %s\n", m.Name, m.Type, labels, m.Help)
+		fmt.Fprintf(w, "- `%s` (%s%s): %s\n", m.Name, m.Type, labels, m.Help)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

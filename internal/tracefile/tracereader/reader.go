@@ -1,4 +1,4 @@
-package tracefile
+package tracereader
 
 import (
 	"bufio"
@@ -8,13 +8,51 @@ import (
 	"io"
 	"math"
 	"time"
+
+	"warmroute/internal/tracefile"
 )
+
+// line is any line of the file.
+type line struct {
+	Trace int    `json:"trace"` // version: the line begins a run of the router, or a file
+	Run   string `json:"run"`   // of such a line: a random name of the run
+
+	Fleet []tracefile.Replica `json:"fleet"` // the replicas have changed
+
+	Prefills string  `json:"prefills"` // a model's prefills; "tokens" likewise
+	Seconds  float64 `json:"seconds"`
+	Requests int     `json:"requests"`
+
+	Number uint64   `json:"n"` // a decision
+	At     float64  `json:"t"` // when the request came; of an end, when it ended
+	Route  string   `json:"route"`
+	Model  string   `json:"model"`
+	Tokens int      `json:"tokens"`
+	Block  int      `json:"block"` // tokens of a block
+	Spans  []uint64 `json:"blocks"`
+	Cached *int     `json:"cached"` // tokens predicted to be cached at the replica that was named first
+	Held   int      `json:"held"`   // tokens of the longest match of any replica
+	Reason string   `json:"reason"`
+	To     string   `json:"to"`       // the replica that was named first
+	Why    string   `json:"withheld"` // why Envoy did not get the hint
+
+	End    uint64  `json:"end"`   // the number of a decision whose request has ended
+	First  float64 `json:"first"` // when the first token came, by the replica's events; 0 = not known
+	Status int     `json:"status"`
+	Served string  `json:"served"` // the replica that served, if Envoy reported it
+
+	Counted uint64 `json:"counted"` // the number of a decision whose answer was counted
+	Prompt  int    `json:"prompt"`  // tokens, as the replica counted; "cached" likewise, absent if it did not say
+	Output  int    `json:"output"`  // tokens of the answer
+	FirstUS int64  `json:"first_us"`
+	TookUS  int64  `json:"took_us"`
+}
 
 // Request is a request of a trace file.
 type Request struct {
-	Decided
-	Run   int    // the number of the router's run, from 0: blocks of different runs have nothing in common
-	Spans []Span // the prompts' blocks
+	tracefile.Decided
+	Run   int              // the number of the router's run, from 0: blocks of different runs have nothing in common
+	Spans []tracefile.Span // the prompts' blocks
 }
 
 // Blocks returns the number of the request's blocks.
@@ -27,11 +65,11 @@ func (r *Request) Blocks() (n int) {
 
 // Reader reads the lines of trace files, one file after the other, the oldest first.
 type Reader struct {
-	Request func(*Request) error      // called for each decision; may be nil
-	Ended   func(int, *Ended) error   // called for each end, with the run of its number; may be nil
-	Counted func(int, *Counted) error // called for each request that was counted, with its run; may be nil
-	Fleet   func([]Replica) error     // called for each change of the fleet; may be nil
-	Prefill func(*Prefilled) error    // called for each line about prefills; may be nil
+	Request func(*Request) error                // called for each decision; may be nil
+	Ended   func(int, *tracefile.Ended) error   // called for each end, with the run of its number; may be nil
+	Counted func(int, *tracefile.Counted) error // called for each request that was counted, with its run; may be nil
+	Fleet   func([]tracefile.Replica) error     // called for each change of the fleet; may be nil
+	Prefill func(*tracefile.Prefilled) error    // called for each line about prefills; may be nil
 
 	runs map[string]int
 	run  int // -1 before the first
@@ -117,8 +155,8 @@ func (r *Reader) line(text []byte) error {
 }
 
 func (r *Reader) begin(l *line) error {
-	if l.Trace != version {
-		return fmt.Errorf("the trace has version %d, this program reads version %d", l.Trace, version)
+	if l.Trace != tracefile.Version {
+		return fmt.Errorf("the trace has version %d, this program reads version %d", l.Trace, tracefile.Version)
 	}
 	n, known := r.runs[l.Run]
 	if !known {
@@ -129,7 +167,7 @@ func (r *Reader) begin(l *line) error {
 	return nil
 }
 
-func (r *Reader) fleet(fleet []Replica) error {
+func (r *Reader) fleet(fleet []tracefile.Replica) error {
 	if len(fleet) > longestFleet {
 		return fmt.Errorf("%d replicas are more than %d", len(fleet), longestFleet)
 	}
@@ -151,7 +189,7 @@ func (r *Reader) prefill(l *line) error {
 	if r.Prefill == nil {
 		return nil
 	}
-	return r.Prefill(&Prefilled{l.Prefills, l.Seconds, l.Tokens, l.Requests})
+	return r.Prefill(&tracefile.Prefilled{Model: l.Prefills, Seconds: l.Seconds, Tokens: l.Tokens, Requests: l.Requests})
 }
 
 func (r *Reader) ended(l *line) error {
@@ -169,11 +207,11 @@ func (r *Reader) ended(l *line) error {
 	if r.Ended == nil {
 		return nil
 	}
-	return r.Ended(r.run, &Ended{Number: l.End, At: at, First: first, Status: l.Status, Served: l.Served})
+	return r.Ended(r.run, &tracefile.Ended{Number: l.End, At: at, First: first, Status: l.Status, Served: l.Served})
 }
 
 func (r *Reader) counted(l *line) error {
-	c := &Counted{
+	c := &tracefile.Counted{
 		Number: l.Counted, Prompt: l.Prompt, Cached: l.cached(), NoCached: l.Cached == nil, Output: l.Output,
 		First: time.Duration(l.FirstUS) * time.Microsecond, Took: time.Duration(l.TookUS) * time.Microsecond,
 	}
@@ -203,7 +241,7 @@ func (r *Reader) request(l *line) error {
 	if l.Tokens < 0 || l.Tokens > longestPrompt || cached < 0 || l.Held < 0 || cached > l.Tokens || l.Held > l.Tokens {
 		return fmt.Errorf("%d tokens, %d cached and %d held do not agree", l.Tokens, cached, l.Held)
 	}
-	out := &Request{Run: r.run, Decided: Decided{
+	out := &Request{Run: r.run, Decided: tracefile.Decided{
 		Number: l.Number, At: at, Route: l.Route, Model: l.Model, Reason: l.Reason, Replica: l.To,
 		Tokens: l.Tokens, BlockTokens: l.Block, Cached: cached, Held: l.Held, Withheld: l.Why,
 	}}
@@ -217,17 +255,17 @@ func (r *Reader) request(l *line) error {
 }
 
 // spans returns the ranges of a line, whose blocks the prompt's tokens must hold.
-func spans(l *line) ([]Span, error) {
+func spans(l *line) ([]tracefile.Span, error) {
 	if len(l.Spans)%2 != 0 || len(l.Spans) > 0 && l.Block < 1 {
 		return nil, fmt.Errorf("%d numbers of blocks of %d tokens are no ranges", len(l.Spans), l.Block)
 	}
-	var out []Span
+	var out []tracefile.Span
 	left := uint64(0)
 	if l.Block > 0 {
 		left = uint64(l.Tokens/l.Block) + 1 // a text's last window may be partial
 	}
 	for i := 0; i < len(l.Spans); i += 2 {
-		s := Span{l.Spans[i], l.Spans[i+1]}
+		s := tracefile.Span{First: l.Spans[i], Count: l.Spans[i+1]}
 		if s.Count == 0 || s.Count > left || s.First+s.Count < s.First {
 			return nil, fmt.Errorf("the blocks are more than %d tokens hold", l.Tokens)
 		}
