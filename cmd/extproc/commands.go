@@ -14,9 +14,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/cli"
-	"warmroute/internal/cli/predict"
 	"warmroute/internal/config"
-	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/xds"
 )
 
@@ -32,7 +30,6 @@ func program() cli.Program {
 		{Name: "envoy-config", About: "print an Envoy bootstrap for a configuration", Run: envoyConfigCommand},
 		{Name: "ready", About: "print whether the running router is ready; not ready is exit code 1, for the health checks of containers", Run: readyCommand},
 		{Name: "explain", About: "print where the running router would send a request, and why", Run: explainCommand},
-		{Name: "predict", About: "predict a vLLM's cache hits from captured KV events as JSON lines", Run: predictCommand},
 	}}
 }
 
@@ -169,25 +166,4 @@ func answers(addr string) bool {
 	}
 	conn.Close()
 	return true
-}
-
-func predictCommand(_ context.Context, args []string, std stdio) error {
-	var model string
-	if err := flags(std, "predict", args, func(f *flag.FlagSet) {
-		f.StringVar(&model, "model", "", "folder with the model's config.json, for the chunk size of its attention")
-	}); err != nil {
-		return err
-	}
-	var layout *cachelayout.Layout
-	if model != "" {
-		var err error
-		if layout, err = cachelayout.Read(model); err != nil {
-			return err
-		}
-	}
-	err := predict.Run(std.In, std.Out, layout)
-	if errors.Is(err, predict.ErrBadLine) {
-		return cli.ErrFailed
-	}
-	return err
 }

@@ -90,7 +90,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
 	f.StringVar(&o.tenant, "tenant", "", "the replica's tenant; empty = shared")
 	f.StringVar(&o.model, "model", "", "the base model's name")
-	f.BoolVar(&o.raw, "raw", false, "with -print: the raw frames, for extproc predict; they contain users' prompts")
+	f.BoolVar(&o.raw, "raw", false, "with -print: the raw frames, for lab predict; they contain users' prompts")
 	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here), engine (the engine's own hashes) or engine:NAME (the same, apart from engines of other names)")
 	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks are collected before they are sent")
 	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "timeout of one call of the index, and of the last report")

@@ -44,7 +44,7 @@ type fresh struct {
 	Incarnation uint64 `json:"incarnation"`
 }
 
-// rawLine is a frame in the form of extproc predict's input.
+// rawLine is a frame in the form of lab predict's input.
 type rawLine struct {
 	Frame rawFrame `json:"frame"`
 }

@@ -158,7 +158,7 @@ func reportingArgs(wrong ...string) []string {
 	return append([]string{"-endpoint", "tcp://h:1", "-replica", "10.0.0.1:8000", "-model", "m", "-hash-scheme", "tokens"}, wrong...)
 }
 
-// TestPrintRaw: frames come as extproc predict reads them, byte for byte.
+// TestPrintRaw: frames come as lab predict reads them, byte for byte.
 func TestPrintRaw(t *testing.T) {
 	enc := kvtest.Encoding{Generation: kvtest.Maps}
 	p, err := kvtest.Start(kvtest.Options{Encoding: enc, Topic: "kv@a"})

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"warmroute/internal/cli"
+	"warmroute/internal/cli/jsonlines"
 	"warmroute/internal/feed/cachelayout"
 )
 
@@ -32,7 +32,7 @@ func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
 	w := bufio.NewWriter(out)
 	answers := json.NewEncoder(w)
 	bad := false
-	if err := cli.EachLine(in, w, func(n int, line []byte, long bool) {
+	if err := jsonlines.Each(in, w, func(n int, line []byte, long bool) {
 		bad = !p.answer(answers, n, line, long) || bad
 	}); err != nil {
 		return err
@@ -48,7 +48,7 @@ func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
 func (p *Predictor) answer(to *json.Encoder, n int, text []byte, long bool) bool {
 	a, err := (*Answer)(nil), error(nil)
 	if long {
-		err = fmt.Errorf("longer than %d bytes", cli.MaxLine)
+		err = fmt.Errorf("longer than %d bytes", jsonlines.MaxLine)
 	} else {
 		a, err = p.Take(text)
 	}

@@ -14,5 +14,5 @@
 // PYTHONHASHSEED; without it vLLM's default applies, if vLLM has one. A null is an absent
 // field, and unknown fields are errors. Errors do not repeat token ids, salts and seeds.
 //
-// Run keeps nothing between lines. Its memory is that of one line, at most cli.MaxLine.
+// Run keeps nothing between lines. Its memory is that of one line, at most jsonlines.MaxLine.
 package hash

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strconv"
 
-	"warmroute/internal/cli"
+	"warmroute/internal/cli/jsonlines"
 	"warmroute/prefixhash"
 )
 
@@ -22,7 +22,7 @@ func Run(in io.Reader, out io.Writer) error {
 	w := bufio.NewWriter(out)
 	var answer []byte
 	bad := false
-	if err := cli.EachLine(in, w, func(n int, line []byte, long bool) {
+	if err := jsonlines.Each(in, w, func(n int, line []byte, long bool) {
 		var failed error
 		if answer, failed = respond(answer[:0], line, long); failed != nil {
 			bad = true
@@ -41,7 +41,7 @@ func Run(in io.Reader, out io.Writer) error {
 // respond appends the answer to one line.
 func respond(dst, line []byte, long bool) ([]byte, error) {
 	if long {
-		return dst, fmt.Errorf("longer than %d bytes", cli.MaxLine)
+		return dst, fmt.Errorf("longer than %d bytes", jsonlines.MaxLine)
 	}
 	q, err := parse(line)
 	if err != nil {

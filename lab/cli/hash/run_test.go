@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"warmroute/internal/cli"
+	"warmroute/internal/cli/jsonlines"
 	"warmroute/render/testkit/golden"
 )
 
@@ -172,7 +172,7 @@ func TestAnswersAtOnce(t *testing.T) {
 
 func TestLongLine(t *testing.T) {
 	var out bytes.Buffer
-	long := io.MultiReader(io.LimitReader(spaces{}, cli.MaxLine+1), strings.NewReader("\n"+good+"}\n"))
+	long := io.MultiReader(io.LimitReader(spaces{}, jsonlines.MaxLine+1), strings.NewReader("\n"+good+"}\n"))
 	if err := Run(long, &out); !errors.Is(err, ErrBadLine) {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package cli
+package jsonlines
 
 import (
 	"bufio"
@@ -11,11 +11,11 @@ import (
 // MaxLine is the longest line in bytes, with space for a few million token ids.
 const MaxLine = 64 << 20
 
-// EachLine calls answer at every line of in that is not blank, with its number from 1 on
+// Each calls answer at every line of in that is not blank, with its number from 1 on
 // and without its end, and flushes out whenever it would wait for input. It drops the rest
 // of a line longer than MaxLine and sets long. It returns the first error of in or out;
 // answer may ignore out's errors.
-func EachLine(in io.Reader, out *bufio.Writer, answer func(n int, line []byte, long bool)) error {
+func Each(in io.Reader, out *bufio.Writer, answer func(n int, line []byte, long bool)) error {
 	r := bufio.NewReaderSize(in, 1<<16)
 	var line []byte
 	for n := 1; ; n++ {
