@@ -71,17 +71,3 @@ func BenchmarkText(b *testing.B) {
 		keys = AppendText(keys[:0], "model", text)
 	}
 }
-
-// BenchmarkDetector observes prompts past its burst, as of a busy replica.
-func BenchmarkDetector(b *testing.B) {
-	v, _ := NewVLLM(VLLMOptions{Algorithm: SHA256, Generation: Tagged})
-	root, _ := v.Root()
-	candidates, _ := Candidates("42")
-	d, _ := NewDetector(DetectorOptions{Candidates: candidates, Burst: 64})
-	events := publish(v, root, someTokens(8192), Request{}, true, 100)
-	perBlock(b, 512, func() {
-		for _, e := range events {
-			d.Observe(e)
-		}
-	})
-}

@@ -12,8 +12,8 @@
 //     any seed the replica runs with.
 //   - vLLM's own chains (VLLM): the digests vLLM computes itself, byte for byte,
 //     for the four algorithms it offers and both generations of its extra keys.
-//     They serve reporters that publish hashes only, and they let a Detector
-//     prove which algorithm and seed a replica runs.
+//     They serve reporters that publish hashes only, and they show which algorithm a
+//     replica runs.
 //   - The text chain (AppendText): keys over windows of a prompt's bytes, for
 //     models without tokens or events. The windows end at Marks and grow along the
 //     prompt.
@@ -35,6 +35,6 @@
 // nothing: on a request's way that means "no hint", never a panic.
 //
 // Everything here is safe for concurrent use. The package does no I/O, reads no
-// clock and keeps no state but a Detector's own. It does not tokenize, has no
+// clock and keeps no state. It does not tokenize, has no
 // models or replicas, and puts no token id or prompt text into errors.
 package prefixhash

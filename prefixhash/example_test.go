@@ -60,33 +60,3 @@ func ExampleVLLM_AppendDigests() {
 	// true
 	// 4 true
 }
-
-func ExampleDetector() {
-	candidates, err := prefixhash.Candidates("42")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	d, err := prefixhash.NewDetector(prefixhash.DetectorOptions{Candidates: candidates})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	// A replica of the newer generation, without a seed of its own, publishes
-	// the block of a request with a cache salt, as an integer.
-	replica, _ := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256, Generation: prefixhash.Tagged})
-	root, _ := replica.Root()
-	salt, tokens := "tenant-a", make([]uint32, 16)
-	r := prefixhash.Request{CacheSalt: &salt}
-	published := replica.AppendDigests(nil, prefixhash.Position{Parent: root}, tokens, 16, r)[0].Key()
-
-	d.Observe(prefixhash.Stored{
-		Hashes:    []prefixhash.Digest{prefixhash.KeyDigest(published)},
-		Tokens:    tokens,
-		BlockSize: 16,
-		Extras:    r.AppendExtras(nil, 1, 16),
-	})
-	verdict := d.Detection()
-	fmt.Println(verdict.State, verdict.Candidates)
-	// Output: match [sha256, tagged, no seed]
-}

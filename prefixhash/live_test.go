@@ -46,63 +46,78 @@ func published(t *testing.T, s string) Digest {
 	return d
 }
 
-func (s *liveServer) stored(t *testing.T, i int) Stored {
+// reproduces reports whether v computes every hash of the server whose inputs its events have,
+// with the number of such blocks. Hashes published as integers are parents once they were
+// computed.
+func (s *liveServer) reproduces(t *testing.T, v *VLLM) (all bool, blocks int) {
 	t.Helper()
-	e := s.Events[i]
-	out := Stored{Tokens: e.Tokens, BlockSize: e.BlockSize, Extras: (&vector{EventKeys: e.Extras}).extras()}
-	if e.Parent != nil {
-		out.Parent = published(t, *e.Parent)
+	digests := map[Key]Digest{}
+	for i := range s.Events {
+		e := &s.Events[i]
+		parent, known := v.Root()
+		if e.Parent != nil {
+			if parent = published(t, *e.Parent); !parent.Full() {
+				parent, known = digests[parent.Key()]
+			} else {
+				known = true
+			}
+		}
+		if !known || e.LoRA != nil { // the path of an adapter is in no event
+			continue
+		}
+		got := v.AppendEventDigests(nil, parent, e.Tokens, e.BlockSize, EventKeys{Extras: (&vector{EventKeys: e.Extras}).extras()})
+		if len(got) != len(e.Hashes) {
+			t.Fatalf("%d digests of %d blocks", len(got), len(e.Hashes))
+		}
+		for j, d := range got {
+			want := published(t, e.Hashes[j])
+			if d != want && (want.Full() || d.Key() != want.Key()) {
+				return false, blocks
+			}
+			digests[d.Key()] = d
+			blocks++
+		}
 	}
-	for _, h := range e.Hashes {
-		out.Hashes = append(out.Hashes, published(t, h))
-	}
-	if e.LoRA != nil {
-		out.LoRA = LoRA{Name: *e.LoRA, Set: true}
-	}
-	return out
+	return true, blocks
 }
 
-// TestDetectorOnLiveTraffic: real servers' events, integers and bytes, with salts
-// and with an adapter whose path is not known, are distinguished among 24
-// configurations, and no block disagrees.
-func TestDetectorOnLiveTraffic(t *testing.T) {
-	for _, s := range liveServers(t) {
-		t.Run(s.Server, func(t *testing.T) {
-			d := detector(t, DetectorOptions{}, "7", "42")
-			blocks, adapters := uint64(0), uint64(0)
-			for i := range s.Events {
-				e := s.stored(t, i)
-				d.Observe(e)
-				blocks += uint64(len(e.Hashes))
-				if e.LoRA.Set {
-					adapters += uint64(len(e.Hashes))
-				}
-			}
-			got := d.Detection()
-			if got.State != Match || got.Mismatched != 0 || got.Matched+got.Unverified != blocks {
-				t.Fatalf("%+v of %d blocks, want a match on all", got, blocks)
-			}
-			if got.Unverified != adapters {
-				t.Errorf("%d blocks not judged, want the %d of an adapter", got.Unverified, adapters)
-			}
-			for _, c := range got.Candidates {
-				seeded := s.Seed != nil
-				if c.Algorithm().String() != s.Algo || c.Seeded() != seeded || seeded && c.root != withSeed(t, c, *s.Seed).root {
-					t.Errorf("named %v, want %s", c, s.Algo)
-				}
-			}
-			if len(got.Candidates) != 1 || got.Candidates[0].Generation().String() != s.Generation {
-				t.Errorf("named %v, want one, %s", got.Candidates, s.Generation)
-			}
-		})
-	}
-}
-
-func withSeed(t *testing.T, c *VLLM, seed string) *VLLM {
-	t.Helper()
-	v, err := NewVLLM(VLLMOptions{c.Algorithm(), c.Generation(), &seed})
+// TestLiveTraffic: of 24 configurations one alone reproduces a real server's events, integers and
+// bytes, with salts: the server's own. No block of a prompt without an adapter is left out.
+func TestLiveTraffic(t *testing.T) {
+	candidates, err := Candidates("7", "42")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	for _, s := range liveServers(t) {
+		t.Run(s.Server, func(t *testing.T) {
+			want := 0
+			for i := range s.Events {
+				if s.Events[i].LoRA == nil {
+					want += len(s.Events[i].Hashes)
+				}
+			}
+			own := false
+			for _, v := range candidates {
+				all, blocks := s.reproduces(t, v)
+				is := v.Algorithm().String() == s.Algo && v.Generation().String() == s.Generation && v.Seeded() == (s.Seed != nil)
+				if is && s.Seed != nil {
+					seeded, err := NewVLLM(VLLMOptions{v.Algorithm(), v.Generation(), s.Seed})
+					if err != nil {
+						t.Fatal(err)
+					}
+					is = v.root == seeded.root
+				}
+				switch {
+				case !all || blocks < want: // without its root, first blocks cannot be computed
+				case is:
+					own = true
+				default:
+					t.Errorf("%v reproduces all %d blocks", v, blocks)
+				}
+			}
+			if !own {
+				t.Errorf("the server's own configuration does not reproduce its %d blocks", want)
+			}
+		})
+	}
 }

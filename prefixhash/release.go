@@ -33,7 +33,7 @@ func (r Release) Generation() Generation {
 	return 0
 }
 
-// Candidates returns the candidates of the named function that the release may run with.
+// Candidates returns the configurations that the release may run with.
 func (r Release) Candidates(seeds ...string) ([]*VLLM, error) {
 	g := r.Generation()
 	if r.Between(29, 30) {
@@ -41,4 +41,26 @@ func (r Release) Candidates(seeds ...string) ([]*VLLM, error) {
 	}
 	all, err := Candidates(seeds...)
 	return slices.DeleteFunc(all, func(v *VLLM) bool { return g != 0 && v.Generation() != g }), err
+}
+
+// Candidates returns the configurations a vLLM may run with: every algorithm in
+// both generations, without a seed and with each of seeds.
+func Candidates(seeds ...string) ([]*VLLM, error) {
+	var all []*VLLM
+	for g := Untagged; g <= Tagged; g++ {
+		for a := SHA256; a <= XXHashCBOR; a++ {
+			for i := -1; i < len(seeds); i++ {
+				o := VLLMOptions{Algorithm: a, Generation: g}
+				if i >= 0 {
+					o.Seed = &seeds[i]
+				}
+				v, err := NewVLLM(o)
+				if err != nil {
+					return nil, err
+				}
+				all = append(all, v)
+			}
+		}
+	}
+	return all, nil
 }

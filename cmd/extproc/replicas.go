@@ -9,7 +9,6 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/internal/load"
-	"warmroute/prefixhash"
 )
 
 // replicaView is one replica on /debug/replicas.
@@ -46,20 +45,19 @@ type cachedView struct {
 
 // rankView is one data-parallel rank.
 type rankView struct {
-	Rank     int                   `json:"rank"`
-	Blocks   int                   `json:"blocks"` // held, by the index's count
-	InFlight int                   `json:"in_flight"`
-	Awaiting int                   `json:"awaiting_first_token"`
-	Pending  float64               `json:"pending_prefill_seconds"`
-	Running  float64               `json:"running_reported"`
-	Waiting  float64               `json:"waiting_reported"`
-	KVUsage  float64               `json:"kv_usage_reported"`
-	Below    *belowView            `json:"below,omitempty"` // its blocks below the GPU, by the index's count; nil: none
-	Loads    *loadsView            `json:"loads,omitempty"` // of blocks below the GPU, once some were
-	Split    *load.Parts           `json:"split,omitempty"` // counts of its split requests; nil: there were none
-	Events   *kvevents.Status      `json:"events,omitempty"`
-	Hashes   *prefixhash.Detection `json:"hashes,omitempty"`
-	Cache    *cacheView            `json:"cache,omitempty"`
+	Rank     int              `json:"rank"`
+	Blocks   int              `json:"blocks"` // held, by the index's count
+	InFlight int              `json:"in_flight"`
+	Awaiting int              `json:"awaiting_first_token"`
+	Pending  float64          `json:"pending_prefill_seconds"`
+	Running  float64          `json:"running_reported"`
+	Waiting  float64          `json:"waiting_reported"`
+	KVUsage  float64          `json:"kv_usage_reported"`
+	Below    *belowView       `json:"below,omitempty"` // its blocks below the GPU, by the index's count; nil: none
+	Loads    *loadsView       `json:"loads,omitempty"` // of blocks below the GPU, once some were
+	Split    *load.Parts      `json:"split,omitempty"` // counts of its split requests; nil: there were none
+	Events   *kvevents.Status `json:"events,omitempty"`
+	Cache    *cacheView       `json:"cache,omitempty"`
 }
 
 // belowView has the blocks in each place.
@@ -171,7 +169,7 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		}
 		for i := range supply.Ranks {
 			if s := &supply.Ranks[i]; s.Rank == rank {
-				rv.Events, rv.Hashes = &s.Status, &s.Hashes
+				rv.Events = &s.Status
 				if g := s.Groups; g != nil {
 					rv.Cache = &cacheView{Groups: g.Geometry, Assumed: g.Assumed, Trust: g.Trust.String(), Why: g.Trust.Why}
 				}

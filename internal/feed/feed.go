@@ -14,7 +14,6 @@ import (
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
-	"warmroute/prefixhash"
 )
 
 // Options configures a Feed.
@@ -37,9 +36,6 @@ type Options struct {
 	// AdapterPath, when set, returns where a replica has loaded an adapter from, "" if that is
 	// unknown; with ask, by the replica's own answer, for which it may wait until ctx ends.
 	AdapterPath func(ctx context.Context, replica, name string, ask bool) string
-	// Observe, when set, is called with every batch of a rank before it is applied;
-	// see kvevents.Options.
-	Observe func(h index.Holder, b *kvevents.Batch)
 }
 
 // Feed is the index's supply of KV events.
@@ -64,7 +60,6 @@ type supply struct {
 	replica *fleet.Replica
 	joined  time.Time
 	subs    []*kvevents.Subscriber
-	provers []*prover
 	refused error // why a subscription could not be made
 	cancel  context.CancelFunc
 	left    chan struct{} // closed when all of it is gone
@@ -166,10 +161,6 @@ func (f *Feed) subscribe(s *supply) error {
 		if !ofVLLM {
 			hashes = nil
 		}
-		p, err := newProver(r)
-		if err != nil {
-			return err
-		}
 		holder := index.Holder{Replica: r.Addr, Rank: e.Rank}
 		var path func(name string, ask bool) string
 		if f.o.AdapterPath != nil {
@@ -185,20 +176,12 @@ func (f *Feed) subscribe(s *supply) error {
 			ResumeWithin: f.o.SyncTimeout, Room: room,
 			Forgot:    func(why index.Loss) { f.index.Lose(holder, why) },
 			Following: func(following bool) { f.o.Following(holder, following) },
-			Observe: func(seq uint64, b *kvevents.Batch) {
-				if ofVLLM {
-					p.observe(seq, b)
-				}
-				if f.o.Observe != nil {
-					f.o.Observe(holder, b)
-				}
-			},
 		}, f.sink())
 		if err != nil {
-			s.subs, s.provers = nil, nil
+			s.subs = nil
 			return err
 		}
-		s.subs, s.provers = append(s.subs, sub), append(s.provers, p)
+		s.subs = append(s.subs, sub)
 	}
 	return nil
 }
@@ -326,8 +309,7 @@ type Doubt struct {
 type Rank struct {
 	Rank int
 	kvevents.Status
-	Hashes prefixhash.Detection // the algorithm of vLLM's hashes, as far as it is found
-	Groups *index.Groups        // its cache groups; nil when they were never reported
+	Groups *index.Groups // its cache groups; nil when they were never reported
 }
 
 // Status returns every replica's state, sorted by address.
@@ -346,7 +328,7 @@ func (f *Feed) Status() []Replica {
 		for i, sub := range s.subs {
 			st := sub.Status()
 			rank := s.replica.Events[i].Rank
-			r.Ranks = append(r.Ranks, Rank{rank, st, s.provers[i].detector.Detection(), f.groups(s.replica, rank)})
+			r.Ranks = append(r.Ranks, Rank{rank, st, f.groups(s.replica, rank)})
 		}
 		out = append(out, r)
 	}

@@ -329,7 +329,7 @@ func (s *Subscriber) forget() {
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
 	s.converter.doubts, s.paths.loads = doubts{}, nil
-	s.set(func(st *Status) { st.Doubt = "" })
+	s.set(func(st *Status) { st.Doubt, st.Hashes = "", nil })
 	s.begin()
 	now, why := s.sequencer.count, index.LossBegun
 	switch {
@@ -384,7 +384,7 @@ func (s *Subscriber) apply(f frame) error {
 	t.Placeholders += n.placeholders
 	t.UnknownEvents += uint64(b.Unknown)
 	t.OrphanBlocks += uint64(result.Orphaned)
-	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt = true, f.seq, batch.At, batch.Doubt })
+	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, batch.At, batch.Doubt, batch.Keying.Hash })
 	return nil
 }
 
