@@ -58,7 +58,7 @@ type Config struct {
 	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
 	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; these settings hold for all models
 	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
-	XDS    xds.Options   `yaml:"xds" applies:"reload"`    // where Envoy finds it
+	XDS    xds.Options   `yaml:"xds" applies:"restart"`   // where Envoy finds it
 
 	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md); roles are in `fleet.replicas`, the price in `policy.prefill_decode`
 

@@ -143,9 +143,6 @@ func (r *router) apply(c Config) error {
 	}
 	r.decisions.decider.SetRanked(next.Filter.named())
 	r.outcomes.usage.Set(next.usageShare())
-	if next.XDS != before.XDS {
-		warnOfDoors(next, r.log)
-	}
 	waiting, err := config.Differences(next, c)
 	if err != nil {
 		return err

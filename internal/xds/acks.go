@@ -34,8 +34,7 @@ type acks struct {
 
 	mu      sync.Mutex
 	envoys  map[int64]*conversation
-	left    bool  // some Envoy has been connected and is not any more
-	ports   int64 // ports opened so far
+	left    bool // some Envoy has been connected and is not any more
 	current published
 }
 
@@ -76,26 +75,17 @@ func newAcks(m *metrics, log *slog.Logger) *acks {
 	return &acks{log: log, metrics: m, envoys: map[int64]*conversation{}}
 }
 
-// incremental separates the ids of the two kinds of stream, which count apart;
-// portShift separates the ids of ports.
-const (
-	incremental = 1 << 62
-	portShift   = 40
-)
+// incremental separates the ids of the two kinds of stream, which count apart.
+const incremental = 1 << 62
 
-// callbacks connects a with go-control-plane's server for one more port.
+// callbacks connects a with go-control-plane's server.
 func (a *acks) callbacks() serverv3.Callbacks {
-	a.mu.Lock()
-	of := a.ports << portShift
-	a.ports++
-	a.mu.Unlock()
 	return serverv3.CallbackFuncs{
-		StreamOpenFunc:        func(ctx context.Context, id int64, _ string) error { a.open(ctx, of|id); return nil },
-		StreamClosedFunc:      func(id int64, _ *corev3.Node) { a.close(of | id) },
-		DeltaStreamOpenFunc:   func(ctx context.Context, id int64, _ string) error { a.open(ctx, of|id|incremental); return nil },
-		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { a.close(of | id | incremental) },
+		StreamOpenFunc:        func(ctx context.Context, id int64, _ string) error { a.open(ctx, id); return nil },
+		StreamClosedFunc:      func(id int64, _ *corev3.Node) { a.close(id) },
+		DeltaStreamOpenFunc:   func(ctx context.Context, id int64, _ string) error { a.open(ctx, id|incremental); return nil },
+		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { a.close(id | incremental) },
 		StreamRequestFunc: func(id int64, r *discoveryv3.DiscoveryRequest) error {
-			id |= of
 			if r.GetTypeUrl() == resourcev3.EndpointType && r.GetResponseNonce() == "" && r.GetVersionInfo() != "" {
 				a.has(id, r.GetVersionInfo())
 			}
@@ -106,10 +96,10 @@ func (a *acks) callbacks() serverv3.Callbacks {
 			return nil
 		},
 		StreamResponseFunc: func(_ context.Context, id int64, _ *discoveryv3.DiscoveryRequest, r *discoveryv3.DiscoveryResponse) {
-			a.send(of|id, r.GetNonce(), sent{typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), r.GetResources()), complete: true})
+			a.send(id, r.GetNonce(), sent{typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), r.GetResources()), complete: true})
 		},
 		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
-			id |= of | incremental
+			id |= incremental
 			if r.GetTypeUrl() == resourcev3.EndpointType && len(r.GetInitialResourceVersions()) > 0 {
 				a.has(id, slices.Collect(maps.Values(r.GetInitialResourceVersions()))...)
 			}
@@ -121,7 +111,7 @@ func (a *acks) callbacks() serverv3.Callbacks {
 			for _, res := range r.GetResources() {
 				all = append(all, res.GetResource())
 			}
-			a.send(of|id|incremental, r.GetNonce(), sent{
+			a.send(id|incremental, r.GetNonce(), sent{
 				typeURL: r.GetTypeUrl(), endpoints: assignments(r.GetTypeUrl(), all), removed: r.GetRemovedResources(),
 			})
 		},

@@ -10,11 +10,11 @@ import (
 
 // Options are the addresses and files where Envoys read the fleet.
 type Options struct {
-	Listen string        `yaml:"listen" applies:"envoy"` // gRPC address for Envoys, host:port; "" = off
-	TLS    certs.Options `yaml:"tls" applies:"envoy"`    // TLS of that address
+	Listen string        `yaml:"listen"` // gRPC address for Envoys, host:port; "" = off
+	TLS    certs.Options `yaml:"tls"`    // TLS of that address
 	// State is a folder where the last published state is kept, for a router that
 	// restarts, and an Envoy that starts while the router is dead; "" = nowhere.
-	State string `yaml:"state" applies:"envoy"`
+	State string `yaml:"state"`
 }
 
 // Enabled reports whether anything is published.

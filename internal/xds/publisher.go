@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/index"
+	"warmroute/internal/certs"
 	"warmroute/internal/fleet"
 )
 
@@ -47,9 +49,9 @@ type Publisher struct {
 	mu       sync.Mutex // guards settings and notes
 	settings Settings   // wanted
 	notes    notes
-	moved    chan struct{} // capacity 1: the settings have changed
 
-	bound *port // taken by Listen, for Run
+	listener net.Listener  // taken by Listen, for Run; nil without an address
+	certs    *certs.Source // nil without TLS
 
 	// Only follow's goroutine reads the fields below.
 	want
@@ -59,10 +61,9 @@ type Publisher struct {
 
 // notes are problems, for people.
 type notes struct {
-	failure string // why the newest state is not published
-	unkept  string // why it is not on disk
-	unbound string // why it does not listen at the wanted address
-	former  string // the Envoys that use another address
+	failure  string // why the newest state is not published
+	unkept   string // why it is not on disk
+	unserved string // why no Envoy is served
 }
 
 // want is the state that Envoys should receive.
@@ -81,11 +82,10 @@ type progress struct {
 	stages   []stage           // left to publish
 	previous *stage            // published last
 	at       time.Time         // and when
-	written  map[string]string // version by file of folder
-	folder   string
+	written  map[string]string // version by file of At.State
 }
 
-// Settings are the options that may change while the router runs.
+// Settings are what Envoys receive, which may change while the router runs, and where, which may not.
 type Settings struct {
 	At      Options
 	Envoy   envoy.Options
@@ -103,13 +103,13 @@ func (s state) equal(t state) bool { return s.sameClusters(t) && s.fleet.Equal(t
 // sameClusters reports whether both differ in endpoints at most.
 func (s state) sameClusters(t state) bool {
 	a, b := s.settings.Envoy, t.settings.Envoy
-	return s.settings.Listing == t.settings.Listing && s.settings.At.State == t.settings.At.State && sameOptions(a, b) && s.fleet.SameClusters(t.fleet)
+	return s.settings.Listing == t.settings.Listing && sameOptions(a, b) && s.fleet.SameClusters(t.fleet)
 }
 
 // New returns a publisher that has published nothing. Run publishes the state
 // kept in s.At.State at once.
 func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
-	p := &Publisher{settings: s, fleet: f, log: log, want: want{known: Memory{}}, now: index.Now, moved: make(chan struct{}, 1)}
+	p := &Publisher{settings: s, fleet: f, log: log, want: want{known: Memory{}}, now: index.Now}
 	p.acks = newAcks(nil, log)
 	p.metrics = newMetrics(reg, p)
 	p.acks.metrics = p.metrics
@@ -124,15 +124,12 @@ const fleetNode = "fleet"
 
 func (oneSnapshot) ID(*corev3.Node) string { return fleetNode }
 
-// Set replaces the settings.
+// Set replaces the settings, except for At.
 func (p *Publisher) Set(s Settings) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.At = p.settings.At
 	p.settings = s
-	p.mu.Unlock()
-	select {
-	case p.moved <- struct{}{}:
-	default:
-	}
 }
 
 // wants returns the settings in force.
@@ -147,7 +144,7 @@ func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, note := range []string{p.notes.failure, p.notes.unkept, p.notes.unbound, p.notes.former} {
+	for _, note := range []string{p.notes.failure, p.notes.unkept, p.notes.unserved} {
 		if note != "" {
 			out = append(out, note)
 		}
@@ -234,12 +231,6 @@ func (p *Publisher) begin(s state) error {
 		p.stages = stages(*old, p.stages[0])
 	}
 	p.target = s
-	if folder := s.settings.At.State; folder != p.folder {
-		if p.folder != "" {
-			p.log.Warn("xds.state has changed: the previous folder is no longer updated; remove it when no Envoy's bootstrap reads it", "before", p.folder)
-		}
-		p.folder, p.written = folder, nil
-	}
 	p.advance()
 	return nil
 }

@@ -61,10 +61,13 @@ func (p *Publisher) writeAll(r *envoy.Resources) error {
 	return p.clean()
 }
 
+// folder returns where the state is kept, "" for nowhere.
+func (p *Publisher) folder() string { return p.target.settings.At.State }
+
 // clean removes the endpoints of clusters that are gone, also an earlier
 // process's, and its unfinished files.
 func (p *Publisher) clean() error {
-	entries, err := os.ReadDir(p.folder)
+	entries, err := os.ReadDir(p.folder())
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (p *Publisher) clean() error {
 		if !of && !strings.HasPrefix(e.Name(), unfinished) || ours {
 			continue
 		}
-		if err := os.Remove(filepath.Join(p.folder, e.Name())); err != nil {
+		if err := os.Remove(filepath.Join(p.folder(), e.Name())); err != nil {
 			return err
 		}
 	}
@@ -101,17 +104,17 @@ func (p *Publisher) writeKind(kind string, list []types.Resource, written map[st
 	if err != nil {
 		return err
 	}
-	return replace(envoy.Discovery(p.folder).File(kind), b)
+	return replace(envoy.Discovery(p.folder()).File(kind), b)
 }
 
 // keep writes the state that a restarted router reads.
 func (p *Publisher) keep() {
-	if p.folder == "" {
+	if p.folder() == "" {
 		return
 	}
 	b, err := json.Marshal(kept{p.target.fleet, p.known})
 	if err == nil {
-		err = replace(filepath.Join(p.folder, fleetFile), b)
+		err = replace(filepath.Join(p.folder(), fleetFile), b)
 	}
 	if err != nil {
 		p.lost(err)
