@@ -264,7 +264,7 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 		l.Version, l.rust = before.Version, before.rust
 	}
 	w.learnRender(ctx, &l, before)
-	w.learnTransfer(ctx, &l, before, scraped == nil)
+	l.Transfer = w.transfer(before)
 	return l, nil
 }
 

@@ -51,7 +51,7 @@ type ReplicaOptions struct {
 	Name         string         `yaml:"name,omitempty"`                     // a name for people, in logs, pages and one metric; "" = none
 	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
 	Role         string         `yaml:"role,omitempty" default:"both"`      // prefill (it answers no requests), decode (it computes no prompts for others) or both (docs/prefill-decode.md)
-	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics or its /server_info show
+	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics show
 	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that replicas with this name share; none = it has no store; "" = as its connector or KV events show
 	Models       []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
 	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports

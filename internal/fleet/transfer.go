@@ -1,16 +1,10 @@
 package fleet
 
-import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // Transfer is how a replica hands KV blocks to others.
 type Transfer struct {
 	Connector string `json:"connector,omitempty"` // vLLM's name of its KV connector, e.g. "NixlConnector"; "" = none is known
-	Engine    string `json:"engine,omitempty"`    // the id of its engine in the connector's messages; "" = not known
 	From      string `json:"from,omitempty"`      // where the connector was found: one of the constants below; "" = nowhere
 }
 
@@ -18,7 +12,6 @@ type Transfer struct {
 const (
 	FoundInConfiguration = "configuration"
 	FoundInMetrics       = "metrics"
-	FoundInServerInfo    = "server_info"
 )
 
 // Nixl is vLLM's connector that brings tokens from other replicas. Its kv_transfer_params are
@@ -47,63 +40,16 @@ func configuredTransfer(o ReplicaOptions) Transfer {
 	return Transfer{Connector: o.KVConnector, From: FoundInConfiguration}
 }
 
-// maxInfos bounds the requests for /server_info in a replica's life. It exists in vLLM's
-// development mode alone, and its first answer takes seconds.
-const maxInfos = 2
-
-// learnTransfer finds the replica's KV connector: in the configuration, by its metrics, or
-// once it has joined, in its /server_info.
-func (w *worker) learnTransfer(ctx context.Context, l *learned, before *learned, scraped bool) {
-	l.Transfer = configuredTransfer(w.options)
-	if l.Transfer.From != "" {
-		return
+// transfer returns the replica's KV connector: as configured, else by its metrics. before has what
+// was found last, for a page that fails for now; it is a flag of the process.
+func (w *worker) transfer(before *learned) Transfer {
+	t := configuredTransfer(w.options)
+	switch {
+	case t.From != "":
+	case w.page.connector != "":
+		t = Transfer{Connector: w.page.connector, From: FoundInMetrics}
+	case before != nil:
+		t = before.Transfer
 	}
-	if before != nil {
-		l.Transfer = before.Transfer // a flag of the process
-	}
-	if l.Transfer.From != "" {
-		return
-	}
-	if scraped && w.page.connector != "" {
-		l.Transfer = Transfer{Connector: w.page.connector, From: FoundInMetrics}
-		return
-	}
-	if before == nil || w.infos == maxInfos {
-		return
-	}
-	w.infos++
-	body, err := w.get(ctx, "/server_info?config_format=json")
-	if err != nil {
-		if !isTransient(err) {
-			w.infos = maxInfos
-		}
-		return
-	}
-	w.infos = maxInfos
-	if t, err := decodeServerInfo(body); err == nil {
-		l.Transfer = t
-	}
-}
-
-// decodeServerInfo reads the KV connector in the answer of /server_info.
-func decodeServerInfo(data []byte) (Transfer, error) {
-	var v struct {
-		Config struct {
-			Transfer *struct {
-				Connector string `json:"kv_connector"`
-				Engine    string `json:"engine_id"`
-			} `json:"kv_transfer_config"`
-		} `json:"vllm_config"`
-	}
-	if err := json.Unmarshal(data, &v); err != nil {
-		return Transfer{}, fmt.Errorf("server_info: %w", err)
-	}
-	t := v.Config.Transfer
-	if t == nil || t.Connector == "" {
-		return Transfer{From: FoundInServerInfo}, nil
-	}
-	if !validConnector(t.Connector) || len(t.Engine) > maxNameLength {
-		return Transfer{}, fmt.Errorf("server_info: %.150q is not the name of a connector", t.Connector)
-	}
-	return Transfer{Connector: t.Connector, Engine: t.Engine, From: FoundInServerInfo}, nil
+	return t
 }

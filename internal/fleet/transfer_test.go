@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,40 +22,28 @@ func TestConnectorOfARealServer(t *testing.T) {
 
 const nixlPage = `vllm:nixl_num_failed_transfers_total{engine="0"} 0` + "\n"
 
-// A connector is found in the configuration, else by its metrics, else in /server_info,
-// which is asked twice at most: its answer is expensive.
+// A connector is found in the configuration, else by its metrics.
 func TestConnectorsAreFound(t *testing.T) {
-	const info, none = `{"vllm_config":{"kv_transfer_config":{"kv_connector":"LMCacheConnectorV1","engine_id":"e"}}}`, `{"vllm_config":{"kv_transfer_config":null}}`
 	for name, c := range map[string]struct {
-		configured, metrics, info string
-		status                    int
-		want                      Transfer
+		configured, metrics string
+		want                Transfer
 	}{
-		"nowhere":                     {want: Transfer{}},
-		"configuration":               {configured: "MyConnector", metrics: nixlPage, info: info, want: Transfer{Connector: "MyConnector", From: FoundInConfiguration}},
-		"configuration: it has none":  {configured: "none", metrics: nixlPage, info: info, want: Transfer{From: FoundInConfiguration}},
-		"metrics":                     {metrics: nixlPage, info: info, want: Transfer{Connector: "NixlConnector", From: FoundInMetrics}},
-		"server_info":                 {info: info, want: Transfer{Connector: "LMCacheConnectorV1", Engine: "e", From: FoundInServerInfo}},
-		"server_info: it has none":    {info: none, want: Transfer{From: FoundInServerInfo}},
-		"server_info fails":           {info: info, status: http.StatusInternalServerError, want: Transfer{}},
-		"server_info is something":    {info: `[]`, want: Transfer{}},
-		"server_info with a bad name": {info: `{"vllm_config":{"kv_transfer_config":{"kv_connector":"a b"}}}`, want: Transfer{}},
+		"nowhere":                    {want: Transfer{}},
+		"configuration":              {configured: "MyConnector", metrics: nixlPage, want: Transfer{Connector: "MyConnector", From: FoundInConfiguration}},
+		"configuration: it has none": {configured: "none", metrics: nixlPage, want: Transfer{From: FoundInConfiguration}},
+		"metrics":                    {metrics: nixlPage, want: Transfer{Connector: "NixlConnector", From: FoundInMetrics}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := fake(1, 0)
 				f.answer["/metrics"] += c.metrics
-				if c.info != "" {
-					f.answer["/server_info"] = c.info
-				}
-				f.status["/server_info"] = c.status
 				w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Role: "decode", KVConnector: c.configured}}}, map[string]*fakeReplica{a: f})
 				time.Sleep(10 * time.Minute)
 				r := w.fleet.Snapshot().Replicas[0]
 				if !r.Ready || r.Transfer != c.want || r.Role != RoleDecode {
 					t.Errorf("ready %v, transfer %+v, role %v", r.Ready, r.Transfer, r.Role)
 				}
-				if n := w.net.countPath("/server_info"); n > maxInfos || (c.configured+c.metrics != "") && n > 0 {
+				if n := w.net.countPath("/server_info"); n > 0 {
 					t.Errorf("/server_info was asked for %d times", n)
 				}
 			})

@@ -51,7 +51,6 @@ type worker struct {
 	warned    bool   // the log has it that nothing reports the replica's blocks
 	sglang    bool   // it runs SGLang, by its last answer
 	loadsOnly bool   // it is an SGLang without /metrics, so /v1/loads is read
-	infos     int    // requests for /server_info since the join
 	held      string // why it is passed over, "" = it is not
 	scrapes
 	due
@@ -305,7 +304,7 @@ func (w *worker) scheduleLearn() {
 }
 
 func (w *worker) leave(ctx context.Context, reason string, err error) {
-	w.up, w.backoff, w.loads, w.infos = false, 0, nil, 0
+	w.up, w.backoff, w.loads = false, 0, nil
 	w.fleet.publishers.release(w)
 	w.send(ctx, notice{change: left, reason: reason, why: err.Error()})
 }
