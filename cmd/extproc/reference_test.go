@@ -95,7 +95,7 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		}
 	}
 	var page, text bytes.Buffer
-	if err := config.WriteReference(&page, referenceIntro, fields); err != nil {
+	if err := writeReference(&page, referenceIntro, fields); err != nil {
 		t.Fatal(err)
 	}
 	e := json.NewEncoder(&text)

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -135,6 +136,10 @@ func (c *checker) mapping(n *yaml.Node, fields map[string]field, elem reflect.Ty
 		t := elem
 		if fields != nil {
 			f, known := fields[key.Value]
+			if _, part := fields[others]; part && !known {
+				kept = append(kept, key, value)
+				continue
+			}
 			if !known {
 				c.addf(key, at, "%s", c.unknown(key.Value, path, fields))
 				continue
@@ -257,6 +262,9 @@ func kindName(t reflect.Type) string {
 	return "a " + t.String()
 }
 
+// others stands for the sections that a struct with an inlined map has no fields for.
+const others = ""
+
 // field is a struct's field, with the unit of its number.
 type field struct {
 	reflect.Type
@@ -277,10 +285,11 @@ func fieldsOf(t reflect.Type) map[string]field {
 			if ft.Kind() == reflect.Pointer {
 				ft = ft.Elem()
 			}
-			if ft.Kind() == reflect.Struct {
-				for k, v := range fieldsOf(ft) {
-					fields[k] = v
-				}
+			switch ft.Kind() {
+			case reflect.Struct:
+				maps.Copy(fields, fieldsOf(ft))
+			case reflect.Map:
+				fields[others] = field{ft, ""}
 			}
 		default:
 			fields[name] = field{f.Type, f.Tag.Get("unit")}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"regexp"
 	"sort"
 	"time"
@@ -45,19 +44,6 @@ type File[T any] struct {
 func Load[T any](path string, defaults func() T) (T, error) {
 	f := File[T]{Path: path, Defaults: defaults}
 	return f.Load()
-}
-
-// LoadPart is Load for a T that has some of the file's sections. The others may
-// contain anything.
-func LoadPart[T any](path string) (T, error) {
-	f := File[T]{Path: path}
-	var v T
-	data, err := f.read()
-	if err != nil {
-		return v, err
-	}
-	v, _, err = decode(path, data, v, os.LookupEnv, true)
-	return v, err
 }
 
 // Load reads the file and keeps its content for Watch.
@@ -116,7 +102,8 @@ func (f *File[T]) read() ([]byte, error) {
 // set, numbers where a duration is meant, and the errors of the Validate methods
 // are all reported together, as an errors.Join of [Problem]s. An empty document is
 // refused: it is a file that was cut off. T must be a struct; maps inside defaults
-// are written into.
+// are written into. A T with an inlined map has some of the file's sections, and the others may
+// contain anything.
 func Parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, error) {
 	v, _, err := parse(file, data, defaults, lookup)
 	return v, err
@@ -124,11 +111,6 @@ func Parse[T any](file string, data []byte, defaults T, lookup func(string) (str
 
 // parse is Parse that also returns the lines of the fields.
 func parse[T any](file string, data []byte, defaults T, lookup func(string) (string, bool)) (T, lines, error) {
-	return decode(file, data, defaults, lookup, false)
-}
-
-// decode is parse; part makes it ignore sections that T does not have.
-func decode[T any](file string, data []byte, defaults T, lookup func(string) (string, bool), part bool) (T, lines, error) {
 	var zero T
 	root, err := document(data)
 	if err != nil {
@@ -139,9 +121,6 @@ func decode[T any](file string, data []byte, defaults T, lookup func(string) (st
 	}
 	v := defaults
 	c := checker{file: file, lookup: lookup, original: map[*yaml.Node]string{}, lines: lines{}}
-	if part {
-		keep(root, fieldsOf(reflect.TypeFor[T]()))
-	}
 	c.document(root, &v)
 	if err := root.Decode(&v); err != nil && len(c.problems) == 0 {
 		return zero, nil, &Problem{File: file, Err: err}
@@ -150,17 +129,6 @@ func decode[T any](file string, data []byte, defaults T, lookup func(string) (st
 		return zero, nil, err
 	}
 	return v, c.lines, nil
-}
-
-// keep drops the keys of a mapping that no field has.
-func keep(n *yaml.Node, fields map[string]field) {
-	kept := n.Content[:0:0]
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		if _, known := fields[n.Content[i].Value]; known {
-			kept = append(kept, n.Content[i], n.Content[i+1])
-		}
-	}
-	n.Content = kept
 }
 
 // document returns the root of the only document in data, nil if it is empty.

@@ -43,8 +43,10 @@ func policyOf(path string) (policy.Config, error) {
 	if path == "" {
 		return policy.Config{}, nil
 	}
-	c, err := config.LoadPart[struct {
-		Policy policy.Config `yaml:"policy"`
-	}](path)
+	type part struct {
+		Policy policy.Config  `yaml:"policy"`
+		Others map[string]any `yaml:",inline"`
+	}
+	c, err := config.Load[part](path, nil)
 	return c.Policy, err
 }

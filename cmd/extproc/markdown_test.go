@@ -1,14 +1,16 @@
-package config
+package main
 
 import (
 	"fmt"
 	"io"
 	"strings"
+
+	"warmroute/internal/config"
 )
 
-// WriteReference writes the reference as Markdown: a list for each top-level
+// writeReference writes the reference as Markdown: a list for each top-level
 // section, and one for the fields outside of all sections.
-func WriteReference(w io.Writer, intro string, fields []Field) error {
+func writeReference(w io.Writer, intro string, fields []config.Field) error {
 	b := &strings.Builder{}
 	b.WriteString(intro)
 	header := func(title, text string) {
@@ -17,7 +19,7 @@ func WriteReference(w io.Writer, intro string, fields []Field) error {
 			fmt.Fprintf(b, "%s\n\n", text)
 		}
 	}
-	top := func(f Field) bool { return !strings.ContainsAny(f.Path, ".[") }
+	top := func(f config.Field) bool { return !strings.ContainsAny(f.Path, ".[") }
 	header("The top level", "")
 	for _, f := range fields {
 		if top(f) && !f.Section() {
@@ -30,7 +32,7 @@ func WriteReference(w io.Writer, intro string, fields []Field) error {
 		case top(f) && f.Section():
 			text := f.Meaning
 			if f.Same != "" {
-				text += " " + f.sameAs()
+				text += " " + sameAs(f)
 			}
 			header("`"+f.Path+"`", text)
 		case top(f), same != "" && below(f.Path, same):
@@ -53,9 +55,9 @@ func below(path, section string) bool {
 	return is && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "["))
 }
 
-func (f Field) sameAs() string { return fmt.Sprintf("It has the fields of `%s`.", f.Same) }
+func sameAs(f config.Field) string { return fmt.Sprintf("It has the fields of `%s`.", f.Same) }
 
-func row(b *strings.Builder, f Field) {
+func row(b *strings.Builder, f config.Field) {
 	kind, meaning := f.Type, f.Meaning
 	if kind == "string" {
 		kind = "" // its default says so
@@ -67,7 +69,7 @@ func row(b *strings.Builder, f Field) {
 		kind = strings.TrimPrefix(kind+"; `"+f.Default+"`", "; ")
 	}
 	if f.Same != "" {
-		meaning += " " + f.sameAs()
+		meaning += " " + sameAs(f)
 	}
 	fmt.Fprintf(b, "- `%s` (%s): %s\n", f.Path, kind, strings.ReplaceAll(meaning, "\n", " "))
 }
