@@ -13,25 +13,30 @@ import (
 
 // replicaView is one replica on /debug/replicas.
 type replicaView struct {
-	Address   string          `json:"address"`
-	Name      string          `json:"name,omitempty"`
-	Tenant    string          `json:"tenant,omitempty"`
-	Ready     bool            `json:"ready"`
-	Why       string          `json:"why,omitempty"` // not ready
-	Joined    uint64          `json:"joined"`
-	Version   string          `json:"version,omitempty"`
-	BlockSize int             `json:"block_size"`
-	Base      string          `json:"base_model,omitempty"`
-	Models    []string        `json:"models"` // the base model and its adapters
-	Render    bool            `json:"render"`
-	Synced    bool            `json:"synced"`
-	KVEvents  feed.State      `json:"kv_events,omitempty"`    // of a ready one
-	Role      fleet.Role      `json:"role"`                   // its part in requests with prefill and decode on two replicas
-	Store     string          `json:"shared_store,omitempty"` // the store of KV blocks that it shares with others, as configured or by its connector
-	Transfer  *fleet.Transfer `json:"transfer,omitempty"`     // how it hands KV blocks to others; nil: not known
-	NoEvents  string          `json:"no_events,omitempty"`    // why it has no subscription, or some ranks have none
-	Ranks     []rankView      `json:"ranks"`
-	Cached    cachedView      `json:"cached_tokens"`
+	servedView
+	Render   bool            `json:"render"`
+	Synced   bool            `json:"synced"`
+	KVEvents feed.State      `json:"kv_events,omitempty"`    // of a ready one
+	Role     fleet.Role      `json:"role"`                   // its part in requests with prefill and decode on two replicas
+	Store    string          `json:"shared_store,omitempty"` // the store of KV blocks that it shares with others, as configured or by its connector
+	Transfer *fleet.Transfer `json:"transfer,omitempty"`     // how it hands KV blocks to others; nil: not known
+	NoEvents string          `json:"no_events,omitempty"`    // why it has no subscription, or some ranks have none
+	Ranks    []rankView      `json:"ranks"`
+	Cached   cachedView      `json:"cached_tokens"`
+}
+
+// servedView is which replica it is, and what it serves.
+type servedView struct {
+	Address   string   `json:"address"`
+	Name      string   `json:"name,omitempty"`
+	Tenant    string   `json:"tenant,omitempty"`
+	Ready     bool     `json:"ready"`
+	Why       string   `json:"why,omitempty"` // not ready
+	Joined    uint64   `json:"joined"`
+	Version   string   `json:"version,omitempty"`
+	BlockSize int      `json:"block_size"`
+	Base      string   `json:"base_model,omitempty"`
+	Models    []string `json:"models"` // the base model and its adapters
 }
 
 // cachedView holds predictions against the truth, in prompt tokens.
@@ -133,8 +138,9 @@ func (r *router) replicaPage() http.Handler {
 
 func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 	v := replicaView{
-		Address: rep.Addr, Name: rep.Name, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
-		BlockSize: rep.BlockSize, Models: []string{}, Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
+		servedView: servedView{Address: rep.Addr, Name: rep.Name, Tenant: rep.Tenant, Ready: rep.Ready, Why: rep.Why, Joined: rep.Joined, Version: rep.Version,
+			BlockSize: rep.BlockSize, Models: []string{}},
+		Render: rep.Render, Synced: supply.Synced, Ranks: []rankView{},
 	}
 	v.Role, v.Store = rep.Role, rep.Store
 	if rep.Transfer.From != "" {

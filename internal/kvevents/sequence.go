@@ -77,14 +77,7 @@ type sequencer struct {
 	world   world
 	replays bool // a replay endpoint is known
 
-	next     uint64 // first batch not applied yet
-	based    bool   // next is known
-	clean    bool   // nothing applied since the last forget
-	complete bool   // applied from sequence 0 on
-	owed     bool   // history was not available; request it again later
-	first    bool   // the first catch-up is over
-	trial    bool   // resumed, and the publisher has not shown yet that it is the same
-
+	applied
 	connections
 	ask    *asked
 	lastID uint64
@@ -96,6 +89,17 @@ type sequencer struct {
 	}
 
 	count Counters
+}
+
+// applied is the place in the publisher's sequence.
+type applied struct {
+	next     uint64 // first batch not applied yet
+	based    bool   // next is known
+	clean    bool   // nothing applied since the last forget
+	complete bool   // applied from sequence 0 on
+	owed     bool   // history was not available; request it again later
+	first    bool   // the first catch-up is over
+	trial    bool   // resumed, and the publisher has not shown yet that it is the same
 }
 
 // connections are those of the event socket, by number.
@@ -115,7 +119,7 @@ type waiting struct {
 }
 
 func newSequencer(w world, replays bool) *sequencer {
-	return &sequencer{world: w, replays: replays, clean: true, waiting: waiting{room: NewRoom()}}
+	return &sequencer{world: w, replays: replays, applied: applied{clean: true}, waiting: waiting{room: NewRoom()}}
 }
 
 // wanted returns the replay to send now, once.

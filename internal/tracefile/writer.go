@@ -86,18 +86,28 @@ type Writer struct {
 
 	// Run's goroutine owns the fields below.
 	run     string
+	numbers *numbers
+	spans   []Span
+	disk
+	told
+}
+
+// disk is the file, and what is to be written to it.
+type disk struct {
 	file    file   // nil: it is not open
 	head    []byte // lines before buf
 	size    int64
-	numbers *numbers
-	spans   []Span
-	buf     []byte    // lines to write
-	lines   int       // in buf
-	fleet   []byte    // the last line about it
-	told    time.Time // when it was written
+	buf     []byte // lines to write
+	lines   int    // in buf
+	refused bool   // the last write failed
+}
+
+// told is what the lines about replicas have said.
+type told struct {
+	fleet   []byte    // the last line about the fleet
+	at      time.Time // when it was written
 	counted time.Time // when the last lines about prefills were written
-	next    []byte    // room for the next
-	refused bool      // the last write failed
+	next    []byte    // room for the next line about the fleet
 }
 
 // New opens the file. Run must be called for lines to be written.
@@ -237,7 +247,7 @@ func (w *Writer) take(e *entry) {
 // describeFleet adds a line about the fleet if it has changed.
 func (w *Writer) describeFleet() {
 	now := w.o.Now()
-	if w.o.Fleet == nil || w.fleet != nil && now.Sub(w.told) < fleetEvery {
+	if w.o.Fleet == nil || w.fleet != nil && now.Sub(w.told.at) < fleetEvery {
 		return
 	}
 	fleet := w.o.Fleet()
@@ -247,7 +257,7 @@ func (w *Writer) describeFleet() {
 	if w.next = appendFleet(w.next[:0], fleet); bytes.Equal(w.next, w.fleet) {
 		return
 	}
-	w.told, w.fleet = now, append(w.fleet[:0], w.next...)
+	w.told.at, w.fleet = now, append(w.fleet[:0], w.next...)
 	w.buf = append(w.buf, w.fleet...)
 	w.lines++
 }

@@ -14,15 +14,28 @@ type config struct {
 
 	LayerTypes    []string `json:"layer_types"`
 	BlockTypes    []string `json:"layers_block_type"`
-	Window        number   `json:"sliding_window"`
-	UseWindow     bool     `json:"use_sliding_window"`
-	WindowPattern number   `json:"sliding_window_pattern"`
 	Bidirectional any      `json:"use_bidirectional_attention"`
+	windowValues
+	chunkValues
+	stateValues
+}
 
+// windowValues has the values of sliding windows.
+type windowValues struct {
+	Window        number `json:"sliding_window"`
+	UseWindow     bool   `json:"use_sliding_window"`
+	WindowPattern number `json:"sliding_window_pattern"`
+}
+
+// chunkValues has the values of chunked attention.
+type chunkValues struct {
 	Chunk        number `json:"attention_chunk_size"`
 	RopeLayers   []int  `json:"no_rope_layers"` // 0 where a layer has none: it attends to everything
 	RopeInterval number `json:"no_rope_layer_interval"`
+}
 
+// stateValues has the values of layers that keep a state.
+type stateValues struct {
 	FullInterval  number `json:"full_attention_interval"`
 	AttnPeriod    number `json:"attn_layer_period"`
 	AttnOffset    number `json:"attn_layer_offset"`
