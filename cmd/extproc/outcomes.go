@@ -154,7 +154,7 @@ func (o *outcomes) learnPrefill(p *filter.Prefilled) {
 		o.ids.local.Suspect(s.Base(p.Replica))
 	}
 	o.differences.Count(&outcome.Answer{
-		Replica: p.Replica, Prompt: p.Prompt, Predicted: p.Predicted, Reported: p.Reported,
+		Replica: p.Replica, Prediction: outcome.Prediction{Prompt: p.Prompt, Predicted: p.Predicted, Reported: p.Reported},
 		Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: p.Counted, Cached: p.Cached},
 	}, s.Base(p.Replica))
 	o.compareAnswer(s, shortfall.Answer{

@@ -30,12 +30,12 @@ func TestFailuresInTheAccessLog(t *testing.T) {
 		a    outcome.Answer
 		want [3]int // failures in a row
 	}{
-		{"a failure", outcome.Answer{Replica: one, Failed: one, Status: 500}, [3]int{1, 1, 0}},
+		{"a failure", outcome.Answer{Replica: one, Failure: outcome.Failure{Failed: one}, Status: 500}, [3]int{1, 1, 0}},
 		{"a client's error", outcome.Answer{Replica: one, Status: 400}, [3]int{1, 1, 0}},
 		{"a client that left", outcome.Answer{}, [3]int{1, 1, 0}},
-		{"a retry", outcome.Answer{Hint: two + "," + one, Replica: one, PassedOver: true, Status: 400}, [3]int{1, 1, 1}},
+		{"a retry", outcome.Answer{Hint: two + "," + one, Replica: one, Failure: outcome.Failure{PassedOver: true}, Status: 400}, [3]int{1, 1, 1}},
 		{"an answer", outcome.Answer{Replica: one, Status: 200}, [3]int{0, 0, 1}},
-		{"a stranger", outcome.Answer{Failed: "10.9.9.9:1"}, [3]int{0, 0, 1}},
+		{"a stranger", outcome.Answer{Failure: outcome.Failure{Failed: "10.9.9.9:1"}}, [3]int{0, 0, 1}},
 	} {
 		o.learnHealth(s, &step.a)
 		if got := [3]int{at[0].Failures(), at[1].Failures(), at[2].Failures()}; got != step.want {

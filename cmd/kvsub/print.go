@@ -18,14 +18,11 @@ import (
 // line is one printed event. Hashes are numbers if the publisher sends
 // numbers, hexadecimal text if it sends bytes.
 type line struct {
-	Seq         uint64  `json:"seq"`
-	Time        float64 `json:"time,omitempty"` // seconds since 1970, the publisher's clock
-	Rank        *int    `json:"rank,omitempty"`
-	Event       string  `json:"event"` // stored, removed, cleared, unknown
-	Hashes      []any   `json:"hashes,omitempty"`
-	Parent      any     `json:"parent,omitempty"`
-	BlockSize   int     `json:"block_size,omitempty"`
-	Tokens      *int    `json:"tokens,omitempty"` // their number
+	Seq   uint64  `json:"seq"`
+	Time  float64 `json:"time,omitempty"` // seconds since 1970, the publisher's clock
+	Rank  *int    `json:"rank,omitempty"`
+	Event string  `json:"event"` // stored, removed, cleared, unknown
+	blocks
 	Medium      string  `json:"medium,omitempty"`
 	LoRA        *string `json:"lora,omitempty"`
 	Group       int     `json:"group,omitempty"`
@@ -35,6 +32,14 @@ type line struct {
 
 	TokenIDs  []uint32 `json:"token_ids,omitempty"`  // only on request
 	ExtraKeys [][]any  `json:"extra_keys,omitempty"` // only on request
+}
+
+// blocks are those of an event.
+type blocks struct {
+	Hashes    []any `json:"hashes,omitempty"`
+	Parent    any   `json:"parent,omitempty"`
+	BlockSize int   `json:"block_size,omitempty"`
+	Tokens    *int  `json:"tokens,omitempty"` // their number
 }
 
 // fresh is the line that marks a new start of the state: batches may be

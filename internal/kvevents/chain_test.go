@@ -150,7 +150,7 @@ func TestPresumedChain(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored := func(size int, spec string) Event {
-		return Event{Kind: index.Stored, BlockSize: size, Spec: spec, HasParent: true}
+		return Event{Kind: index.Stored, BlockSize: size, CacheGroup: CacheGroup{Spec: spec}, HasParent: true}
 	}
 	for name, tt := range map[string]struct {
 		unit   int

@@ -28,24 +28,52 @@ type Event struct {
 	TokenCount int
 	BlockSize  int // tokens; 0 only in a placeholder
 
-	LoRA    prefixhash.LoRA
-	HasID   bool   // lora_id given
-	ID      uint64 // lora_id, which differs each time an adapter is loaded, unless in place; 0 if it is no number
-	Medium  string
-	Salt    string                  // cache_salt, "" if the publisher does not give it
-	Extras  [][]prefixhash.ExtraKey // per block; nil when no block has any
-	Told    bool                    // the event has a list of extra keys, maybe of none
-	Local   bool                    // the publisher says that the blocks are in its own memory
-	Remote  bool                    // the publisher says that the blocks are in no memory or storage of its own
-	Group   int                     // KV cache group; 0 when absent
-	Spec    string                  // kv_cache_spec_kind, "" if the publisher does not give it
-	Window  int                     // kv_cache_spec_sliding_window, tokens; 0 if not given
-	Ahead   int                     // tokens behind each block that its hash covers too (lookahead_token_ids)
-	Behind  []uint32                // the tokens behind the last block; nil when the decoder skips tokens
-	Unkeyed bool                    // a token id or an extra key that a key cannot represent: no key of this project is right
+	AdapterLoad
+	Memory
+	Keys
+	CacheGroup
+	Lookahead
+	Unkeyed bool // a token id or an extra key that a key cannot represent: no key of this project is right
 
-	hashes, parent []byte // the msgpack values, for Digests
+	raw
 }
+
+// AdapterLoad is a load of an adapter.
+type AdapterLoad struct {
+	LoRA  prefixhash.LoRA
+	HasID bool   // lora_id given
+	ID    uint64 // lora_id, which differs each time an adapter is loaded, unless in place; 0 if it is no number
+}
+
+// Memory is where an event's blocks are.
+type Memory struct {
+	Medium string
+	Local  bool // the publisher says that the blocks are in its own memory
+	Remote bool // the publisher says that the blocks are in no memory or storage of its own
+}
+
+// Keys are what the publisher hashes into blocks besides tokens.
+type Keys struct {
+	Salt   string                  // cache_salt, "" if the publisher does not give it
+	Extras [][]prefixhash.ExtraKey // per block; nil when no block has any
+	Told   bool                    // the event has a list of extra keys, maybe of none
+}
+
+// CacheGroup is the cache group of an event's blocks.
+type CacheGroup struct {
+	Group  int    // 0 when absent
+	Spec   string // kv_cache_spec_kind, "" if the publisher does not give it
+	Window int    // kv_cache_spec_sliding_window, tokens; 0 if not given
+}
+
+// Lookahead is what hashes cover behind their blocks.
+type Lookahead struct {
+	Ahead  int      // tokens behind each block that its hash covers too (lookahead_token_ids)
+	Behind []uint32 // the tokens behind the last block; nil when the decoder skips tokens
+}
+
+// raw are the msgpack values, for Digests.
+type raw struct{ hashes, parent []byte }
 
 // Placeholder reports whether the event has only a hash: vLLM's offloading
 // connectors announce undescribed blocks of lower tiers with block_size 0 and no

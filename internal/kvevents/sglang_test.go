@@ -116,7 +116,7 @@ func TestSGLangPairs(t *testing.T) {
 // index holds the key until both are removed, in any order.
 func TestSGLangTwins(t *testing.T) {
 	stored := func(hash uint64) *Event {
-		return &Event{Kind: index.Stored, Hashes: []uint64{hash}, Tokens: []uint32{1, 2}, TokenCount: 2, BlockSize: 2, LoRA: prefixhash.LoRA{Name: "a", Set: true}}
+		return &Event{Kind: index.Stored, Hashes: []uint64{hash}, Tokens: []uint32{1, 2}, TokenCount: 2, BlockSize: 2, AdapterLoad: AdapterLoad{LoRA: prefixhash.LoRA{Name: "a", Set: true}}}
 	}
 	removed := func(hash uint64) *Event { return &Event{Kind: index.Removed, Hashes: []uint64{hash}} }
 	a := SGLang(SGLangOptions{})

@@ -384,7 +384,9 @@ func (s *Subscriber) apply(f frame) error {
 	t.Placeholders += n.placeholders
 	t.UnknownEvents += uint64(b.Unknown)
 	t.OrphanBlocks += uint64(result.Orphaned)
-	s.set(func(st *Status) { st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, batch.At, batch.Doubt, batch.Keying.Hash })
+	s.set(func(st *Status) {
+		st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, batch.At, batch.Doubt, batch.Keying.Hash
+	})
 	return nil
 }
 

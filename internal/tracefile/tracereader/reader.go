@@ -12,17 +12,26 @@ import (
 	"warmroute/internal/tracefile"
 )
 
-// line is any line of the file.
+// line is any line of the file: the parts that are not of its kind are empty.
 type line struct {
 	Trace int    `json:"trace"` // version: the line begins a run of the router, or a file
 	Run   string `json:"run"`   // of such a line: a random name of the run
 
 	Fleet []tracefile.Replica `json:"fleet"` // the replicas have changed
 
+	prefills
+	decided
+	end
+	counted
+}
+
+type prefills struct {
 	Prefills string  `json:"prefills"` // a model's prefills; "tokens" likewise
 	Seconds  float64 `json:"seconds"`
 	Requests int     `json:"requests"`
+}
 
+type decided struct {
 	Number uint64   `json:"n"` // a decision
 	At     float64  `json:"t"` // when the request came; of an end, when it ended
 	Route  string   `json:"route"`
@@ -35,12 +44,16 @@ type line struct {
 	Reason string   `json:"reason"`
 	To     string   `json:"to"`       // the replica that was named first
 	Why    string   `json:"withheld"` // why Envoy did not get the hint
+}
 
+type end struct {
 	End    uint64  `json:"end"`   // the number of a decision whose request has ended
 	First  float64 `json:"first"` // when the first token came, by the replica's events; 0 = not known
 	Status int     `json:"status"`
 	Served string  `json:"served"` // the replica that served, if Envoy reported it
+}
 
+type counted struct {
 	Counted uint64 `json:"counted"` // the number of a decision whose answer was counted
 	Prompt  int    `json:"prompt"`  // tokens, as the replica counted; "cached" likewise, absent if it did not say
 	Output  int    `json:"output"`  // tokens of the answer

@@ -34,7 +34,7 @@ func fixture() (c *Comparison, reg *prometheus.Registry, wait func(time.Duration
 func answer(hint string, withheld decision.Withheld, prompt, cached int) *outcome.Answer {
 	return &outcome.Answer{
 		Model: "base", Hint: hint, Withheld: withheld, Status: 200, Replica: "10.0.0.1:8000",
-		FirstByte: 100 * time.Millisecond, Duration: time.Second,
+		Times: outcome.Times{FirstByte: 100 * time.Millisecond, Duration: time.Second},
 		Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: prompt, Cached: cached},
 	}
 }

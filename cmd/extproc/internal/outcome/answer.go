@@ -20,31 +20,40 @@ import (
 // Answer is a request's end, as Envoy reports it. The names and the prediction are
 // those that the request carried, so they need no record of its decision.
 type Answer struct {
-	RequestID  string
-	Decision   uint64 // the number of the decision's record; 0 unless usage was asked for
-	Model      string // "" = none
-	Reason     string
-	Withheld   decision.Withheld // why there is no hint although the decision named a replica
-	Hint       string            // the named replicas, best first, "" = none
-	Rank       string            // the value of the request's rank header, "" = it had none
-	Replica    string            // that served: an answer came from it, whatever its status; "" = none did
-	Failed     string            // that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
-	Broken     bool              // the answer of Failed had begun
-	PassedOver bool              // Envoy could not reach the replica that the hint names first, and the router does not know it yet
-	Prefill    string            // the other replica that computed the prompt, "" = none did
-	Told       bool              // the router knows the replica from the response's headers already
-	Status     int               // of the response, 0 = none
+	RequestID string
+	Decision  uint64 // the number of the decision's record; 0 unless usage was asked for
+	Model     string // "" = none
+	Reason    string
+	Withheld  decision.Withheld // why there is no hint although the decision named a replica
+	Hint      string            // the named replicas, best first, "" = none
+	Rank      string            // the value of the request's rank header, "" = it had none
+	Replica   string            // that served: an answer came from it, whatever its status; "" = none did
+	Prefill   string            // the other replica that computed the prompt, "" = none did
+	Told      bool              // the router knows the replica from the response's headers already
+	Status    int               // of the response, 0 = none
 
-	Prompt    int // tokens of the prompt, as the router counted
-	Predicted int // of these, tokens that were predicted to be cached on the first named replica
-	Reported  int // of these, tokens that its events reported as cached; 0 unless usage was asked for
-
-	// FirstByte and Duration are the times from the request's first byte to the first of
-	// the answer's body and the last. Where Envoy does not report the body's, FirstByte is
-	// the headers', which vLLM sends at once for a stream.
-	FirstByte, Duration time.Duration
-
+	Failure
+	Prediction
+	Times
 	Usage Usage
+}
+
+// Times are from the request's first byte to the first of the answer's body, and to the last. Where
+// Envoy does not report the body's, FirstByte is the headers', which vLLM sends at once for a stream.
+type Times struct{ FirstByte, Duration time.Duration }
+
+// Failure is what went wrong before an answer, or in it.
+type Failure struct {
+	Failed     string // the replica that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
+	Broken     bool   // its answer had begun
+	PassedOver bool   // Envoy could not reach the replica that the hint names first, and the router does not know it yet
+}
+
+// Prediction is what the router expected of the first named replica.
+type Prediction struct {
+	Prompt    int // tokens of the prompt, as the router counted
+	Predicted int // of these, tokens that were predicted to be cached there
+	Reported  int // of these, tokens that its events reported as cached; 0 unless usage was asked for
 }
 
 // First returns the replica that the hint names first.
@@ -68,8 +77,8 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 		Hint:     lb[envoy.HeaderDestination].GetStringValue(),
 		Rank:     own[envoy.KeyRank].GetStringValue(),
 		Told:     lb[envoy.MetadataServed].GetStringValue() != "", Status: int(e.GetResponse().GetResponseCode().GetValue()),
-		Prompt: count(own[envoy.KeyPrompt]), Predicted: count(own[envoy.KeyPredicted]), Reported: count(own[envoy.KeyReported]),
-		FirstByte: span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte()),
+		Prediction: Prediction{Prompt: count(own[envoy.KeyPrompt]), Predicted: count(own[envoy.KeyPredicted]), Reported: count(own[envoy.KeyReported])},
+		Times: Times{FirstByte:  span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte())},
 	}
 	a.judge(common)
 	if a.Hint == "" { // a gateway that does not take the metadata logs the header

@@ -65,7 +65,7 @@ func TestAnswerOfAnEntry(t *testing.T) {
 	got := answerOf(entry(t, own, lb, record(t, aiv3.TokenUsage_COMPLETE, 101, 80)))
 	want := Answer{
 		RequestID: "id", Decision: 7, Model: "m", Reason: "warm", Rank: "0", Hint: "10.0.0.1:8000,10.0.0.2:8000", Replica: "10.0.0.1:8000", Status: 200,
-		Prompt: 100, Predicted: 64, Reported: 48, FirstByte: 30 * time.Millisecond, Duration: time.Second,
+		Prediction: Prediction{Prompt: 100, Predicted: 64, Reported: 48}, Times: Times{FirstByte: 30 * time.Millisecond, Duration: time.Second},
 		Usage: Usage{State: UsageComplete, Prompt: 101, Cached: 80, Output: 7},
 	}
 	if got != want {

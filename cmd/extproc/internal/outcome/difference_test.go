@@ -11,7 +11,7 @@ import (
 // replica's events had reported; a replica that left leaves no series.
 func TestDifferences(t *testing.T) {
 	d := NewDifferences(prometheus.NewRegistry())
-	a := Answer{Replica: "10.0.0.1:8000", Prompt: 100, Predicted: 64, Usage: Usage{State: UsagePartial, Prompt: 101, Cached: 0}}
+	a := Answer{Replica: "10.0.0.1:8000", Prediction: Prediction{Prompt: 100, Predicted: 64}, Usage: Usage{State: UsagePartial, Prompt: 101, Cached: 0}}
 	if d.Count(&a, "m"); testutil.CollectAndCount(d.cached)+testutil.CollectAndCount(d.prompts) != 0 {
 		t.Error("a usage without cached tokens has a difference, or a text's estimate a length")
 	}
