@@ -155,11 +155,10 @@ type served struct {
 
 // Base returns the base model of the replica at addr, "" if there is none or it is unknown.
 func (s *Snapshot) Base(addr string) string {
-	i, found := slices.BinarySearchFunc(s.Replicas, addr, func(r *Replica, addr string) int { return strings.Compare(r.Addr, addr) })
-	if !found || len(s.Replicas[i].Models) == 0 {
-		return ""
+	if r := s.Replica(addr); r != nil && len(r.Models) > 0 {
+		return r.Models[0].Base
 	}
-	return s.Replicas[i].Models[0].Base
+	return ""
 }
 
 // Serving returns the ready and the held replicas that serve model and that tenant may use:

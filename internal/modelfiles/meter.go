@@ -94,7 +94,7 @@ func (m *meter) file() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.files >= m.limits.Files {
-		m.why, m.until = fmt.Errorf("%w: %d files (tokens.download_files)", ErrLimit, m.files), time.Time{}
+		m.why, m.until = fmt.Errorf("%w: %d files", ErrLimit, m.files), time.Time{}
 		return m.why
 	}
 	m.files++

@@ -78,7 +78,7 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 		Rank:     own[envoy.KeyRank].GetStringValue(),
 		Told:     lb[envoy.MetadataServed].GetStringValue() != "", Status: int(e.GetResponse().GetResponseCode().GetValue()),
 		Prediction: Prediction{Prompt: count(own[envoy.KeyPrompt]), Predicted: count(own[envoy.KeyPredicted]), Reported: count(own[envoy.KeyReported])},
-		Times: Times{FirstByte:  span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte())},
+		Times:      Times{FirstByte: span(common.GetTimeToFirstUpstreamRxByte()), Duration: span(common.GetTimeToLastDownstreamTxByte())},
 	}
 	a.judge(common)
 	if a.Hint == "" { // a gateway that does not take the metadata logs the header
