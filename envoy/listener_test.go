@@ -98,7 +98,7 @@ func TestListener(t *testing.T) {
 	for _, path := range []string{
 		"/metrics", "/metrics/", "/metrics?x=1", "//metrics", "/%6detrics", "/x/../metrics", "/x/%2e%2e/metrics", "/./metrics", "/%2Fmetrics", "/metrics%2F", "/x/..%2fmetrics",
 		"http://replica/metrics", "/load", "/reset_prefix_cache", "/reset_mm_cache?reset_external=true", "/sleep?level=2", "/wake_up", "/pause", "/server_info", "/collective_rpc",
-		"/v1/load_lora_adapter", "/v1%2Fload_lora_adapter", "/v1/unload_lora_adapter", "/kv_event_sources", "/start_profile", "/scale_elastic_ep", "/flush_cache", "/openai/metrics", "/openai/v1/load_lora_adapter",
+		"/v1/load_lora_adapter", "/v1%2Fload_lora_adapter", "/v1/unload_lora_adapter", "/kv_event_sources", "/start_profile", "/scale_elastic_ep", "/flush_cache", "/abort_requests", "/inference/v1/abort_requests", "/openai/metrics", "/openai/v1/load_lora_adapter",
 	} {
 		_, before := u.seen()
 		status, body := raw(t, e, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")

@@ -6,7 +6,7 @@ var operatorPaths = []string{
 	"/metrics", "/prometheus", "/perf_metrics", "/load", "/v1/load", "/unload_", "/v1/unload_", "/server_info", "/get_server_info", "/get_load",
 	"/get_internal_state", "/get_weights_by_name", "/get_world_size", "/kv_", "/steady_clock_offset", "/set_", "/configure_logging",
 	"/reset_", "/flush_cache", "/clear_", "/hicache", "/sleep", "/wake_up", "/is_", "/pause", "/resume", "/continue_generation", "/release_",
-	"/abort_request", "/open_session", "/close_session", "/collective_rpc", "/start_", "/stop_", "/dump", "/freeze_gc", "/slow_down",
+	"/abort_request", "/inference/v1/abort_request", "/open_session", "/close_session", "/collective_rpc", "/start_", "/stop_", "/dump", "/freeze_gc", "/slow_down",
 	"/scale_", "/fault_tolerance", "/update_weight", "/init_weight", "/finish_weight", "/shutdown_weight", "/destroy_weight", "/send_weight",
 	"/weight_", "/check_weight", "/remote_instance",
 }

@@ -83,7 +83,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 	}
 	d := &Decider{
 		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), pressure: o.Pressure,
-		views: views{fleet: f, index: x, ledger: l, readsSalt: o.ReadsSalt},
+		views: views{fleet: f, index: x, ledger: l, clock: o.Now, readsSalt: o.ReadsSalt},
 	}
 	d.views.history = d.history
 	d.splits.phases = newPhases()

@@ -1,10 +1,12 @@
 package decision
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"warmroute/internal/fleet"
 )
@@ -13,12 +15,25 @@ import (
 // rank which it has served before: they are the clients' errors more often.
 const refusalsKept = 2
 
+// A refusal is forgotten after a time, which doubles: the first request may have been wrong itself.
+const (
+	refusalFirst = time.Minute
+	refusalMost  = time.Hour
+)
+
 // rankAnswers is what a replica has answered to requests for its ranks, as long as it has these.
 type rankAnswers struct {
 	joined  uint64
 	ranks   []int
 	left    []atomic.Int32 // by rank, answers with 400 that change nothing
-	refused atomic.Bool    // it gets no rank header any more
+	refused atomic.Int64   // Unix ns at which it has refused a rank, and gets no rank header; 0: it has not
+	lasts   time.Duration  // for how long that counts
+}
+
+// over reports whether a refusal counts no more.
+func (a *rankAnswers) over(now time.Time) bool {
+	at := a.refused.Load()
+	return at != 0 && now.UnixNano()-at >= int64(a.lasts)
 }
 
 // answersOf returns the answers of a replica with several ranks, nil for others.
@@ -28,12 +43,16 @@ func (v *views) answersOf(r *fleet.Replica) *rankAnswers {
 	}
 	for {
 		known, ok := v.refusals.Load(r.Addr)
+		lasts := refusalFirst
 		if ok {
 			if a := known.(*rankAnswers); a.joined == r.Joined && slices.Equal(a.ranks, r.Ranks) {
-				return a
+				if !a.over(v.clock()) {
+					return a
+				}
+				lasts = min(2*a.lasts, refusalMost)
 			}
 		}
-		a := &rankAnswers{joined: r.Joined, ranks: r.Ranks, left: make([]atomic.Int32, len(r.Ranks))}
+		a := &rankAnswers{joined: r.Joined, ranks: r.Ranks, left: make([]atomic.Int32, len(r.Ranks)), lasts: lasts}
 		if !ok {
 			v.refusals.LoadOrStore(r.Addr, a)
 		} else {
@@ -44,7 +63,8 @@ func (v *views) answersOf(r *fleet.Replica) *rankAnswers {
 
 // RankAnswered records the status of an answer of a replica to a request with a rank header,
 // 0 = not seen. A replica that answers 400 to a rank that it has not served before, or does so
-// repeatedly, gets no rank header until it restarts or its ranks change.
+// repeatedly while no page shows it, gets no rank header for a time, or until it restarts or its
+// ranks change.
 func (d *Decider) RankAnswered(addr string, asked, status int) {
 	r := d.views.now().snap.Replica(addr)
 	if r == nil || len(r.Ranks) <= 1 || r.FirstRank < 0 || status == 0 {
@@ -55,11 +75,15 @@ func (d *Decider) RankAnswered(addr string, asked, status int) {
 	switch {
 	case at < 0:
 	case status < http.StatusBadRequest:
-		if a.left[at].Load() != refusalsKept {
-			a.left[at].Store(refusalsKept)
+		kept := int32(refusalsKept)
+		if _, shown := r.LoadOf(a.ranks[at]); shown {
+			kept = math.MaxInt32 // its metrics tell when it is gone
+		}
+		if a.left[at].Load() != kept {
+			a.left[at].Store(kept)
 		}
 	case status == http.StatusBadRequest && a.left[at].Add(-1) < 0:
-		a.refused.Store(true)
+		a.refused.CompareAndSwap(0, d.now().UnixNano())
 	}
 }
 
@@ -67,15 +91,16 @@ func (d *Decider) RankAnswered(addr string, asked, status int) {
 // or it is not known how it counts them.
 func (d *Decider) Unasked(r *fleet.Replica) bool {
 	a := d.views.answersOf(r)
-	return a != nil && (r.FirstRank < 0 || a.refused.Load())
+	return a != nil && (r.FirstRank < 0 || a.refused.Load() != 0)
 }
 
 // asks returns the number that the rank has in a request's header.
 func (c *holder) asks() int { return c.rank - max(0, c.replica.FirstRank) }
 
-// rankHeader returns the header's value, "" where a request goes without.
+// rankHeader returns the header's value, "" where a request goes without: a rank whose KV events
+// have ceased since the last page may be gone.
 func (c *holder) rankHeader() string {
-	if c.refusal == nil || c.replica.FirstRank < 0 || c.refusal.refused.Load() {
+	if c.refusal == nil || c.replica.FirstRank < 0 || c.refusal.refused.Load() != 0 || c.account.Ceased() {
 		return ""
 	}
 	return rankName(c.asks())

@@ -2,7 +2,9 @@ package decision
 
 import (
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"warmroute/index"
 	"warmroute/internal/decision/decisiontest"
@@ -46,6 +48,7 @@ func TestRankHeader(t *testing.T) {
 		"other refusals":           {node(1, 0, 2, 3), []int{404, 422, 429, 499}, []string{"g", "g", "g", "g", "g"}},
 		"a client's error":         {node(1, 0, 3, 3), []int{ok, bad, bad, ok, bad, bad, ok}, []string{"g", "g", "g", "g", "g", "g", "g", "g"}},
 		"refused although it took": {node(1, 0, 3, 3), []int{ok, bad, bad, bad, ok}, []string{"g", "g", "g", "g", "", ""}},
+		"clients' errors":          {paged(node(1, 0, 3, 3), time.Time{}), []int{ok, bad, bad, bad, bad, bad}, []string{"g", "g", "g", "g", "g", "g", "g"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -70,13 +73,61 @@ func TestRankHeader(t *testing.T) {
 	}
 }
 
-// TestRefusalEnds: a refusal is forgotten with the process or the ranks that it was about, and
-// reported by the access log it counts as well as by the response.
+// paged returns a replica whose page, read at a time, shows all its ranks.
+func paged(c *fleet.Replica, at time.Time) *fleet.Replica {
+	for _, rank := range c.Ranks {
+		c.Load = append(c.Load, fleet.Load{Rank: rank, At: at})
+	}
+	return c
+}
+
+// TestRankWhoseEventsCease: a rank whose publisher has closed is not named until a later page
+// shows it, or its events come again.
+func TestRankWhoseEventsCease(t *testing.T) {
+	r := newRig(t, policy.Config{}, paged(node(1, 0, 0, 0), time.Time{}))
+	h := index.Holder{Replica: "10.0.0.1:8000"}
+	named := func(want bool, when string) {
+		t.Helper()
+		if d, _ := r.ask(prompt(1, 0, 3)); (d.Rank != "") != want || d.Chosen == "" {
+			t.Errorf("%s: rank %q at %q", when, d.Rank, d.Chosen)
+		}
+	}
+	r.decider.Following(h, true)
+	named(true, "followed")
+	r.decider.Following(h, false)
+	named(false, "its publisher closed")
+	r.fleet.Set(paged(node(1, 0, 0, 0), r.now))
+	named(false, "a page that was read before")
+	r.fleet.Set(paged(node(1, 0, 0, 0), r.now.Add(time.Second)))
+	named(true, "a later page")
+	r.wait(2 * time.Second)
+	r.decider.Following(h, true)
+	r.decider.Following(h, false)
+	named(false, "closed again")
+	r.decider.Following(h, true)
+	named(true, "followed again")
+}
+
+// TestRefusalEnds: a refusal is forgotten with the process or the ranks that it was about, or after
+// a time that doubles, and reported by the access log it counts as well as by the response.
 func TestRefusalEnds(t *testing.T) {
 	for name, change := range map[string]func(r *rig, c *fleet.Replica){
 		"it restarts":  func(_ *rig, c *fleet.Replica) { c.Joined++ },
 		"its ranks":    func(_ *rig, c *fleet.Replica) { c.Ranks = []int{0, 1, 2} },
 		"it leaves":    func(r *rig, c *fleet.Replica) { r.ask(prompt(1, 0, 3)); r.decider.Forget(c.Addr) },
+		"a minute":     func(r *rig, _ *fleet.Replica) { r.wait(time.Minute) },
+		"a minute, the second time": func(r *rig, c *fleet.Replica) {
+			r.wait(time.Minute)
+			r.fleet.Set(c)
+			for own := 9; ; own++ { // the first request of some rank is wrong again
+				if d, _ := r.ask(prompt(own, own, 3)); d.Rank == "" {
+					break
+				} else {
+					r.decider.RankAnswered(c.Addr, int(d.Rank[0]-'0'), http.StatusBadRequest)
+				}
+			}
+			r.wait(time.Minute)
+		},
 		"nothing does": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +143,7 @@ func TestRefusalEnds(t *testing.T) {
 				change(r, next)
 			}
 			r.fleet.Set(next)
-			if d, _ := r.ask(prompt(3, 0, 3)); (d.Rank == "") != (change == nil) {
+			if d, _ := r.ask(prompt(3, 0, 3)); (d.Rank == "") != (change == nil || strings.Contains(name, "second")) {
 				t.Errorf("names the rank %q", d.Rank)
 			}
 		})

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -75,6 +76,7 @@ type views struct {
 	index     Index
 	ledger    *load.Ledger
 	history   *history.History
+	clock     func() time.Time
 	readsSalt func(version string) bool // of /v1/messages
 	refusals  sync.Map                  // address → *rankAnswers
 	reuses    sync.Map                  // model without adapter → *reuse

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -265,7 +267,7 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 		r.freshenAll(batch.At)
 	}
 	if batch.At != aliveOnly || q.GetType() == indexpb.EventType_ALL_CLEARED {
-		s.x.SetDoubt(h, strings.Join(strings.Fields(q.GetDoubt()[:min(len(q.GetDoubt()), maxDoubt)]), " "))
+		s.x.SetDoubt(h, printable(q.GetDoubt()[:min(len(q.GetDoubt()), maxDoubt)]))
 	}
 	out.First = out.First || first
 	out.Removed += uint64(result.Removed)
@@ -274,6 +276,11 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 
 // maxDoubt bounds the bytes of a doubt that are kept.
 const maxDoubt = 1024
+
+// printable returns the words of a text, without what moves a terminal's cursor.
+func printable(text string) string {
+	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == utf8.RuneError || !unicode.IsPrint(r) }), " ")
+}
 
 // partOf returns the part of a replica's blocks that an event names; nil: all of them.
 func partOf(q *indexpb.PublishEventRequest) *index.Part {

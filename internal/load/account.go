@@ -101,6 +101,7 @@ func (a *Account) SetSilent(silent bool) (changed bool) {
 		return false
 	}
 	if silent {
+		a.ceased.Store(a.ledger.now().UnixNano())
 		a.ledger.silent.Add(1)
 	} else {
 		a.ledger.silent.Add(-1)

@@ -207,9 +207,7 @@ func (c *Charge) RecordEnd(status int, came bool) (refused bool) {
 		a.health.shown.Store(now)
 	}
 	switch {
-	case status == http.StatusGatewayTimeout: // of Envoy's, and a long answer may be its cause
-		return true
-	case status >= http.StatusInternalServerError:
+	case Failure(status):
 		a.failed(now)
 		return true
 	case status >= http.StatusBadRequest: // the client's error

@@ -94,6 +94,7 @@ func TestJudge(t *testing.T) {
 		"the client's fault, at most":    {499, true, Terms{}, 0, true, 1},
 		"a server error":                 {500, true, Terms{}, time.Hour, true, 2},
 		"Envoy's patience is over":       {504, false, Terms{}, time.Hour, true, 1},
+		"what vLLM cannot do":            {501, false, Terms{}, time.Hour, true, 1},
 		"no status, a token came":        {0, true, Terms{}, 0, false, 0},
 		"ended at once":                  {0, false, Terms{}, 0, true, 1},
 		"within a step":                  {0, false, Terms{}, 5*time.Millisecond - 1, true, 1},

@@ -13,6 +13,7 @@ type belief struct {
 	shares  atomic.Bool  // events have told of a store that it shares
 	doubted atomic.Bool  // claims are disbelieved
 	silent  atomic.Bool  // events are not received
+	ceased  atomic.Int64 // Unix ns since which they are not, 0: a later page shows the rank
 	missed  atomic.Int64 // Unix ns of the last answer that found less than events had reported
 	unheard atomic.Int64 // requests since the last one whose answer was read
 }
@@ -26,6 +27,9 @@ func (b *belief) Doubted() bool { return b.doubted.Load() }
 
 // Silent reports whether the holder's KV events fail to arrive.
 func (b *belief) Silent() bool { return b.silent.Load() }
+
+// Ceased reports whether the holder's KV events do not arrive, and no page since shows its rank.
+func (b *belief) Ceased() bool { return b.ceased.Load() != 0 && b.Silent() }
 
 // MissedSince reports whether an answer after t found less than events had reported.
 func (b *belief) MissedSince(t time.Time) bool { return b.missed.Load() > t.UnixNano() }

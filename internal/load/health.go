@@ -1,6 +1,7 @@
 package load
 
 import (
+	"net/http"
 	"sync/atomic"
 	"time"
 )
@@ -59,6 +60,12 @@ func (a *Account) succeeded() {
 	if told {
 		a.changed()
 	}
+}
+
+// Failure reports whether a response's status shows that a replica has failed. 501 is vLLM's answer
+// to what it cannot do, and 504 is Envoy's, of which a long answer may be the cause.
+func Failure(status int) bool {
+	return status >= http.StatusInternalServerError && status != http.StatusNotImplemented && status != http.StatusGatewayTimeout
 }
 
 // Logged counts a request's end by Envoy's access log, which comes after it. unseen says that the

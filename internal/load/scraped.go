@@ -74,6 +74,9 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
 	a.credit.scrape(page.Connector, s.at.IsZero())
 	a.handover.count(page.MoveSeconds, page.LoadedTokens)
+	if since := a.ceased.Load(); page.At.UnixNano() > since {
+		a.ceased.CompareAndSwap(since, 0)
+	}
 	s.at = page.At
 	s.peak.Store(a.inFlight.Load() + a.others.requests.Load())
 	s.ttft, s.wait, s.waits = page.TTFT, 0, 0

@@ -15,6 +15,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/load"
 )
 
 // Answer is a request's end, as Envoy reports it. The names and the prediction are
@@ -102,7 +103,7 @@ func (a *Answer) judge(c *logv3.AccessLogCommon) {
 	}
 	broken := f.GetUpstreamConnectionFailure() || f.GetUpstreamConnectionTermination() || f.GetUpstreamRemoteReset() || f.GetUpstreamProtocolError()
 	a.Broken = broken && a.Replica != ""
-	if broken || a.Replica != "" && a.Status >= http.StatusInternalServerError && a.Status != http.StatusGatewayTimeout {
+	if broken || a.Replica != "" && load.Failure(a.Status) {
 		a.Failed = tried
 	}
 }

@@ -106,6 +106,7 @@ func TestWhoServedAndWhoFailed(t *testing.T) {
 		"answered":                    {200, true, nil, one, ""},
 		"refused by the replica":      {400, true, nil, one, ""},
 		"its own error":               {500, true, nil, one, one},
+		"what it cannot do":           {501, true, nil, one, ""},
 		"its own error, after a try":  {503, true, &logv3.ResponseFlags{UpstreamRetryLimitExceeded: true}, one, one},
 		"not reached":                 {503, false, &logv3.ResponseFlags{UpstreamConnectionFailure: true}, "", one},
 		"closed before an answer":     {503, false, &logv3.ResponseFlags{UpstreamConnectionTermination: true}, "", one},
