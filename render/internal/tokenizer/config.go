@@ -177,6 +177,8 @@ func override(fields, old map[string]json.RawMessage) error {
 				return err
 			}
 			fields[extra] = joined
+		case name == extra && value[0] == '[' && len(fields[extra]) > 0 && fields[extra][0] == '{':
+			fields[former] = value // beside the named ones
 		case strings.HasSuffix(name, "_token") && !slices.Contains(specialNames, name) && len(fields[name]) > 0 && fields[name][0] == '"':
 		default:
 			fields[name] = value
@@ -259,7 +261,7 @@ func (c *Config) read(fields map[string]json.RawMessage) error {
 }
 
 // specials reads the special tokens: first by the common names, then by the model's own
-// names in their order, then the extra tokens.
+// names in their order, then the extra tokens, whose names count before those.
 func (c *Config) specials(fields map[string]json.RawMessage) error {
 	names := slices.Clone(specialNames)
 	var own []string
@@ -288,11 +290,15 @@ func (c *Config) specials(fields map[string]json.RawMessage) error {
 	return nil
 }
 
+// name gives a special token its name, in place of another one that had it.
 func (c *Config) name(name string, a addedToken) {
-	if _, ok := c.Special[name]; !ok {
-		c.Special[name] = a.Content
+	before, ok := c.Special[name]
+	c.Special[name] = a.Content
+	if !ok {
 		c.named = append(c.named, a)
+		return
 	}
+	c.named[slices.IndexFunc(c.named, func(n addedToken) bool { return n.Content == before })] = a
 }
 
 func (c *Config) extras(name string, raw json.RawMessage) error {
