@@ -5,6 +5,7 @@ import (
 	"io"
 	"mime"
 	"mime/multipart"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -18,11 +19,16 @@ const (
 // read. The last one counts, and a form that is cut has the parts that are whole, as for
 // vLLM. The work is linear in the body.
 func formModel(contentType string, body []byte) (model string) {
-	_, params, err := mime.ParseMediaType(contentType)
-	if err != nil || params["boundary"] == "" {
+	_, params, _ := mime.ParseMediaType(contentType)
+	boundary := params["boundary"]
+	if boundary == "" { // vLLM's server also reads one that lacks its quotes
+		_, boundary, _ = strings.Cut(contentType, "boundary=")
+		boundary, _, _ = strings.Cut(boundary, ";")
+	}
+	if boundary == "" {
 		return ""
 	}
-	form := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	form := multipart.NewReader(bytes.NewReader(body), boundary)
 	for range maxFormParts {
 		part, err := form.NextRawPart()
 		if err != nil {

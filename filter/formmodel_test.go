@@ -20,6 +20,7 @@ func TestFormModel(t *testing.T) {
 		"behind the file":             {formKind, file + part(`name="model"`, "org/whisper-1") + "--b--\r\n", "org/whisper-1"},
 		"without quotes":              {formKind, part(`name=model`, "whisper") + "--b--", "whisper"},
 		"boundary in quotes":          {`Multipart/Form-Data; charset=utf-8; boundary="b"`, part(`name="model"`, "w") + "--b--", "w"},
+		"boundary lacks its quotes":   {"multipart/form-data; boundary==_b/c; charset=x", strings.ReplaceAll(part(`name="model"`, "w"), "--b", "--=_b/c") + "--=_b/c--", "w"},
 		"the last counts":             {formKind, part(`name="model"`, "a") + part(`name="model"`, "b") + "--b--", "b"},
 		"a transfer encoding":         {formKind, part("name=\"model\"\r\nContent-Transfer-Encoding: quoted-printable", "a=3Db") + "--b--", "a=3Db"},
 		"none":                        {formKind, file + "--b--", ""},

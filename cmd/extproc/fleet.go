@@ -58,7 +58,7 @@ func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, followin
 		if err != nil {
 			return nil, err
 		}
-		o.Sources = append(o.Sources, source)
+		o.Sources, o.Templates = append(o.Sources, source), append(o.Templates, c.Kubernetes.Replica)
 	}
 	if k.fleet, err = fleet.New(o, fleet.Hooks{Joined: k.feed.Join, Left: k.feed.Leave, Requests: k.ledger.Requests}); err != nil {
 		return nil, err

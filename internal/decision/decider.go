@@ -183,8 +183,11 @@ func (d *Decider) Find(model, tenant string) (*View, Reason) {
 // Several reports whether replicas differ in the models that they serve or served last, or one
 // has never said what it serves, so that the model of a request chooses among them.
 func (d *Decider) Several() bool {
-	all := d.views.now().snap.Replicas
-	return slices.ContainsFunc(all, func(r *fleet.Replica) bool {
+	snap := d.views.now().snap
+	all := snap.Replicas
+	return len(all) > 0 && slices.ContainsFunc(snap.Named, func(n *fleet.Replica) bool {
+		return slices.ContainsFunc(n.Models, func(m fleet.Model) bool { return all[0].Model(m.ID) == nil })
+	}) || slices.ContainsFunc(all, func(r *fleet.Replica) bool {
 		return !slices.EqualFunc(all[0].Models, r.Models, func(a, b fleet.Model) bool { return a.ID == b.ID })
 	})
 }

@@ -112,10 +112,10 @@ func TestRankWhoseEventsCease(t *testing.T) {
 // a time that doubles, and reported by the access log it counts as well as by the response.
 func TestRefusalEnds(t *testing.T) {
 	for name, change := range map[string]func(r *rig, c *fleet.Replica){
-		"it restarts":  func(_ *rig, c *fleet.Replica) { c.Joined++ },
-		"its ranks":    func(_ *rig, c *fleet.Replica) { c.Ranks = []int{0, 1, 2} },
-		"it leaves":    func(r *rig, c *fleet.Replica) { r.ask(prompt(1, 0, 3)); r.decider.Forget(c.Addr) },
-		"a minute":     func(r *rig, _ *fleet.Replica) { r.wait(time.Minute) },
+		"it restarts": func(_ *rig, c *fleet.Replica) { c.Joined++ },
+		"its ranks":   func(_ *rig, c *fleet.Replica) { c.Ranks = []int{0, 1, 2} },
+		"it leaves":   func(r *rig, c *fleet.Replica) { r.ask(prompt(1, 0, 3)); r.decider.Forget(c.Addr) },
+		"a minute":    func(r *rig, _ *fleet.Replica) { r.wait(time.Minute) },
 		"a minute, the second time": func(r *rig, c *fleet.Replica) {
 			r.wait(time.Minute)
 			r.fleet.Set(c)

@@ -356,10 +356,5 @@ func (v *view) knows(model string) bool {
 	if v.snap.Ready == 0 {
 		return true
 	}
-	for _, r := range v.snap.Replicas {
-		if r.Model(model) != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.snap.All(), func(r *fleet.Replica) bool { return r.Model(model) != nil })
 }

@@ -123,7 +123,7 @@ func (f *Fleet) Set(o Options) error {
 	}
 	old := f.current.Load()
 	own := old.options
-	o.Sources, o.Registerer, o.Logger, o.Resolver, o.Transport = own.Sources, own.Registerer, own.Logger, own.Resolver, own.Transport
+	o.Sources, o.Templates, o.Registerer, o.Logger, o.Resolver, o.Transport = own.Sources, own.Templates, own.Registerer, own.Logger, own.Resolver, own.Transport
 	next := &asking{o.withDefaults(), old.client}
 	if next.options.HTTP != own.HTTP {
 		var err error
@@ -416,6 +416,24 @@ func (r *roster) never() (out []string) {
 	return out
 }
 
+// named returns the models of Snapshot.Named, in replicas without addresses: those of the last
+// process count as long as a source has named no replicas yet.
+func (r *roster) named() (out []*Replica) {
+	o := r.fleet.now()
+	for _, d := range o.DNS {
+		out = append(out, describe("", d.Replica))
+	}
+	for _, t := range o.Templates {
+		out = append(out, describe("", t))
+	}
+	if slices.ContainsFunc(r.sources, func(w *watched) bool { return !w.spoken }) {
+		for _, models := range r.fleet.served {
+			out = append(out, &Replica{Reported: Reported{Models: models}})
+		}
+	}
+	return out
+}
+
 // publish makes the entries visible to readers.
 func (r *roster) publish() {
 	settled := !slices.ContainsFunc(r.sources, r.waitsFor)
@@ -425,6 +443,7 @@ func (r *roster) publish() {
 		settled = settled && r.entries[addr].asked
 	}
 	next := newSnapshot(replicas, settled)
+	next.Named = r.named()
 	if never := r.never(); len(never) > 0 {
 		next.Notes = append(next.Notes, fmt.Sprintf("replicas that have never been ready, so that their address or port may be wrong: %s", strings.Join(never, "; ")))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,34 @@ func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
 		w.net.change(func() { w.net.replicas[a] = fake(1, 0) })
 		w.pass(10 * time.Second)
 		check(map[string]string{a: "m", b: "file", c: ""})
+	})
+}
+
+// TestModelsOfSourcesWithoutReplicas: what the settings of a source name is known without any of its
+// replicas, what an earlier process saw of others only until each source has named its own.
+func TestModelsOfSourcesWithoutReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{ips: map[string][]string{}}
+		w := start(t, Options{
+			Replicas: list(a), Resolver: z, Served: map[string][]Model{"1.1.1.1:1": {{ID: "earlier", Base: "earlier"}}},
+			DNS:       []DNSOptions{{Name: "vllm:8000", Replica: ReplicaOptions{Models: []ModelOptions{{ID: "dns"}}}}},
+			Templates: []ReplicaOptions{{Models: []ModelOptions{{ID: "pool"}}}},
+		}, map[string]*fakeReplica{a: fake(1, 0)})
+		check := func(want ...string) {
+			t.Helper()
+			s := w.fleet.Snapshot()
+			var got []string
+			for _, m := range s.Models() {
+				got = append(got, fmt.Sprintf("%s %d of %d", m.Base, m.Ready, m.All))
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		check("dns 0 of 0", "earlier 0 of 0", "m 1 of 1", "pool 0 of 0")
+		z.set(nil, "vllm", "10.0.0.7")
+		w.pass(30 * time.Second)
+		check("dns 0 of 1", "m 1 of 1", "pool 0 of 0")
 	})
 }
 

@@ -35,6 +35,7 @@ type Options struct {
 	HTTP HTTPOptions `yaml:",inline"` // how replicas are contacted; plain HTTP by default
 
 	Sources    []Source              `yaml:"-"` // further sources
+	Templates  []ReplicaOptions      `yaml:"-"` // the settings of their replicas
 	Served     map[string][]Model    `yaml:"-"` // by address, the models that replicas served last, by an earlier process: a replica that has not answered yet counts with them
 	Registerer prometheus.Registerer `yaml:"-"` // nil: no metrics
 	Logger     *slog.Logger          `yaml:"-"` // nil: no log

@@ -143,6 +143,9 @@ type Snapshot struct {
 	// listed replica has answered or failed once.
 	Settled bool
 	Notes   []string // on sources that failed or are late
+	// Named has, without addresses, the models that the settings of sources or the last process
+	// name: they are known though no listed replica serves them.
+	Named []*Replica
 
 	serving map[serving]served
 }
@@ -174,6 +177,9 @@ func (s *Snapshot) Serving(model, tenant string) []Candidate {
 	return s.serving[serving{model, ""}].list // a tenant without replicas of its own for this model
 }
 
+// All returns the replicas, and behind them the models that are only named.
+func (s *Snapshot) All() []*Replica { return slices.Concat(s.Replicas, s.Named) }
+
 // Serves reports whether any replica is offered to requests, though it may be held.
 func (s *Snapshot) Serves() bool { return len(s.serving) > 0 }
 
@@ -187,7 +193,7 @@ type Served struct {
 // Models counts the replicas of every base model, sorted by name.
 func (s *Snapshot) Models() []Served {
 	count := map[string]*Served{}
-	for _, r := range s.Replicas {
+	for _, r := range s.All() {
 		seen := map[string]bool{}
 		for _, m := range r.Models {
 			if seen[m.Base] {
@@ -199,7 +205,9 @@ func (s *Snapshot) Models() []Served {
 				c = &Served{Base: m.Base}
 				count[m.Base] = c
 			}
-			c.All++
+			if r.Addr != "" {
+				c.All++
+			}
 			if r.Ready {
 				c.Ready++
 			}

@@ -44,16 +44,22 @@ func (m Memory) Remember(s *fleet.Snapshot, now time.Time) Memory {
 			continue
 		}
 		served := make([]Served, 0, len(r.Models))
-		for _, of := range r.Models {
-			one := Served{ID: of.ID, Base: of.Base, Root: of.Root, LoRA: of.LoRA.Set, MaxLen: of.MaxLen, Since: cmp.Or(since[of.ID], now.Unix())}
-			if one.LoRA {
-				one.Root = of.LoRA.Path
-			}
+		for i := range r.Models {
+			one := servedOf(&r.Models[i])
+			one.Since = cmp.Or(since[one.ID], now.Unix())
 			served = append(served, one)
 		}
 		out[r.Addr] = served
 	}
 	return out
+}
+
+func servedOf(m *fleet.Model) Served {
+	s := Served{ID: m.ID, Base: m.Base, Root: m.Root, LoRA: m.LoRA.Set, MaxLen: m.MaxLen}
+	if s.LoRA {
+		s.Root = m.LoRA.Path
+	}
+	return s
 }
 
 // models returns what the fleet may know of m before replicas answer.
@@ -75,18 +81,19 @@ func (m Memory) models() map[string][]fleet.Model {
 // replicas by the model names that they serve, so that names for the same replicas
 // (a model, its aliases, and adapters that are everywhere) share a cluster. With
 // listing Envoy answers GET /v1/models if there are groups. Replicas that have never said
-// what they serve may serve any model that no other is known to.
+// what they serve may serve any model that no other is known to, also one that is only named.
 func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 	var f envoy.Fleet
 	holders := map[string][]int{} // model name → positions in f.Replicas
 	listed := map[string][]Served{}
 	private := map[string]bool{} // names that only tenants' own replicas serve
+	var unread []int             // positions of replicas that have never said what they serve
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
 		// If no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
 		if len(known[r.Addr]) == 0 {
-			f.Unread.Replicas = append(f.Unread.Replicas, f.Replicas[at])
+			f.Unread.Replicas, unread = append(f.Unread.Replicas, f.Replicas[at]), append(unread, at)
 		}
 		for _, m := range known[r.Addr] {
 			if len(listed[m.ID]) == 0 {
@@ -95,6 +102,13 @@ func Plan(s *fleet.Snapshot, known Memory, listing bool) envoy.Fleet {
 			listed[m.ID] = append(listed[m.ID], m)
 			holders[m.ID] = append(holders[m.ID], at)
 			private[m.ID] = private[m.ID] && r.Tenant != ""
+		}
+	}
+	for _, r := range s.Named {
+		for i := range r.Models {
+			if m := servedOf(&r.Models[i]); len(listed[m.ID]) == 0 {
+				listed[m.ID], holders[m.ID], private[m.ID] = []Served{m}, unread, r.Tenant != ""
+			}
 		}
 	}
 	about := map[string]Served{}

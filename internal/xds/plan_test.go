@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -152,5 +154,27 @@ func TestMemory(t *testing.T) {
 	gone := fleet.NewSnapshot(replica("1:1", true, "a", "a"))
 	if left := known.Remember(gone, time.Unix(1_700_000_001, 0)); len(left) != 1 {
 		t.Errorf("one that is no longer listed is remembered: %v", left)
+	}
+}
+
+// TestNamedModels: a model that only settings or the last state name has a cluster, of the replicas
+// that have not said what they serve, or of none, and is in the list; a listed replica's word counts.
+func TestNamedModels(t *testing.T) {
+	for name, c := range map[string]struct {
+		in   []*fleet.Replica
+		want []envoy.Endpoint
+	}{
+		"no replica":                  {[]*fleet.Replica{replica("1:1", true, "a", "a")}, nil},
+		"one that was never asked":    {[]*fleet.Replica{replica("1:1", true, "a", "a"), replica("2:1", false, "")}, []envoy.Endpoint{{Addr: "2:1", Down: true}}},
+		"one that serves it, too":     {[]*fleet.Replica{replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b"), replica("3:1", false, "")}, []envoy.Endpoint{{Addr: "2:1"}}},
+		"one that served it, is away": {[]*fleet.Replica{replica("1:1", true, "a", "a"), replica("2:1", false, "b", "b")}, []envoy.Endpoint{{Addr: "2:1", Down: true}}},
+	} {
+		s := fleet.NewSnapshot(c.in...)
+		s.Named = []*fleet.Replica{replica("", false, "b", "b"), {Configured: fleet.Configured{Tenant: "t"}, Reported: fleet.Reported{Models: []fleet.Model{{ID: "own", Base: "own"}}}}}
+		f := Plan(s, Memory{}.Remember(s, time.Unix(1_700_000_000, 0)), true)
+		at := slices.IndexFunc(f.Groups, func(g envoy.Group) bool { return slices.Contains(g.Models, "b") })
+		if at < 0 || !slices.Equal(f.Groups[at].Replicas, c.want) || !strings.Contains(f.Listing, `"id":"b"`) || strings.Contains(f.Listing, `"own"`) {
+			t.Errorf("%s: %+v", name, f)
+		}
 	}
 }

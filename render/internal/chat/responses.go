@@ -154,10 +154,13 @@ func (t *items) add(v any) error {
 	return refuse(UnknownShape)
 }
 
+// passthrough is what Codex notes of an item for other servers.
+const passthrough = "internal_chat_message_metadata_passthrough"
+
 func (t *items) message(item *pyvalue.Dict, kind string) error {
 	role, _ := item.GetString("role")
 	content, _ := item.GetString("content")
-	if !only(item, "type", "role", "content", "status", "id", "phase") {
+	if !only(item, "type", "role", "content", "status", "id", "phase", passthrough) {
 		return refuse(UnknownShape)
 	}
 	switch role {
@@ -227,7 +230,7 @@ func (t *items) call(item *pyvalue.Dict) error {
 		arguments = `{"input": ` + string(pyvalue.AppendJSONString(nil, arguments.(string), false)) + "}"
 	case !ok:
 		return refuse(Rejected)
-	case !only(item, "type", "id", "call_id", "name", "arguments", "status", "namespace", "caller", "async") ||
+	case !only(item, "type", "id", "call_id", "name", "arguments", "status", "namespace", "caller", "async", passthrough) ||
 		!t.d.mergeItems && (has(item, "id") || !only(item, "type", "id", "call_id", "name", "arguments", "status")):
 		return refuse(UnknownShape) // 0.21 merges calls whose id starts with "mcp_"
 	case space != "":
@@ -260,7 +263,7 @@ func (t *items) output(item *pyvalue.Dict) error {
 }
 
 func (t *items) reasoning(item *pyvalue.Dict) error {
-	if v, _ := item.GetString("encrypted_content"); v != nil && v != "" || !only(item, "type", "id", "summary", "content", "status", "encrypted_content") {
+	if v, _ := item.GetString("encrypted_content"); v != nil && v != "" || !only(item, "type", "id", "summary", "content", "status", "encrypted_content", passthrough) {
 		return refuse(UnknownShape)
 	}
 	s, _ := item.GetString("summary")
