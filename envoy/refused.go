@@ -14,10 +14,10 @@ var operatorPaths = []string{
 // refusedAnswer is the error with which requests for operatorPaths are answered.
 const refusedAnswer = "This path is for the operators of the replicas. Envoy passes it on where envoy.operator_paths is true."
 
-// refusedPaths returns operatorPaths, also behind prefixes.
-func refusedPaths(prefixes []string) (all []string) {
+// behind returns paths, also behind prefixes.
+func behind(prefixes []string, paths ...string) (all []string) {
 	for _, before := range append([]string{""}, prefixes...) {
-		for _, path := range operatorPaths {
+		for _, path := range paths {
 			all = append(all, before+path)
 		}
 	}

@@ -104,10 +104,10 @@ func (o Options) page(from Discovery) map[string]any {
 		"ReasonHeader": o.ReasonHeader, "HeaderReason": HeaderReason, "MetadataOwn": MetadataOwn,
 		"TagFirstByte": TagFirstByte, "KeyReason": KeyReason, "KeyWithheld": KeyWithheld,
 		"MetadataBody": MetadataBody, "KeyModel": KeyModel, "ReadsUsage": o.usageShare() > 0, "Usages": usages, "KeyUsage": KeyUsage, "MetadataUsage": MetadataUsage,
-		"KeyPrompt": KeyPrompt, "KeyPredicted": KeyPredicted, "KeyLoads": KeyLoads, "Listing": fleet.Listing,
+		"KeyPrompt": KeyPrompt, "KeyPredicted": KeyPredicted, "KeyLoads": KeyLoads, "Listing": fleet.Listing, "ListPaths": behind(o.PathPrefixes, "/v1/models"),
 	}
 	if !o.OperatorPaths {
-		in["Refused"], in["RefusedAnswer"] = refusedPaths(o.PathPrefixes), refusedAnswer
+		in["Refused"], in["RefusedAnswer"] = behind(o.PathPrefixes, operatorPaths...), refusedAnswer
 	}
 	if !o.EngineHeaders {
 		in["Removed"] = EngineHeaders[:]

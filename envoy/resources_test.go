@@ -65,8 +65,8 @@ func TestOneModelPaysNothing(t *testing.T) {
 	if text := render(t, Options{Replicas: []string{"10.0.0.1:8000"}}); strings.Contains(text, "json_to_metadata") {
 		t.Error("bodies are read for their model")
 	}
-	several := render(t, Options{Fleet: twoModels()})
-	for _, want := range []string{"json_to_metadata", `cluster: "model:org/a"`, `exact: "odd \"name\" {}: #"`, "direct_response"} {
+	several := render(t, Options{Fleet: twoModels(), PathPrefixes: []string{"/openai"}})
+	for _, want := range []string{"json_to_metadata", `path: "/v1/models"`, `path: "/openai/v1/models"`, `cluster: "model:org/a"`, `exact: "odd \"name\" {}: #"`, "direct_response"} {
 		if !strings.Contains(several, want) {
 			t.Errorf("with several models %s is missing", want)
 		}

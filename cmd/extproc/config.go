@@ -283,9 +283,12 @@ func (c Config) serverOptions(legs *prefill.Sender, log *slog.Logger) filter.Ser
 func (c Config) envoyOptions() envoy.Options {
 	o := c.Envoy
 	if len(o.ExtProc) == 0 {
-		o.ExtProc = []string{c.Listen}
+		o.ExtProc, o.TLS.Enabled = []string{c.Listen}, c.TLS.Enabled()
 	}
 	o.TLS.Enabled = o.TLS.Enabled || c.TLS.Enabled()
+	if o.MessageTimeout == defaultEnvoy().MessageTimeout {
+		o.MessageTimeout += max(0, c.Filter.TokenBudget-defaultConfig().Filter.TokenBudget)
+	}
 	if len(o.XDS) == 0 && c.XDS.Listen != "" {
 		o.XDS = []string{c.XDS.Listen}
 	}

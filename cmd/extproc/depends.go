@@ -39,6 +39,12 @@ func (c Config) dependencies() []error {
 		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is pull, which needs envoy.mode BUFFERED: only there a failure of the router costs no request")
 		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
 	}
+	refuse(c.Filter.TokenBudget > c.envoyOptions().MessageTimeout, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, c.Envoy.MessageTimeout)
+	if e := c.Envoy; len(e.ExtProc) == 0 && c.XDS.Enabled() {
+		refuse(e.TLS.Enabled && !c.TLS.Enabled() && !c.XDS.TLS.Enabled(), "envoy.tls.enabled", "is true, but tls is not given: Envoy would reach no router")
+		refuse(c.TLS.ClientCAFile != "" && e.TLS.CertFile == "", "envoy.tls.cert_file",
+			`is missing, but tls.client_ca_file requires a certificate of Envoy; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`)
+	}
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
 		errs = append(errs, err)
 	}

@@ -33,6 +33,9 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"peers: {url: ADDR, token_file: a}", "f:1: peers.token_file: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, tls: {enabled: true, ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"fleet: {tls: {enabled: true, CA}}", `f:1: fleet.tls.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
+		{"filter: {token_budget: 1s}\nenvoy: {message_timeout: TIME}", "f:1: filter.token_budget: is 1s, but envoy.message_timeout ends the wait for a decision after 900ms (and line 2)", "TIME=2s,900ms"},
+		{"tls: {self_signed: SELF}\nenvoy: {tls: {enabled: true}}", "f:2: envoy.tls.enabled: is true, but tls is not given: Envoy would reach no router", "SELF=true,false"},
+		{"tls: {self_signed: true, client_ca_file: a}\nxds: {listen: ADDR}", `f:1: envoy.tls.cert_file: is missing, but tls.client_ca_file requires a certificate of Envoy; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, `ADDR="",127.0.0.1:1`},
 		{"tracing: {endpoint: ADDR, tls: {enabled: true}}", "f:1: tracing.tls: is given, but endpoint is empty, so that there are no traces", `ADDR=h:1,""`},
 	} {
 		name, values, _ := strings.Cut(c.needs, "=")

@@ -49,7 +49,7 @@ func TestCheckFindsWhatServeFinds(t *testing.T) {
 		{"tls: {cert_file: /no/cert, key_file: /no/key}", true,
 			[]string{"tls.cert_file: open /no/cert: no such file", "tls.key_file: open /no/key: no such file"}},
 		{"tls: {cert_file: " + pair.CertFile + ", key_file: " + pair.CertFile + "}", true, []string{"tls.cert_file and key_file: "}},
-		{"tls: {self_signed: true, client_ca_file: " + plain + "}", true, []string{"tls.client_ca_file: " + plain + " holds no certificate"}},
+		{"xds: {listen: \"\"}\ntls: {self_signed: true, client_ca_file: " + plain + "}", true, []string{"tls.client_ca_file: " + plain + " holds no certificate"}},
 		{"xds: {tls: {cert_file: /no/cert, key_file: " + pair.KeyFile + "}}", true, []string{"xds.tls.cert_file: open /no/cert: "}},
 		{"index_service: {token_file: /no/token, tls: {self_signed: true, client_ca_file: /no/ca}}", true,
 			[]string{"index_service.tls.client_ca_file: open /no/ca: ", "index_service.token_file: open /no/token: "}},
