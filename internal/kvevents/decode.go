@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"warmroute/index"
 	"warmroute/prefixhash"
@@ -211,6 +212,8 @@ func (d *Decoder) positional(c *cursor, e *Event, n int) (seen uint16, where str
 		f := other
 		if i < len(order) {
 			f = order[i]
+		} else if c.peek() != tagNil {
+			d.batch.strange("field ", strconv.AppendInt(nil, int64(i+1), 10))
 		}
 		d.value(c, e, f)
 		if c.err != nil {

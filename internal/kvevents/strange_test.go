@@ -22,6 +22,8 @@ func TestStrangeEvents(t *testing.T) {
 	}{
 		"an unknown tag of a map":      {tagged("TierBlocksCleared", kvtest.Field{Name: "medium", Value: "CPU"}), "events TierBlocksCleared"},
 		"an unknown tag of an array":   {[]any{"BlockMoved", []any{1}}, "events BlockMoved"},
+		"a further field of an array":  {[]any{"BlockRemoved", []any{1}, "GPU", nil, "LOCAL", "me", "shard"}, "field 6"},
+		"an empty field of an array":   {[]any{"BlockRemoved", []any{1}, "GPU", nil, nil, nil, nil}, ""},
 		"an empty tag":                 {[]any{""}, "events (empty)"},
 		"a tag with a line":            {[]any{"a\nb\x1b[31m\xff"}, "events a?b??31m?"},
 		"a long tag":                   {[]any{strings.Repeat("x", 5000)}, "events " + strings.Repeat("x", 40)},

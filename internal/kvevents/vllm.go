@@ -14,10 +14,10 @@ type vllm struct {
 // VLLM returns an Adapter for a vLLM, also for engines that write its events.
 func VLLM() Adapter { return new(vllm) }
 
-// The order of fields in vLLM's array-tagged generation.
+// The order of fields in vLLM's array-tagged generation; the last is the ownership.
 var (
-	vllmStored  = []field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow}
-	vllmRemoved = []field{blockHashes, medium, groupIdx}
+	vllmStored  = []field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow, locality, other}
+	vllmRemoved = []field{blockHashes, medium, groupIdx, locality, other}
 )
 
 func (*vllm) fields(kind index.EventType) []field {
