@@ -121,7 +121,6 @@ func priority(value string) int {
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path, kind string
-	var upgrades bool
 	var trial trialRequest
 	for _, hv := range h.GetHeaders().GetHeaders() {
 		switch hv.GetKey() {
@@ -132,8 +131,6 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		case "content-encoding":
 			encoding := headerValue(hv)
 			st.q.Encoded = encoding != "" && !strings.EqualFold(encoding, "identity")
-		case "upgrade":
-			upgrades = true
 		case "x-request-id":
 			st.q.ID = headerValue(hv)
 		case "content-type":
@@ -169,7 +166,6 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		}
 	}
 	st.q.Route, st.ours = openai.RouteOf(method, path)
-	st.ours = st.ours && !upgrades // an upgraded connection has no end of a body
 	st.q.Pick = st.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {
