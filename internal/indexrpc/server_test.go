@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -436,5 +437,18 @@ func TestGaugeDuringIngest(t *testing.T) {
 	wg.Wait()
 	if n := b.s.metrics.held()["m"]; failed != nil || n != 800 {
 		t.Errorf("%d entries at the end, %v", n, failed)
+	}
+}
+
+// TestDoubtsAreWords: the text of a sidecar's doubt comes to pages and terminals.
+func TestDoubtsAreWords(t *testing.T) {
+	b := serve(t)
+	b.report(from("r", "engine", 100, 1))
+	b.publish(&pb.PublishEventRequest{
+		Type: pb.EventType_REPLICA_UPDATED, ReplicaId: "r", Current: true, TimestampMs: b.clock().UnixMilli(),
+		Doubt: "an\x1b[2J  event\x07 of\u202e a\u0085\tkind ü" + strings.Repeat("é", maxDoubt),
+	})
+	if got := b.x.Doubt(index.Holder{Replica: "r"}); !strings.HasPrefix(got, "an [2J event of a kind üéé") || !utf8.ValidString(got) || len(got) > maxDoubt {
+		t.Errorf("%q", got)
 	}
 }
