@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -114,97 +113,6 @@ func TestStrangersAtTheAdminPort(t *testing.T) {
 	}
 	if n := s.logLines(token); n != 0 {
 		t.Errorf("%d lines of the log have the token", n)
-	}
-}
-
-// TestOpenDoorsAreRefused: a router with a port that other machines reach without
-// proof does not start and names each such port; one that is told to starts and
-// warns of each once.
-func TestOpenDoorsAreRefused(t *testing.T) {
-	path, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := testenv.Addresses(t, 6)
-	config := func(open string) string {
-		for _, a := range at {
-			_, port, _ := net.SplitHostPort(a)
-			open = strings.Replace(open, "ADDR", fmt.Sprintf("%q", "0.0.0.0:"+port), 1)
-		}
-		file := filepath.Join(t.TempDir(), "warmroute.yaml")
-		if err := os.WriteFile(file, []byte("listen: 127.0.0.1:0\nfleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"+open), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	doors := []string{"admin", "index_service", "xds", "peers"}
-	var all strings.Builder
-	for _, section := range doors {
-		fmt.Fprintf(&all, "%s: {listen: ADDR}\n", section)
-	}
-	refused := config(all.String())
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // it hangs
-	defer cancel()
-	said, err := exec.CommandContext(ctx, path, "serve", "-config", refused).CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Fatalf("it ends with %v: %s", err, said)
-	}
-	if n := bytes.Count(said, []byte("\n")); n != len(doors) {
-		t.Errorf("%d lines for %d ports:\n%s", n, len(doors), said)
-	}
-	for _, section := range doors {
-		if !bytes.Contains(said, []byte(section+".listen: other machines reach ")) {
-			t.Errorf("%s is not named:\n%s", section, said)
-		}
-	}
-
-	s := &site{t: t, dir: t.TempDir(), admin: at[0], config: config(all.String() + "insecure: [" + strings.Join(doors, ", ") + "]\n")}
-	s.start(nil)
-	for _, section := range doors {
-		if n := s.logLines("insecure=" + section); n != 1 {
-			t.Errorf("%d warnings of %s", n, section)
-		}
-	}
-}
-
-// TestPagesOfOtherSites: a page in an operator's browser uses the admin port neither
-// under a name of its own (DNS rebinding) nor by a request across sites.
-func TestPagesOfOtherSites(t *testing.T) {
-	s := &site{t: t, dir: t.TempDir(), admin: testenv.Addresses(t, 1)[0]}
-	s.writeConfig("127.0.0.1:0", s.simulate(1, quick()), "")
-	s.start(nil)
-	admin := "http://" + s.admin
-	_, before := ask(t, "GET", admin+"/policy", "")
-	for _, attack := range []struct {
-		method, path string
-		headers      []string
-	}{
-		{"PATCH", "/policy", []string{"Host", "evil.example", "Origin", "http://evil.example"}},
-		{"PATCH", "/policy", []string{"Host", "evil.example:9090"}},
-		{"PATCH", "/policy", []string{"Origin", "http://evil.example"}},
-		{"PATCH", "/policy", []string{"Sec-Fetch-Site", "cross-site"}},
-		{"DELETE", "/pressure/sim", []string{"Origin", "http://127.0.0.1:1"}},
-		{"POST", "/debug/explain", []string{"Origin", "http://evil.example", "Content-Type", "text/plain"}},
-		{"POST", "/debug/explain", []string{"Sec-Fetch-Site", "cross-site"}},
-		{"GET", "/debug/explain", []string{"Host", "evil.example"}},
-		{"GET", "/debug/replicas", []string{"Host", "127.0.0.1.evil.example"}},
-		{"GET", "/metrics", []string{"Host", "localhost.evil.example"}},
-	} {
-		body := turnedOff
-		if attack.method == http.MethodGet {
-			body = ""
-		}
-		if status, text := ask(t, attack.method, admin+attack.path, body, attack.headers...); status != http.StatusMisdirectedRequest && status != http.StatusForbidden {
-			t.Errorf("%+v: %d %.120s", attack, status, text)
-		}
-	}
-	if _, after := ask(t, "GET", admin+"/policy", ""); after != before {
-		t.Errorf("the policy was %s, and is %s", before, after)
-	}
-	_, port, _ := net.SplitHostPort(s.admin)
-	if status, text := ask(t, "PATCH", admin+"/policy", turnedOff, "Host", "localhost:"+port, "Origin", "http://localhost:"+port, "Sec-Fetch-Site", "same-origin"); status != http.StatusOK {
-		t.Errorf("the router's own page: %d %s", status, text)
 	}
 }
 
@@ -333,47 +241,4 @@ func TestIdleConnectionsToThePortForEnvoy(t *testing.T) {
 	s.newEnvoy()
 	s.await("the router to end connections that say nothing", func() bool { return s.connections(0)-before <= 200+1 })
 	s.hinted()
-}
-
-// TestCutFiles: a configuration file that was cut off changes nothing: the replicas stay,
-// no port opens, and /readyz names the refused part.
-func TestCutFiles(t *testing.T) {
-	s := open(t, setup{replicas: 2, sim: quick()})
-	s.hinted()
-	whole, err := os.ReadFile(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listening := s.listening()
-	cut := [][]byte{nil, []byte("\n"), []byte("# replicas\n"), []byte("---\n"), whole[:bytes.Index(whole, []byte("fleet:"))]}
-	for i, text := range cut {
-		if err := os.WriteFile(s.config, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		s.await("the refusal of "+fmt.Sprintf("%.20q", text), func() bool { return s.metrics()[`warmroute_config_reloads_total{result="refused"}`] == float64(i+1) })
-		if _, ready := ask(t, "GET", "http://"+s.admin+"/readyz", ""); !strings.Contains(ready, "note: the configuration file is refused, the previous one stays in use: ") {
-			t.Errorf("%.20q: /readyz says %s", text, ready)
-		}
-		if n := s.metrics()[`warmroute_fleet_replicas{state="ready"}`]; n != 2 {
-			t.Errorf("%.20q: %v replicas are ready", text, n)
-		}
-		if now := s.listening(); now != listening {
-			t.Errorf("%.20q: %d ports are open, %d were", text, now, listening)
-		}
-		s.hinted()
-	}
-}
-
-// listening is how many TCP ports the router has open.
-func (s *site) listening() (n int) {
-	s.t.Helper()
-	own := s.sockets()
-	for _, table := range []string{"net/tcp", "net/tcp6"} {
-		for line := range strings.Lines(s.proc(table)) {
-			if f := strings.Fields(line); len(f) >= 10 && f[3] == "0A" && own[f[9]] {
-				n++
-			}
-		}
-	}
-	return n
 }

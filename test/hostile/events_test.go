@@ -2,9 +2,9 @@ package hostile
 
 import (
 	"fmt"
-	"net/http"
+
 	"os/exec"
-	"strings"
+
 	"testing"
 
 	"warmroute/internal/kvevents/kvtest"
@@ -36,86 +36,6 @@ func (s *site) blocks(addr string) int {
 		return r.Ranks[0].Blocks
 	}
 	return 0
-}
-
-// TestAReplayWithoutEnd: a replay that brings batches for ever ends at a limit, and the
-// live events go on after it. Before, it went on for ever and held them up.
-func TestAReplayWithoutEnd(t *testing.T) {
-	s, p, addr := events(t)
-	s.await("the first replay", func() bool { return len(p.Requests()) > 0 })
-	p.Endless(kvtest.Encoding{}.Batch(0, 0))
-	p.Disconnect()
-	failed := fmt.Sprintf(`warmroute_kv_replays_total{rank="0",replica=%q,what="failed"}`, addr)
-	n := 0
-	s.await("live events after two replays without an end", func() bool {
-		n++
-		p.Publish(claimed(n, 10))
-		return s.metrics()[failed] >= 2 && s.blocks(addr) > 0
-	})
-	if n := s.lines(addr); n > 100 {
-		t.Errorf("%d log lines", n)
-	}
-	if a, err := s.post(t.Context(), "/v1/chat/completions", []byte(hello)); err != nil || a.status != http.StatusOK {
-		t.Errorf("%+v, %v", a, err)
-	}
-}
-
-// TestThousandsOfCacheGroups: events of 5,000 cache groups are refused and counted; the memory stays, and an honest replica's blocks are indexed.
-func TestThousandsOfCacheGroups(t *testing.T) {
-	s, p, addr := events(t)
-	before := s.resident()
-	scopes := fmt.Sprintf(`warmroute_index_scopes_refused_total{replica=%q}`, addr)
-	rejected := fmt.Sprintf(`warmroute_kv_batches_total{rank="0",replica=%q,result="rejected"}`, addr)
-	publish := func(group int) {
-		e := claimed(group, 4)
-		e.Group = &group
-		p.Publish(e)
-	}
-	for group := range 1024 {
-		publish(group)
-	}
-	s.await("refused scopes", func() bool { return s.metrics()[scopes] > 0 })
-	s.await("the note", func() bool { return strings.Contains(s.page("/readyz"), "index.max_scopes allows no more") })
-	for group := 1024; group < 5000; group++ {
-		publish(group)
-	}
-	s.await("impossible groups to be refused", func() bool { return s.metrics()[rejected] > 0 })
-	if grown := s.resident() - before; grown > 128<<20 {
-		t.Errorf("%d MiB more memory", grown>>20)
-	}
-	if n := s.lines(addr); n > 100 {
-		t.Errorf("%d log lines", n)
-	}
-	s.await("the honest replica's blocks", func() bool {
-		if _, err := s.post(t.Context(), "/v1/completions", ids(1, 20)); err != nil {
-			t.Fatal(err)
-		}
-		return s.blocks(s.sims[0].Addr()) > 0
-	})
-}
-
-// TestImpossibleBlockSizes: a batch with such blocks is refused and counted, whatever the
-// size, and the replica has no blocks.
-func TestImpossibleBlockSizes(t *testing.T) {
-	addrs := map[int]string{}
-	var all []string
-	for _, size := range []int{0, -1, 1 << 62} {
-		p := publisher(t)
-		addrs[size] = impostor(t, publishing(p).front).Addr()
-		all = append(all, addrs[size])
-		e := claimed(1, 1)
-		e.BlockSize = size
-		p.Publish(e)
-	}
-	s := open(t, setup{replicas: 1, sim: quick(), addresses: all})
-	for size, addr := range addrs {
-		rejected := fmt.Sprintf(`warmroute_kv_batches_total{rank="0",replica=%q,result="rejected"}`, addr)
-		s.await(fmt.Sprintf("a batch with blocks of %d tokens to be refused", size), func() bool { return s.metrics()[rejected] > 0 })
-		if n := s.blocks(addr); n != 0 {
-			t.Errorf("blocks of %d tokens: %d are indexed", size, n)
-		}
-	}
-	s.hinted()
 }
 
 // TestNoFileDescriptors: a router that can open no further file descriptor goes on with
