@@ -2,19 +2,16 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"net/http"
+
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
-	"warmroute/envoy"
 	"warmroute/internal/testenv/manifest"
 )
 
@@ -114,96 +111,4 @@ func TestExampleDeployments(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestExampleInferencePool: pool, route, role and configuration name each other.
-func TestExampleInferencePool(t *testing.T) {
-	c, err := loadConfig("../../examples/inference-pool/warmroute.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !c.Filter.Picker || !c.Filter.AlwaysPick || !c.TLS.SelfSigned {
-		t.Errorf("not as a gateway expects a picker: %+v, %+v", c.Filter, c.TLS)
-	}
-	objects := manifests(t, "inference-pool")
-	pool := objects["InferencePool "+c.Kubernetes.Pool]
-	route := objects["HTTPRoute "+c.Kubernetes.Pool]
-	service := objects["Service "+fmt.Sprint(at(pool, "spec", "endpointPickerRef", "name"))]
-	equal(t, "picker port", at(pool, "spec", "endpointPickerRef", "port", "number"), at(service, "spec", "ports", 0, "port"))
-	equal(t, "backend", at(route, "spec", "rules", 0, "backendRefs"), []any{object{
-		"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": c.Kubernetes.Pool}})
-	equal(t, "gateway", objects["Gateway "+fmt.Sprint(at(route, "spec", "parentRefs", 0, "name"))] != nil, true)
-	account := at(objects["Deployment warmroute"], "spec", "template", "spec", "serviceAccountName")
-	binding := objects["RoleBinding warmroute"]
-	equal(t, "account", objects["ServiceAccount "+fmt.Sprint(account)] != nil, true)
-	equal(t, "subject", at(binding, "subjects", 0, "name"), account)
-	equal(t, "role", objects["Role "+fmt.Sprint(at(binding, "roleRef", "name"))] != nil, true)
-	vllm := objects["Deployment "+c.Kubernetes.Pool]
-	equal(t, "vLLM's labels", at(vllm, "spec", "template", "metadata", "labels"), at(pool, "spec", "selector", "matchLabels"))
-}
-
-// TestExampleServices: the names that the other two examples dial by DNS and
-// route to are services of vLLM's pods, on vLLM's port.
-func TestExampleServices(t *testing.T) {
-	vllm := manifests(t, "inference-pool")["Deployment vllm-qwen3-8b"]
-	for _, example := range []string{"istio", "envoy-gateway"} {
-		c, err := loadConfig(filepath.Join("..", "..", "examples", example, "warmroute.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects := manifests(t, example)
-		route := objects["HTTPRoute vllm"]
-		backend := at(route, "spec", "rules", 0, "backendRefs", 0)
-		equal(t, "gateway", objects["Gateway "+fmt.Sprint(at(route, "spec", "parentRefs", 0, "name"))] != nil, true)
-		for name, headless := range map[string]any{fmt.Sprint(at(backend, "name")): nil, "vllm-pods": "None"} {
-			s := objects["Service "+name]
-			equal(t, name+" selector", at(s, "spec", "selector"), at(vllm, "spec", "template", "metadata", "labels"))
-			equal(t, name+" port", at(s, "spec", "ports", 0, "targetPort"), at(vllm, "spec", "template", "spec", "containers", 0, "ports", 0, "containerPort"))
-			equal(t, name+" cluster IP", at(s, "spec", "clusterIP"), headless)
-		}
-		equal(t, "DNS name", c.Fleet.DNS[0].Name, fmt.Sprintf("vllm-pods.inference.svc.cluster.local:%v", at(backend, "port")))
-	}
-}
-
-// waitFor polls a page until it holds a text.
-func waitFor(t *testing.T, url, text string) {
-	t.Helper()
-	client := http.Client{Timeout: 10 * time.Second}
-	defer client.CloseIdleConnections()
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		resp, err := client.Get(url)
-		if err == nil {
-			b, _ := io.ReadAll(resp.Body)
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK && strings.Contains(string(b), text) {
-				return
-			}
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not say %q: %v", url, text, err)
-		}
-	}
-}
-
-// completion sends a completion, with a destination of the client's own, and
-// returns which replica served.
-func completion(t *testing.T, url, body, destination string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/completions", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	if destination != "" {
-		req.Header.Set(envoy.HeaderDestination, destination)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if b, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", resp.Status, b, err)
-	}
-	return resp.Header.Get(envoy.HeaderServed)
 }

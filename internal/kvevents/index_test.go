@@ -1,7 +1,6 @@
 package kvevents
 
 import (
-	"maps"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -71,55 +70,6 @@ func lookup(x *index.Index, h index.Holder, c *capture, s step, tokens []uint32,
 		}
 	}
 	return 0
-}
-
-// TestIndexFollows: subscriber and index end to end, over a lossy publisher.
-func TestIndexFollows(t *testing.T) {
-	p := publisher(t, kvtest.Options{})
-	p.Fault(func(seq uint64) kvtest.Fate {
-		if seq%7 == 3 {
-			return kvtest.Drop
-		}
-		return kvtest.Deliver
-	})
-	x := realIndex(t)
-	r := &rig{t: t, pub: p, sink: newMapSink(), ctx: t.Context(), want: map[uint64]int{}, next: 1, sub: subscriber(t, options(p))}
-	r.sub.to = tee{x, r.sink}
-	testenv.Run(t, r.sub.Run)
-	for range 60 {
-		r.store(3)
-		r.remove(r.next - 1)
-	}
-	deadline := time.Now().Add(20 * time.Second)
-	for !maps.Equal(r.sink.held(), r.want) || x.Holdings(r.sub.o.holder()) != len(r.want) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d blocks in the index, %d in the reference, want %d; %+v", x.Holdings(r.sub.o.holder()), len(r.sink.held()), len(r.want), r.sub.Status())
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if s := r.sub.Status(); s.ApplyErrors != 0 || s.Lost != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
-// tee gives the same to the index and the reference; their incarnations run in step.
-type tee struct {
-	x    *index.Index
-	sink *mapSink
-}
-
-func (s tee) Begin(h index.Holder) uint64 {
-	s.sink.Begin(h)
-	return s.x.Begin(h)
-}
-
-func (s tee) Apply(b *index.Batch) (index.Result, error) {
-	mirror := *b
-	mirror.Incarnation = s.sink.incarnation()
-	if _, err := s.sink.Apply(&mirror); err != nil {
-		return index.Result{}, err
-	}
-	return s.x.Apply(b)
 }
 
 // TestIndexExpiry: an index that let a silent replica go gets its history again.

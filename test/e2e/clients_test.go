@@ -131,7 +131,7 @@ func page(t *testing.T, url string) string {
 // name add no series to the metrics.
 func TestClientsMakeNoSeries(t *testing.T) {
 	t.Parallel()
-	const requests = 300
+	const requests = 40
 	st := start(t, setup{replicas: 2, sim: fast(), config: "filter: {" + patient + ", tenant_header: x-tenant}\n"})
 	send := func(i int) {
 		name := fmt.Sprint("name-", i)

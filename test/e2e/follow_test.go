@@ -332,38 +332,6 @@ func TestXDSOverTLS(t *testing.T) {
 	}
 }
 
-// TestAStaticEnvoyDoesNotFollow: the promises of the two tests around this one do not
-// hold for an Envoy with a complete bootstrap. A replica that joins is named and never
-// reached, which is counted; and while the router is dead half of the requests meet a
-// replica of the other model.
-func TestAStaticEnvoyDoesNotFollow(t *testing.T) {
-	t.Parallel()
-	a, b := fast(), fast()
-	a.Model, b.Model = "a", "b"
-	f := unfollowed(t, "", a, b)
-	f.startEnvoy("-static")
-	f.add(a)
-	f.write()
-	f.until("the router knows the third replica", func() bool { return f.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 3 })
-	statuses := func() map[int]int {
-		seen := map[int]int{}
-		for i := range 40 {
-			answer := f.post("/v1/completions", fmt.Appendf(nil, `{"max_tokens":1,"prompt":[%d,2,3],"model":%q}`, i, string("ab"[i%2])))
-			seen[answer.status]++
-			if answer.replica == f.addrs[2] {
-				t.Error("a static Envoy has reached a replica that joined: say so in docs/operations.md")
-			}
-		}
-		return seen
-	}
-	t.Logf("statuses while the router lives: %v", statuses())
-	f.until("hints that were not followed are counted", func() bool { return f.metrics()["warmroute_served_elsewhere_total"] > 0 })
-	f.extproc.Kill()
-	if seen := statuses(); seen[http.StatusNotFound] == 0 || seen[http.StatusOK] == 0 {
-		t.Errorf("statuses %v while the router is dead: a static Envoy tells models apart, say so in docs/operations.md", seen)
-	}
-}
-
 // models are three, with aliases and an adapter that one replica alone has.
 func models() []vllmsim.Options {
 	of := func(model string, aliases []string, loras ...vllmsim.LoRA) vllmsim.Options {

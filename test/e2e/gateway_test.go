@@ -4,7 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-	"regexp"
+
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
-	"warmroute/internal/decision"
 )
 
 // Places in the bootstrap.
@@ -139,77 +138,5 @@ func (tor *torture) subset(t *testing.T, header http.Header, want []string) {
 				t.Errorf("%s: metadata %q, header %q", proto, meta, got.header["X-Gateway-Destination-Endpoint"])
 			}
 		}
-	}
-}
-
-// TestPickerAnswersThroughEnvoy: 503 where no replica is ready and 429 where
-// all are too far behind, as Envoy passes them on.
-func TestPickerAnswersThroughEnvoy(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{string(envoy.Buffered), string(envoy.FullDuplex)} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			busy := startTorture(t, mode, 0, setup{config: picker + "policy: {max_ttft_seconds: 0.001}\n"})
-			busy.send(t, sent{body: chatOf(3000), status: http.StatusTooManyRequests, says: "warmroute: saturated"})
-			busy.send(t, sent{method: "GET", path: "/v1/models"}) // not judged, not refused
-			for _, f := range busy.fronts {
-				f.die()
-			}
-			busy.until("nobody is ready", func() bool { return busy.metrics()[`warmroute_fleet_replicas{state="ready"}`] == 0 })
-			busy.send(t, sent{body: chatOf(10), status: http.StatusServiceUnavailable, says: "warmroute: not_ready"})
-			if r := busy.reasons(); r["saturated"] != 2 || r["not_ready"] != 2 {
-				t.Errorf("reasons %v", r)
-			}
-		})
-	}
-}
-
-// replicasCluster is the cluster of the replicas in the bootstrap.
-var replicasCluster = regexp.MustCompile(`(?s)  - name: replicas\n.*?(  - name: warmroute\n)`)
-
-// TestAlwaysPickWithoutABalancer: in front of an ORIGINAL_DST cluster, whose only
-// host is the named one, every request gets through.
-func TestAlwaysPickWithoutABalancer(t *testing.T) {
-	t.Parallel()
-	for _, mode := range judging {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			tor := startTorture(t, mode, 0, setup{
-				config: "filter: {always_pick: true, " + patient + "}\n",
-				bootstrap: func(boot string) string {
-					return replicasCluster.ReplaceAllString(boot, fmt.Sprintf(`  - name: replicas
-    type: ORIGINAL_DST
-    lb_policy: CLUSTER_PROVIDED
-    connect_timeout: 1s
-    original_dst_lb_config: {use_http_header: true, http_header_name: %s}
-$1`, envoy.HeaderDestination))
-				},
-			})
-			for name, s := range map[string]sent{
-				"judged":          {body: chatOf(100)},
-				"large":           {path: completionsPath, body: sized(1_500_000)},
-				"unreadable":      {body: []byte("{")},
-				"empty":           {body: []byte{}},
-				"unknown model":   {body: []byte(`{"model":"x","messages":[]}`)},
-				"another route":   {path: "/v1/embeddings", body: chatOf(10)},
-				"without a body":  {method: "GET", path: "/v1/models"},
-				"a client's pick": {body: []byte("{"), header: tor.foreign()},
-			} {
-				t.Run(name, func(t *testing.T) {
-					s.hint = true
-					tor.send(t, s)
-				})
-			}
-			tor.idle(t)
-			judged, m := 0, tor.metrics()
-			for reason, n := range tor.reasons() {
-				if decision.Reason(reason).Hint() {
-					judged += n
-				}
-			}
-			if anyway := int(m["warmroute_picked_anyway_total"]); tor.hinted != tor.sent || judged+anyway != tor.sent {
-				t.Errorf("%d requests: %d arrived with a hint, %d were judged and %d picked anyway", tor.sent, tor.hinted, judged, anyway)
-			}
-		})
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
+
 	"strings"
 	"sync"
 	"testing"
@@ -22,18 +22,17 @@ func TestRequestsWithoutHintsSurviveDeadReplicas(t *testing.T) {
 	t.Parallel()
 	const requests = 400 // least_request prefers the idle dead: without another host per retry about one in four fails
 	refuses, resets := refusing(t), resetting(t)
-	for name, dead := range map[string][]string{
-		"one refuses": {refuses}, "one resets": {resets}, "two are dead": {refuses, resets},
-	} {
-		for _, at := range []int{1, 64} {
-			t.Run(name+", "+strconv.Itoa(at)+" at once", func(t *testing.T) {
-				t.Parallel()
-				st := start(t, setup{replicas: 1, sim: fast(), envoy: envoy.Options{Replicas: dead}})
-				if failed := getModels(t, st.envoy.URL, requests, at); failed > 0 {
-					t.Errorf("%d of %d requests failed", failed, requests)
-				}
-			})
-		}
+	for name, c := range map[string]struct {
+		dead []string
+		at   int
+	}{"one refuses, one at a time": {[]string{refuses}, 1}, "one resets, many at once": {[]string{resets}, 64}, "two are dead": {[]string{refuses, resets}, 64}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := start(t, setup{replicas: 1, sim: fast(), envoy: envoy.Options{Replicas: c.dead}})
+			if failed := getModels(t, st.envoy.URL, requests, c.at); failed > 0 {
+				t.Errorf("%d of %d requests failed", failed, requests)
+			}
+		})
 	}
 }
 

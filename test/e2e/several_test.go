@@ -97,19 +97,6 @@ func TestEnvoyReadsTheModelItself(t *testing.T) {
 	}
 }
 
-// TestNoHintStillNamesTheModel: in shadow mode the router's answer has no hint, and
-// Envoy reads no body either.
-func TestNoHintStillNamesTheModel(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.FullDuplex} {
-		f := several(t, mode, "filter: {mode: shadow, "+patient+"}\n")
-		read := f.reads()
-		if n := f.asks("shadow", "/v1/completions", ""); f.reads() != read {
-			t.Errorf("%s: Envoy has read %d of %d bodies", mode, f.reads()-read, n)
-		}
-	}
-}
-
 // TestTrailersAndTheModel: a body that trailers end goes to a replica of its model, and
 // Envoy does not read it.
 func TestTrailersAndTheModel(t *testing.T) {

@@ -19,8 +19,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
-
 	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
@@ -272,104 +270,5 @@ func TestShadow(t *testing.T) {
 	tr.set("mode: shadow")
 	if tr.say("hinted"); tr.hinted() != 10 || tr.withheld()["shadow"] != requests+1 {
 		t.Errorf("in shadow again: %d hints arrived, withheld %v", tr.hinted(), tr.withheld())
-	}
-}
-
-// TestShadowInOtherModes: the same in the modes that cut and that stream bodies, and
-// where Envoy sends the response's headers. There the router also learns where texts went,
-// from which it predicts for replicas without KV events.
-func TestShadowInOtherModes(t *testing.T) {
-	t.Parallel()
-	const requests = 12
-	for _, mode := range []envoy.Mode{envoy.BufferedPartial, envoy.FullDuplex} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			silent := steady()
-			silent.Version = vllmsim.V021 // does not report where it publishes, and that is not configured
-			tr := startTrialIn(t, "mode: shadow", silent, envoy.Options{Mode: mode, Served: true})
-			for range requests {
-				tr.say("texts")
-			}
-			reasons := tr.wantReasons(requests, 1)
-			if tr.hinted() != 0 || tr.withheld()["shadow"] != requests || reasons["learned_cold"] != 1 || reasons["learned"]+reasons["moved"] != requests-1 {
-				t.Errorf("%d hints arrived, withheld %v, reasons %v", tr.hinted(), tr.withheld(), reasons)
-			}
-			for _, e := range tr.entries(requests) {
-				if e.Hinted != "" || e.Withheld != "shadow" {
-					t.Errorf("%+v", e)
-				}
-			}
-			tr.until("all are compared", func() bool { return tr.compared()["unhinted"].Requests == requests })
-			if c := tr.compared()["hinted"]; c.Requests != 0 {
-				t.Errorf("hinted: %+v", c)
-			}
-		})
-	}
-}
-
-// inShare repeats the documented draw.
-func inShare(value string, percent float64) bool {
-	d := xxhash.NewWithSeed(0x7761726d726f7574)
-	_, _ = d.WriteString(value)
-	return float64(d.Sum64())/(1<<64) < percent/100
-}
-
-// TestShareByHeader keeps a conversation together: all of its requests have hints, or
-// none has.
-func TestShareByHeader(t *testing.T) {
-	t.Parallel()
-	const conversations, turns, share = 24, 4, 50
-	tr := startTrial(t, fmt.Sprintf("share: %d, share_by: x-conversation", share))
-	want := 0
-	for turn := range turns {
-		for i := range conversations {
-			name := fmt.Sprint("conversation-", i)
-			before := tr.hinted()
-			tr.say(fmt.Sprint(name, " ", turn), "X-Conversation", name)
-			got := tr.hinted() - before
-			if in := inShare(name, share); (got == 1) != in {
-				t.Errorf("turn %d of %s: %d hints, in the share: %v", turn, name, got, in)
-			}
-			want += got
-		}
-	}
-	if want == 0 || want == conversations*turns {
-		t.Errorf("%d hints", want)
-	}
-	if w := tr.withheld(); w["share"] != conversations*turns-want {
-		t.Errorf("withheld %v, of %d requests %d had hints", w, conversations*turns, want)
-	}
-}
-
-// TestOptingOut: the header passes its request without a hint, by the default name and
-// by a configured one.
-func TestOptingOut(t *testing.T) {
-	t.Parallel()
-	tr := startTrial(t, "mode: route")
-	home := tr.say("words")
-	tr.settled()
-	for range 3 {
-		tr.say("words", envoy.HeaderOptOut, "1")
-	}
-	if w := tr.withheld(); tr.hinted() != 1 || w["opted_out"] != 3 || len(w) != 1 {
-		t.Errorf("%d hints arrived, withheld %v", tr.hinted(), w)
-	}
-	tr.settled()
-	tr.set("opt_out_header: x-plain")
-	tr.say("other", envoy.HeaderOptOut, "1")
-	tr.say("other", "X-Plain", "yes")
-	if w := tr.withheld(); tr.hinted() != 2 || w["opted_out"] != 4 {
-		t.Errorf("with another name: %d hints arrived, withheld %v", tr.hinted(), w)
-	}
-	out := 0
-	for _, e := range tr.entries(6) {
-		if e.Withheld == "opted_out" && e.Hinted == "" {
-			out++
-		} else if e.Hinted == "" {
-			t.Errorf("%+v", e)
-		}
-	}
-	if out != 4 || home == "" {
-		t.Errorf("Envoy's log has %d requests that opted out", out)
 	}
 }

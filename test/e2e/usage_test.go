@@ -1,20 +1,16 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
+
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
+
 	"strings"
-	"sync/atomic"
+
 	"testing"
 
 	"warmroute/envoy"
@@ -219,86 +215,6 @@ func (st *stack) logged(file string, answers map[string]counted) {
 			st.t.Errorf("the answer says %+v, the access log %s", u, line)
 		}
 	}
-}
-
-// TestAnswersNameTheCause: a replica whose answers say that the prompts are not cached,
-// against its events, is suspect, with the cause, until its answers say otherwise; its counters, which say that they are cached, decide nothing. All this with
-// a share of 1 %: new and suspect replicas are asked about every answer.
-func TestAnswersNameTheCause(t *testing.T) {
-	t.Parallel()
-	for cause, edit := range map[string]func([]byte) []byte{
-		"cache": func(b []byte) []byte { return cachedTokens.ReplaceAll(b, []byte(`"cached_tokens":0`)) },
-		"tokens": func(b []byte) []byte {
-			return bytes.ReplaceAll(cachedTokens.ReplaceAll(b, []byte(`"cached_tokens":0`)), []byte(`"prompt_tokens":`), []byte(`"prompt_tokens":1`))
-		},
-	} {
-		t.Run(cause, func(t *testing.T) {
-			t.Parallel()
-			var honest atomic.Bool
-			st := start(t, setup{
-				replicas: 1, sim: fast(), config: "envoy: {usage_share: 1}\n", envoy: envoy.Options{UsageShare: new(1)},
-				front: func(replica string) string {
-					return edited(t, replica, func(b []byte) []byte {
-						if honest.Load() {
-							return b
-						}
-						return edit(b)
-					})
-				},
-			})
-			msgs := firstTurn(0)
-			st.chat(msgs, 4)
-			st.settled()
-			suspect := func() (bool, string) {
-				var page struct {
-					Replicas []struct {
-						Cached struct {
-							Suspect bool
-							Cause   string
-						} `json:"cached_tokens"`
-					}
-				}
-				st.page("/debug/replicas", &page)
-				return page.Replicas[0].Cached.Suspect, page.Replicas[0].Cached.Cause
-			}
-			until := func(what string, ok func(bool, string) bool) {
-				st.until(what, func() bool { st.chat(msgs, 4); return ok(suspect()) })
-			}
-			until("the replica is suspect", func(is bool, why string) bool { return is && why == cause })
-			honest.Store(true)
-			until("the replica is believed again", func(is bool, why string) bool { return !is && why == "" })
-		})
-	}
-}
-
-var cachedTokens = regexp.MustCompile(`"cached_tokens":[0-9]+`)
-
-// edited is a front that changes a replica's answers to chats.
-func edited(t *testing.T, replica string, edit func([]byte) []byte) string {
-	t.Helper()
-	return editedAt(t, replica, chatPath, edit)
-}
-
-// editedAt is a front that changes a replica's answers to requests for a path.
-func editedAt(t *testing.T, replica, path string, edit func([]byte) []byte) string {
-	t.Helper()
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
-	proxy.ModifyResponse = func(resp *http.Response) error {
-		if resp.Request.URL.Path != path {
-			return nil
-		}
-		b, err := io.ReadAll(resp.Body)
-		if err != nil {
-			return err
-		}
-		b = edit(b)
-		resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
-		resp.Header.Set("Content-Length", strconv.Itoa(len(b)))
-		return nil
-	}
-	srv := httptest.NewServer(proxy)
-	t.Cleanup(srv.Close)
-	return srv.Listener.Addr().String()
 }
 
 // page reads a page of the admin port.
