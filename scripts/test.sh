@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the suite of `make test`: vet, unit and golden tests, the race detector where
 # goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs
-# without the race detector the packages that `make test` runs with it, allocation tests and
-# long forms included, and the other way round those in which a command starts goroutines.
+# without the race detector the packages that `make test` runs with it, which adds their
+# allocation tests and long forms, and the other way round those in which a command starts
+# goroutines.
 # If COVERAGE names a folder, the runs without the race detector write coverage profiles
 # into it, for coverage.sh.
 set -euo pipefail
@@ -15,13 +16,13 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # several goroutines may call have tests of their own for that (shared). The end-to-end
 # suites run here as well: they build their router with the race detector, and only the
 # test's own client has none. Every other package, also a new one, gets the race detector.
-single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/simulator(/.*)?|test/(e2e|failopen)'
+single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/simulator(/.*)?|test/(e2e|failopen|layout)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 
 # The race detector watches the commands, whose goroutines share little, in the long form
 # only.
-commands='internal/(cli|tokens)(/.*)?|lab/(bench|cli|cmd/lab)(/.*)?|test/layout'
+commands='internal/(cli|tokens)(/.*)?|lab/(bench|cli|cmd/lab)(/.*)?'
 
 all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks
 quick=$(grep -E "^warmroute/($single|$commands)$" <<<"$all")
@@ -29,20 +30,14 @@ raced=$(grep -vE "^warmroute/($single|$commands)$" <<<"$all")
 of() { # module packages: prints the module's packages among them
   if [ "$1" = . ]; then grep -vE '^warmroute/(render|lab|test)(/|$)' <<<"$2"; else grep -E "^warmroute/$1(/|$)" <<<"$2"; fi
 }
-counting() { # module packages: prints the packages with tests that count allocations; the race detector would falsify their counts
-  # shellcheck disable=SC2046
-  go -C "$1" list -f '{{.ImportPath}} {{.Dir}}' $(of "$1" "$2") | while read -r path dir; do
-    if grep -qs '^func Test[A-Za-z0-9_]*Alloc' "$dir"/*_test.go; then echo "$path"; fi
-  done
-}
 profile() { [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"; }
 took=() # "module seconds" of each run
-tests() { # module packages flags…: runs a module's tests
+tests() { # module packages flags…: runs a module's tests; their code is vetted before
   local module=$1 list=$2 began=$SECONDS
   shift 2
   [ -n "$list" ] || return 0
   # shellcheck disable=SC2086
-  go -C "$module" test -timeout 60m "$@" $list | grep -v '\[no test files\]'
+  go -C "$module" test -vet=off -timeout 60m "$@" $list | grep -v '\[no test files\]'
   took+=("$module $((SECONDS - began))")
 }
 times() { # prints the seconds of each module's tests
@@ -81,8 +76,6 @@ long)
   done
   step "the compose example, in a module of its own"
   tests test/compose ./... -count=1
-  step "allocations on the hot paths"
-  for module in "${modules[@]}"; do tests "$module" "$(counting "$module" "$raced")" -run Alloc; done
   times
   printf '== test: passed in %ss: %s packages vetted and tested, %s of them under the race detector; routed through real Envoy %s; rendered and tokenized as Jinja2 and Hugging Face do\n' \
     "$SECONDS" "$(wc -w <<<"$all")" "$(wc -w <<<"$raced")" "$("$(scripts/install-envoy.sh)" --version | grep -oE '/[0-9.]+/' | tr -d /)"

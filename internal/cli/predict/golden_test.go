@@ -35,10 +35,16 @@ func captures(t *testing.T) map[string]*capture {
 	}
 	all := map[string]*capture{}
 	for _, name := range files {
-		all[strings.TrimSuffix(filepath.Base(name), ".jsonl.gz")] = readCapture(t, name)
+		if read[name] == nil {
+			read[name] = readCapture(t, name)
+		}
+		all[strings.TrimSuffix(filepath.Base(name), ".jsonl.gz")] = read[name]
 	}
 	return all
 }
+
+// read are the captures that tests have read, which no test changes.
+var read = map[string]*capture{}
 
 func readCapture(t *testing.T, name string) *capture {
 	t.Helper()
