@@ -118,62 +118,6 @@ func TestClearedTakesWhatFollowsInTheBatch(t *testing.T) {
 	x.wantReported(a, 3)
 }
 
-// Of a holder with several groups, or with one that leaves blocks out, nothing is known until events
-// name their kinds, as they do from vLLM 0.27 on.
-func TestHybridUnknownUntilKindsAreNamed(t *testing.T) {
-	group := func(x *fixture, g int, spec string) Event {
-		ev := x.f.stored(a, TierGPU, x.all())
-		ev.Scope.Group, ev.Spec = g, spec
-		return ev
-	}
-	unknown := func(x *fixture) {
-		t.Helper()
-		if m := x.match(a); !m.HybridUnknown || m.Blocks != 0 {
-			t.Errorf("%+v, want hybrid unknown and no blocks", m)
-		}
-		if trust, _ := x.Trust(x.ID(a), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why == "" {
-			t.Errorf("%+v, want a reason", trust)
-		}
-	}
-	t.Run("two groups", func(t *testing.T) {
-		x := newFixture(t, Options{})
-		inc := x.Begin(a)
-		x.send(a, inc, group(x, 0, ""))
-		x.wantReported(a, 64)
-		x.send(a, inc, group(x, 1, ""))
-		unknown(x)
-		x.f.scope.Group = 1
-		unknown(x)
-		x.Begin(a)
-		x.wantReported(a, 0)
-	})
-	t.Run("one that leaves blocks out", func(t *testing.T) {
-		x := newFixture(t, Options{})
-		inc := x.Begin(a)
-		ev := group(x, 0, "")
-		x.send(a, inc, ev)
-		ev.Tokens = 65 * 16
-		x.send(a, inc, ev)
-		unknown(x)
-	})
-	t.Run("named", func(t *testing.T) {
-		x := newFixture(t, Options{})
-		inc := x.Begin(a)
-		x.send(a, inc, group(x, 0, "mamba"), group(x, 1, "full_attention"))
-		if m := x.match(a); m.HybridUnknown || m.Blocks != 0 {
-			t.Errorf("the other group: %+v, want no match and no doubt", m)
-		}
-		x.f.scope.Group = 1
-		x.wantReported(a, 64)
-	})
-	t.Run("removals name the group", func(t *testing.T) {
-		x := newFixture(t, Options{})
-		x.send(a, x.Begin(a), group(x, 0, "full_attention"), group(x, 1, "full_attention"),
-			Event{Kind: Removed, Scope: Scope{Group: 1}, Hashes: []uint64{x.f.engine(a, 0)}})
-		x.wantReported(a, 64)
-	})
-}
-
 func TestOrphansAreBounded(t *testing.T) {
 	x := newFixture(t, Options{MaxOrphans: 10})
 	inc := x.Begin(a)

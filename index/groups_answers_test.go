@@ -33,12 +33,6 @@ func (d *drafting) send() {
 	d.queries, d.hits = d.queries+float64(len(d.p)), d.hits+draftHit
 }
 
-// answer ends the oldest request in flight, with so many cached tokens.
-func (d *drafting) answer(cached int, alone bool) {
-	d.x.Answered(d.x.ID(d.h), groupSpace, d.open[0], cached, alone)
-	d.open = d.open[1:]
-}
-
 // count reads the replica's counters.
 func (d *drafting) count() { d.x.Hits(d.h, d.queries, d.hits) }
 
@@ -49,56 +43,6 @@ func (d *drafting) groups() Groups {
 		d.t.Fatal("no group is known")
 	}
 	return g
-}
-
-// TestAnswersTeachWhereCountersCannot: two prompts are always in flight, and somebody else's
-// are in the counters.
-func TestAnswersTeachWhereCountersCannot(t *testing.T) {
-	d := newDrafting(t)
-	d.send()
-	for n := 1; ; n++ {
-		d.send()
-		d.queries++ // a stranger's prompt
-		d.count()
-		d.answer(draftHit, false)
-		d.count()
-		if g := d.groups(); g.Trust.Exact && g.Hit == draftHit {
-			if n < 60 {
-				t.Errorf("%d answers cannot show which groups drop a block", n)
-			}
-			break
-		}
-		if n == 80 {
-			t.Fatalf("not learned from %d answers: %+v", n, d.groups())
-		}
-	}
-}
-
-// TestInterleavedAnswersAreNoEvidence: a hit that no assumption predicts, while another prompt
-// may have evicted blocks, moves nothing; that of a prompt alone counts against all.
-func TestInterleavedAnswersAreNoEvidence(t *testing.T) {
-	for alone, want := range map[bool]bool{false: true, true: false} {
-		d := newDrafting(t)
-		for i := range 200 {
-			d.send()
-			if i%2 == 0 {
-				d.answer(3*groupBlock, alone)
-			} else {
-				d.answer(draftHit, false)
-			}
-		}
-		if g := d.groups(); g.Trust.Exact != want || g.Hit != draftHit {
-			t.Errorf("alone %v: %+v", alone, g)
-		}
-	}
-	d := newDrafting(t)
-	for range 100 {
-		d.send()
-		d.answer(3*groupBlock, false)
-	}
-	if g := d.groups(); !g.Trust.Unconfirmed || g.Hit != draftHeld {
-		t.Errorf("%+v", g)
-	}
 }
 
 // TestAnswersOfNobody: answers of a holder that has left, of another model and of a prompt that

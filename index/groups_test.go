@@ -74,51 +74,6 @@ func newGroups(t testing.TB, now func() time.Time) *Index {
 	return x
 }
 
-// TestGroupsLife: the hits of a holder with a window follow each kind of change: stored,
-// removed copy by copy, cleared, begun again, removed.
-func TestGroupsLife(t *testing.T) {
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	life := x.Begin(h)
-	p := somePrompt(16*groupBlock + 1)
-	apply := func(events ...Event) {
-		t.Helper()
-		if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	check := func(what string, want int32) {
-		t.Helper()
-		if m := findOne(t, x, h, p); m.Hit != want || m.Blocks != want/groupBlock {
-			t.Errorf("%s: hits %d tokens, %d blocks, want %d", what, m.Hit, m.Blocks, want)
-		}
-	}
-	check("nothing", 0)
-	stored := fullAndWindow(p[:16*groupBlock], 12)
-	apply(stored...)
-	check("the window's last four", 16*groupBlock)
-	if m := findOne(t, x, h, p[:10*groupBlock]); m.Hit != 0 {
-		t.Errorf("a branch in the middle hits %d", m.Hit)
-	}
-	last := stored[0].Hashes[3]
-	gone := Event{Kind: Removed, Hashes: []uint64{last}}
-	apply(stored[0])
-	apply(gone)
-	check("one of two copies gone", 16*groupBlock)
-	apply(gone)
-	check("both gone", 0)
-	apply(stored[0])
-	apply(Event{Kind: Cleared})
-	check("cleared", 0)
-	apply(stored...)
-	check("stored again", 16*groupBlock)
-	life = x.Begin(h)
-	check("begun anew", 0)
-	apply(stored...)
-	x.Remove(h.Replica)
-	check("removed", 0)
-}
-
 // TestGroupsSnapshot: a snapshot leaves out the groups that it has no form for, so that
 // the blocks of full attention do not count as hits.
 func TestGroupsSnapshot(t *testing.T) {
@@ -139,50 +94,6 @@ func TestGroupsSnapshot(t *testing.T) {
 	}
 	if seen[hybrid] != 0 || seen[dense] == 0 || !x.Grouped(hybrid) || x.Grouped(dense) {
 		t.Errorf("copies %v, grouped %v and %v", seen, x.Grouped(hybrid), x.Grouped(dense))
-	}
-}
-
-// TestGroupsArrivals: a prompt on its way counts for prompts that continue it. For a
-// prompt that parts from it before its end it counts only where another left that end or
-// a window reaches back, and no longer than its time.
-func TestGroupsArrivals(t *testing.T) {
-	now := time.Unix(1000, 0)
-	x := newGroups(t, func() time.Time { return now })
-	h := Holder{Replica: "a"}
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(somePrompt(groupBlock), 0)}); err != nil {
-		t.Fatal(err)
-	}
-	p := somePrompt(12*groupBlock + 5)
-	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
-	x.Speculate(groupSpace, x.ID(h), keys, now.Add(time.Second))
-	if m := findOne(t, x, h, p); m.Coming != 12*groupBlock || m.Hit != groupBlock || m.Blocks != 12 || m.Reported != 1 {
-		t.Errorf("the same prompt: %+v", m)
-	}
-	if m := findOne(t, x, h, p[:11*groupBlock]); m.Coming != m.Hit {
-		t.Errorf("a shorter one: %+v", m)
-	}
-	branch := append(append(tokensPrompt{}, p[:8*groupBlock]...), somePrompt(4*groupBlock)...)
-	branchKeys := branch.AppendChain(nil, Keying{Unit: groupBlock})
-	third := append(append(tokensPrompt{}, p[:9*groupBlock]...), 1, 2, 3)
-	if m := findOne(t, x, h, third); m.Coming != m.Hit {
-		t.Errorf("before another left it: %+v", m)
-	}
-	x.Speculate(groupSpace, x.ID(h), branchKeys, now.Add(time.Second))
-	if m := findOne(t, x, h, third); m.Coming != 8*groupBlock {
-		t.Errorf("where another left it: %+v", m)
-	}
-	if m := findOne(t, x, h, branch[:11*groupBlock]); m.Coming != 10*groupBlock {
-		t.Errorf("where a window reaches back: %+v", m)
-	}
-	x.Withdraw(groupSpace, x.ID(h), branchKeys)
-	x.Withdraw(groupSpace, x.ID(h), keys)
-	if m := findOne(t, x, h, p); m.Coming != m.Hit {
-		t.Errorf("withdrawn: %+v", m)
-	}
-	x.Speculate(groupSpace, x.ID(h), keys, now.Add(time.Second))
-	now = now.Add(2 * time.Second)
-	if m := findOne(t, x, h, p); m.Coming != m.Hit {
-		t.Errorf("late: %+v", m)
 	}
 }
 
@@ -450,42 +361,6 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 	}
 	if g, _ := x.ExplainGroups(x.ID(h), groupSpace, p); g.Trust.Exact || !g.Trust.Unconfirmed || g.Hit != 32*groupBlock {
 		t.Errorf("after a restart: %+v", g)
-	}
-}
-
-// TestGroupsTold: configured settings override learned ones, and at once.
-func TestGroupsTold(t *testing.T) {
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	p := somePrompt(32*groupBlock + 1)
-	events := fullAndWindow(p[:32*groupBlock], 0)
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-		t.Fatal(err)
-	}
-	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || !trust.Unconfirmed || trust.Why == "" {
-		t.Errorf("nothing is told: %+v", trust)
-	}
-	told := &GroupSettings{EagleKnown: true}
-	x.SetGroups(h.Replica, told)
-	if m := findOne(t, x, h, p); m.Hit != 32*groupBlock {
-		t.Errorf("told: %+v", m)
-	}
-	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
-		t.Errorf("told: %+v", trust)
-	}
-	limited := *told
-	limited.Limit = "a limit"
-	x.SetGroups(h.Replica, &limited)
-	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a limit" {
-		t.Errorf("told with a limit: %+v", trust)
-	}
-	dense := Holder{Replica: "dense"}
-	x.SetGroups(dense.Replica, &GroupSettings{EagleKnown: true, Limit: "a limit"})
-	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: fullAndWindow(p[:groupBlock], 0)[1:]}); err != nil {
-		t.Fatal(err)
-	}
-	if trust, ok := x.Trust(x.ID(dense), "", "m"); ok && !trust.Exact {
-		t.Errorf("one group of full attention: %+v", trust)
 	}
 }
 

@@ -5,12 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -99,52 +96,4 @@ func (f *following) leaves(addr string) {
 			f.t.Fatalf("%s was served after it had left", addr)
 		}
 	}
-}
-
-// zone answers for one name.
-type zone struct {
-	mu  sync.Mutex
-	ips []netip.Addr
-}
-
-func (z *zone) set(ips ...string) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	z.ips = nil
-	for _, ip := range ips {
-		z.ips = append(z.ips, netip.MustParseAddr(ip))
-	}
-}
-
-func (z *zone) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if host != "vllm.test" {
-		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
-	}
-	return z.ips, nil
-}
-
-func (z *zone) LookupSRV(context.Context, string, string, string) (string, []*net.SRV, error) {
-	return "", nil, &net.DNSError{Err: "no such record", IsNotFound: true}
-}
-
-// TestAReplicaJoinsAndLeavesByDNS: Envoy follows a name's addresses.
-func TestAReplicaJoinsAndLeavesByDNS(t *testing.T) {
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := func(ip string) string { return fmt.Sprintf("%s:%d", ip, ports[0]) }
-	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
-		testenv.StartSimulator(t, "-listen", at(ip), "-events", ip+":0", "-replay", ip+":0")
-	}
-	var dns zone
-	dns.set("127.0.0.2")
-	f := follow(t, fmt.Sprintf("fleet: {dns: [{name: \"vllm.test:%d\"}]}\n", ports[0]), &dns)
-	f.joins("DNS at the start", at("127.0.0.2"))
-	dns.set("127.0.0.2", "127.0.0.3")
-	f.joins("DNS", at("127.0.0.3"))
-	dns.set("127.0.0.3")
-	f.leaves(at("127.0.0.2"))
 }

@@ -2,21 +2,16 @@ package main
 
 import (
 	"context"
-
 	"fmt"
 	"io"
-
 	"net/http"
-
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-
 	"google.golang.org/grpc/credentials/insecure"
-
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"warmroute/index"

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"testing"
 
@@ -196,101 +195,6 @@ func (p *player) play(t testing.TB, seq uint64, payload []byte) {
 	if err := p.world.apply(frame{seq: seq, payload: payload}); err != nil {
 		t.Fatalf("frame %d: %v", seq, err)
 	}
-}
-
-// TestCaptureHeld: after every frame the sink holds exactly the blocks the
-// engine holds.
-func TestCaptureHeld(t *testing.T) {
-	for name, c := range captures(t) {
-		t.Run(name, func(t *testing.T) {
-			sink := newMapSink()
-			p := newPlayer(t, sink)
-			want := truth{held: map[uint64]int{}}
-			for _, f := range c.Frames {
-				want.apply(t, f.Payload)
-				p.play(t, f.Seq, f.Payload)
-				if got := sink.held(); !maps.Equal(got, want.held) {
-					t.Fatalf("after frame %d: %d blocks held, the engine holds %d", f.Seq, len(got), len(want.held))
-				}
-				if len(sink.keys) != len(want.held) {
-					t.Fatalf("after frame %d: %d keys for %d blocks", f.Seq, len(sink.keys), len(want.held))
-				}
-			}
-			if want.blocks == 0 || sink.blocks != want.blocks {
-				t.Errorf("%d blocks stored over all, want %d", sink.blocks, want.blocks)
-			}
-		})
-	}
-}
-
-// TestCapturePredicts: before each step, the contiguous blocks held of its
-// prompt are the cached tokens its usage then reports.
-func TestCapturePredicts(t *testing.T) {
-	exceptions := map[string]string{
-		"completion-batch": "usage covers the last of several prompts only",
-		"after-reset":      "the clear travels with this very request's batch",
-		"reset":            "not a prompt",
-	}
-	// 0.21.0's /v1/responses and /v1/messages could not be rendered: no token ids.
-	unknown := map[string][]string{"capture-0.21.0.json.gz": {"responses", "messages"}}
-	for name, c := range captures(t) {
-		t.Run(name, func(t *testing.T) {
-			predictEach(t, c, exceptions, unknown[name])
-		})
-	}
-}
-
-func predictEach(t *testing.T, c *capture, exceptions map[string]string, unknown []string) {
-	sink := newMapSink()
-	p := newPlayer(t, sink)
-	frames := make(map[uint64][]byte)
-	size := truth{held: map[uint64]int{}}
-	for _, f := range c.Frames {
-		frames[f.Seq] = f.Payload
-		size.apply(t, f.Payload)
-	}
-	compared, warm := 0, 0
-	var without []string
-	for _, s := range c.Steps {
-		tokens := s.tokens(t)
-		_, excepted := exceptions[s.Name]
-		switch {
-		case excepted:
-		case tokens == nil:
-			without = append(without, s.Name)
-		default:
-			compared++
-			got := predict(sink, c, s, tokens, size.size)
-			if want := s.Usage.cached(); got != want {
-				t.Errorf("%s: %d tokens predicted, vLLM reused %d", s.Name, got, want)
-			}
-			if got > 0 {
-				warm++
-			}
-		}
-		for _, seq := range s.EventSeqs {
-			p.play(t, seq, frames[seq])
-			delete(frames, seq)
-		}
-	}
-	if len(frames) != 0 {
-		t.Errorf("%d frames belong to no step", len(frames))
-	}
-	if fmt.Sprint(without) != fmt.Sprint(unknown) {
-		t.Errorf("no token ids for %v, want for %v only", without, unknown)
-	}
-	if compared < 6 || warm < 2 {
-		t.Errorf("%d steps compared, %d of them warm: too few to mean anything", compared, warm)
-	}
-}
-
-func predict(sink *mapSink, c *capture, s step, tokens []uint32, size int) int {
-	blocks := (len(tokens) - 1) / size
-	r := requestOf(c, s)
-	extras := r.AppendExtras(nil, blocks, size)
-	root := prefixhash.TokenRoot(captureModel, r.LoRA)
-	keys := prefixhash.AppendTokens(nil, root, tokens[:blocks*size], size, extras)
-	return sink.match(keys) * size
 }
 
 func requestOf(c *capture, s step) (r prefixhash.Request) {

@@ -126,15 +126,3 @@ func (s *mapSink) held() map[uint64]int {
 	}
 	return out
 }
-
-// match counts the leading keys held.
-func (s *mapSink) match(keys []prefixhash.Key) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, k := range keys {
-		if s.byKey[k] == 0 {
-			return i
-		}
-	}
-	return len(keys)
-}

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
-
 	"slices"
 	"strings"
 	"testing"

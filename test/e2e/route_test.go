@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-
 	"testing"
 
 	"warmroute/lab/vllmsim"

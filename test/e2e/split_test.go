@@ -2,13 +2,11 @@ package e2e
 
 import (
 	"bytes"
-
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
-
 	"testing"
 	"time"
 

@@ -3,14 +3,10 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-
 	"net/http"
-
 	"os"
 	"path/filepath"
-
 	"strings"
-
 	"testing"
 
 	"warmroute/envoy"

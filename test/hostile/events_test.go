@@ -2,9 +2,7 @@ package hostile
 
 import (
 	"fmt"
-
 	"os/exec"
-
 	"testing"
 
 	"warmroute/internal/kvevents/kvtest"
