@@ -14,9 +14,9 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # The race detector would only make the golden vectors and differential tests of these
 # packages five to ten times slower: they start no goroutine. Packages among them that
 # several goroutines may call have tests of their own for that (shared). The end-to-end
-# suites run here as well: they build their router with the race detector, and only the
+# suite runs here as well: it builds its router with the race detector, and only the
 # test's own client has none. Every other package, also a new one, gets the race detector.
-single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/simulator(/.*)?|test/(e2e|failopen|layout)'
+single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/simulator(/.*)?|test/(e2e|layout)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 
@@ -24,7 +24,7 @@ sharedTests='Concurrent|Shared|Remote|Local'
 # only.
 commands='internal/(cli|tokens)(/.*)?|lab/(bench|cli|cmd/lab)(/.*)?'
 
-all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -v '^warmroute/test/hostile$') # make test-hostile runs the attacks
+all=$(for module in "${modules[@]}"; do packages "$module"; done | grep -vE '^warmroute/test/(hostile|failopen)$') # make test-hostile and test-failopen run them
 quick=$(grep -E "^warmroute/($single|$commands)$" <<<"$all")
 raced=$(grep -vE "^warmroute/($single|$commands)$" <<<"$all")
 of() { # module packages: prints the module's packages among them
@@ -74,6 +74,8 @@ long)
     # shellcheck disable=SC2046
     tests "$module" "$(of "$module" "$quick" || true)" -parallel 4 $(profile quick "$module") # end-to-end tests wait more than they compute
   done
+  step "what must not fail when a router breaks, and several routers: a part of make test-failopen"
+  tests test warmroute/test/failopen -run 'NothingFails$|Routers$'
   step "the compose example, in a module of its own"
   tests test/compose ./... -count=1
   times

@@ -62,6 +62,9 @@ const (
 	// patience is a bound that no machine reaches, however busy: it detects hangs. A test
 	// of a wait of the router or of Envoy sets that wait itself.
 	patience = 2 * time.Minute
+	// pollEvery is how often a page is read that a test waits for. The router has the race
+	// detector, and writes none of its pages for nothing.
+	pollEvery = 40 * time.Millisecond
 	// patient are the router's waits on the path of a request, which would end it
 	// without a hint on a busy machine.
 	patient = "token_budget: 30s, body_wait: 2m"
@@ -70,7 +73,7 @@ const (
 // until waits for a condition.
 func (st *stack) until(what string, ok func() bool) {
 	st.t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(pollEvery) {
 		if time.Now().After(end) {
 			st.t.Fatalf("not within %v: %s\n%v", patience, what, st.metrics())
 		}
@@ -347,6 +350,6 @@ func (st *stack) settled() {
 		if time.Now().After(deadline) {
 			st.t.Fatalf("extproc applied %v of %v event batches", got, want)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(pollEvery)
 	}
 }

@@ -277,8 +277,8 @@ func (tor *torture) cases(t *testing.T) {
 		tor.send(t, sent{method: "GET", path: "/v1/models", header: tor.foreign()})
 	})
 	t.Run("client aborts", tor.abort)
-	t.Run("50 MB", func(t *testing.T) {
-		tor.send(t, sent{path: completionsPath, body: sized(50_000_000), hint: hint})
+	t.Run("20 MB", func(t *testing.T) {
+		tor.send(t, sent{path: completionsPath, body: sized(20_000_000), hint: hint})
 	})
 	t.Run("the first replica breaks off", func(t *testing.T) {
 		tor.send(t, sent{path: completionsPath, body: sized(2_000_000), dropped: true, hint: hint})

@@ -103,11 +103,8 @@ func TestUsageOfEveryAnswer(t *testing.T) {
 					replicas: 2, sim: fast(), config: readAll,
 					envoy: envoy.Options{Mode: mode, Served: served, UsageShare: new(100), AccessLog: log},
 				})
-				answers, rounds := map[string]counted{}, 2
-				if mode == envoy.Buffered && !served { // more than a hundred
-					rounds = 13
-				}
-				for i := range rounds {
+				answers := map[string]counted{}
+				for i := range 2 {
 					for _, stream := range []bool{false, true} {
 						for path, body := range everyRoute(i) {
 							if body["stream"] = stream; stream && strings.HasSuffix(path, "completions") {

@@ -8,8 +8,6 @@ import (
 	"math"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -316,52 +314,5 @@ func (f *routers) strangers() {
 		}
 	}
 	f.under(500*time.Millisecond, func() {})
-	f.empty()
-}
-
-// natsServer builds nats-server from the module that is linked, and starts it.
-func natsServer(t *testing.T, dir, addr string) *testenv.Process {
-	t.Helper()
-	binary := filepath.Join(dir, "nats-server")
-	if _, err := os.Stat(binary); err != nil {
-		build := exec.Command("go", "build", "-o", binary, "github.com/nats-io/nats-server/v2")
-		if text, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("build nats-server: %v\n%s", err, text)
-		}
-	}
-	host, port, _ := strings.Cut(addr, ":")
-	p, err := testenv.Start(dir, "nats-server", nil, binary, "-a", host, "-p", port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
-	return p
-}
-
-// TestRoutersOnExternalNATS: the same over a NATS server of its own, which dies
-// and comes back.
-func TestRoutersOnExternalNATS(t *testing.T) {
-	beside(t)
-	dir, addr := t.TempDir(), testenv.Addresses(t, 1)[0]
-	ns := natsServer(t, dir, addr)
-	f := startRouters(t, addr)
-	f.burst(func() {})
-	_, end := f.hold(24, ownPrompt)
-	f.whole()
-	f.under(time.Second, ns.Kill)
-	for _, r := range f.all {
-		until(t, r.name+" says that NATS is away", func() bool {
-			p := f.peers(r)
-			return p != nil && !p.Link.Connected && len(p.Link.Peers) == 0 && slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, "NATS is not reachable") })
-		})
-	}
-	natsServer(t, dir, addr)
-	f.took("the state is equal again", time.Now(), 2*time.Second, f.equal)
-	f.under(time.Second, func() {
-		f.all[2].Kill()
-		f.took("its charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(f.all[2]) })
-	})
-	f.back(f.all[2])
-	end()
 	f.empty()
 }

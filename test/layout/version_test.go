@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// programs are the commands that are published, by the folder of their module.
-var programs = map[string][]string{".": {"extproc", "kvsub"}, "lab": {"lab", "vllmsim"}}
+// programs are the smaller command of each module, by its folder. All print one function's line.
+var programs = map[string][]string{".": {"kvsub"}, "lab": {"vllmsim"}}
 
 // TestBinariesSayWhatTheyAre: those of a plain `go build` in a clone, with one
 // tag, print the version, Go, the commit and the tag.

@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"strings"
 	"testing"
 
-	"warmroute/internal/decision/history"
 	"warmroute/lab/simulator"
 )
 
@@ -169,36 +167,4 @@ func TestHistoryIsAsGoodAsEvents(t *testing.T) {
 	if wrong := mean(1, hw.Capacity/10, Text); wrong < 1.1*events {
 		t.Errorf("a cache of a tenth gives %.3f s, events %.3f s: the size changes nothing", wrong, events)
 	}
-}
-
-// TestTheCapacityIsLearned: where nobody names the caches' size, what is learned of each replica
-// is within 10 % of it, whether that is a half, once or twice the assumed one.
-func TestTheCapacityIsLearned(t *testing.T) {
-	for _, share := range []float64{0.5, 1, 2} {
-		for _, from := range []Source{History, Text} {
-			hw := simulator.H100()
-			hw.Capacity = int(share * history.DefaultCapacity)
-			trace := simulator.Synthetic(int(6000*share), 1)
-			rate := 0.9 * simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
-			b := newBrain(t, Options{Replicas: 4, Block: simulator.Block, Source: from})
-			got := simulator.New(simulator.Config{Replicas: 4, Hardware: hw, Seed: 1, Policy: func(*simulator.Sim) simulator.Policy { return &inProcess{b: b} }}, trace, rate).Run()
-			for at, c := range b.decider.Capacities {
-				off := float64(c)/float64(hw.Capacity) - 1
-				t.Logf("%s, %g of the assumed size, %s: off by %+.3f; mean %.3f s", from, share, at.Replica, off, got.Mean)
-				if math.Abs(off) > 0.1 {
-					t.Errorf("%s, %g of the assumed size, %s: off by %+.2f", from, share, at.Replica, off)
-				}
-			}
-		}
-	}
-}
-
-func newBrain(t *testing.T, o Options) *Brain {
-	t.Helper()
-	b, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { b.Close() })
-	return b
 }
