@@ -64,8 +64,8 @@ test-faults: setup ## the long form of the index's fault storms, and routers kil
 	cd test && go test -count=1 -timeout 30m -run Storm -v ./faults -storm=long
 	cd test && go test -count=1 -timeout 10m -run Routers -v ./failopen -long
 
-test-gateways: setup ## the examples for clusters: real Istio, Envoy Gateway, Kubernetes API; llm-d's sidecar (as root; about 9 minutes, the first time 30 CPU minutes more to build them)
-	scripts/install-gateways.sh
+test-gateways: setup ## the examples for clusters: real Istio, Envoy Gateway, Kubernetes API (as root; about 9 minutes, the first time 30 CPU minutes more to build them)
+	scripts/install-gateways.sh kubernetes istio envoygateway
 	go -C test/chart mod download # the test has no network
 	cd test && go test -tags gateways -count=1 -timeout 30m -v ./gateways
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# install-gateways.sh [MODULE...]: builds the programs of test/gateways from Go modules into
+# install-gateways.sh [MODULE...]: builds the programs of test/gateways, and for test/vllm the last, from Go modules into
 # .cache/gateways: the API server of Kubernetes and etcd, Istio's control plane, Envoy
 # Gateway, and llm-d's sidecar. It copies the resource definitions that clusters would have
 # from the same modules. The first time all take about 30 CPU minutes, the sidecar alone 3;

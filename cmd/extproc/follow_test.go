@@ -13,7 +13,6 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/config"
-	"warmroute/internal/fleet"
 	"warmroute/internal/testenv"
 )
 
@@ -27,19 +26,14 @@ type following struct {
 	sent  int
 }
 
-// follow starts both on a configuration without addresses. Names are resolved by
-// dns, where it is given.
-func follow(t *testing.T, text string, dns fleet.Resolver) *following {
+// follow starts both on a configuration without addresses.
+func follow(t *testing.T, text string) *following {
 	t.Helper()
 	at := testenv.Addresses(t, 5)
 	f, dir := &following{t: t, admin: at[1]}, t.TempDir()
 	text = fmt.Sprintf("listen: %s\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: %q}\nenvoy: {listen: %q, admin: %q, served_header: true, access_log: none}\nfilter: {token_budget: 5s}\n",
 		at[0], at[1], at[2], at[3], at[4]) + text
-	file := &config.File[Config]{Path: filepath.Join(dir, "warmroute.yaml"), Defaults: func() Config {
-		c := defaultConfig()
-		c.Fleet.Resolver = dns
-		return c
-	}}
+	file := &config.File[Config]{Path: filepath.Join(dir, "warmroute.yaml"), Defaults: defaultConfig}
 	r, c := routerOf(t, file, text)
 	f.r = r
 	testenv.Run(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
@@ -70,30 +64,4 @@ func (f *following) ask() string {
 		f.t.Fatalf("%s, %v", resp.Status, err)
 	}
 	return resp.Header.Get(envoy.HeaderServed)
-}
-
-// joins sends requests until addr has served one, and states how long it took.
-func (f *following) joins(how, addr string) {
-	f.t.Helper()
-	start := time.Now()
-	until(f.t, addr+" is served", func() bool { return f.ask() == addr })
-	f.t.Logf("joined by %s: served after %v", how, time.Since(start).Round(time.Millisecond))
-	_, page := get(f.t, "http://"+f.admin+"/metrics")
-	if !strings.Contains(page, "warmroute_served_elsewhere_total 0\n") {
-		f.t.Error("a hint was not followed: it named what Envoy did not have yet")
-	}
-}
-
-// leaves waits until Envoy has dropped addr, and holds it to sending nothing there.
-func (f *following) leaves(addr string) {
-	f.t.Helper()
-	until(f.t, addr+" is gone from Envoy", func() bool {
-		_, page := get(f.t, f.envoy.Admin+"/clusters")
-		return !strings.Contains(page, "::"+addr+"::")
-	})
-	for range 20 {
-		if f.ask() == addr {
-			f.t.Fatalf("%s was served after it had left", addr)
-		}
-	}
 }

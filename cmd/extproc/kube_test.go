@@ -5,7 +5,9 @@ package main
 import (
 	"fmt"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"warmroute/internal/kube/kubetest"
 	"warmroute/internal/testenv"
@@ -45,6 +47,32 @@ func (c *cluster) pod(name, ip, ready string) kubetest.Object {
 
 func (c *cluster) addr(ip string) string { return net.JoinHostPort(ip, fmt.Sprint(c.port)) }
 
+// joins sends requests until addr has served one, and states how long it took.
+func (f *following) joins(how, addr string) {
+	f.t.Helper()
+	start := time.Now()
+	until(f.t, addr+" is served", func() bool { return f.ask() == addr })
+	f.t.Logf("joined by %s: served after %v", how, time.Since(start).Round(time.Millisecond))
+	_, page := get(f.t, "http://"+f.admin+"/metrics")
+	if !strings.Contains(page, "warmroute_served_elsewhere_total 0\n") {
+		f.t.Error("a hint was not followed: it named what Envoy did not have yet")
+	}
+}
+
+// leaves waits until Envoy has dropped addr, and holds it to sending nothing there.
+func (f *following) leaves(addr string) {
+	f.t.Helper()
+	until(f.t, addr+" is gone from Envoy", func() bool {
+		_, page := get(f.t, f.envoy.Admin+"/clusters")
+		return !strings.Contains(page, "::"+addr+"::")
+	})
+	for range 20 {
+		if f.ask() == addr {
+			f.t.Fatalf("%s was served after it had left", addr)
+		}
+	}
+}
+
 // TestAReplicaJoinsAndLeavesByPool: Envoy follows a pool's pods, where it is not a
 // gateway that does so itself.
 func TestAReplicaJoinsAndLeavesByPool(t *testing.T) {
@@ -56,7 +84,7 @@ func TestAReplicaJoinsAndLeavesByPool(t *testing.T) {
 	c.api.Put(kubetest.Parse(t, fmt.Sprintf(poolYAML, c.port))...)
 	first, second := c.pod("vllm-0", "127.0.0.2", "True"), c.pod("vllm-1", "127.0.0.3", "False")
 	c.api.Put(first, second)
-	f := follow(t, fmt.Sprintf("kubernetes: {pool: vllm, kubeconfig: %q}\n", c.api.Kubeconfig(t, "inference")), nil)
+	f := follow(t, fmt.Sprintf("kubernetes: {pool: vllm, kubeconfig: %q}\n", c.api.Kubeconfig(t, "inference")))
 	f.joins("pool at the start", c.addr("127.0.0.2"))
 	c.api.Put(kubetest.Parse(t, fmt.Sprintf(podYAML, "vllm-1", "127.0.0.3", "True"))...)
 	f.joins("pool", c.addr("127.0.0.3"))

@@ -70,7 +70,7 @@ func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 			}
 			s := secure(t, own, clients, sim.Addr)
 			f := follow(t, fmt.Sprintf("fleet:\n  tls: {enabled: true, %s}\n  replicas: [{address: %q, events: [{endpoint: \"tcp://%s\", replay_endpoint: \"tcp://%s\"}]}]\n",
-				c.settings, s.addr, sim.Events, sim.Replay), nil)
+				c.settings, s.addr, sim.Events, sim.Replay))
 			until(t, "the replica is ready", func() bool { return f.r.replicas.fleet.Snapshot().Ready == 1 })
 			if got := f.ask(); got != s.addr {
 				t.Errorf("%q has served, want %q", got, s.addr)

@@ -60,18 +60,6 @@ func TestReasons(t *testing.T) {
 	b.want(ask("tokens", 100, 1), "SCHEME_MISMATCH")
 }
 
-func TestPrefixTTL(t *testing.T) {
-	b := serve(t)
-	q := from("r", "engine", 100, 2)
-	q.TtlMs = 60_000
-	b.report(q)
-	b.want(ask("engine", 100, 2), "r:256")
-	b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(101)})
-	b.want(ask("engine", 100, 2), "r:128")
-	b.advance(61 * time.Second)
-	b.want(ask("engine", 100, 2), "UNKNOWN_MODEL")
-}
-
 func TestOpaque(t *testing.T) {
 	b := serve(t)
 	q := from("r", "text", 100, 2)

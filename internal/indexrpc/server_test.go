@@ -2,10 +2,10 @@ package indexrpc
 
 import (
 	"context"
-	"errors"
+
 	"fmt"
 	"strings"
-	"sync"
+
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -42,16 +42,6 @@ func TestIdempotentDeltas(t *testing.T) {
 	b.want(ask("engine", 100, 9), "r:128")
 	b.report(from("r", "engine", 100, 2))
 	b.want(ask("engine", 100, 9), "r:640")
-}
-
-func TestOrphanWaits(t *testing.T) {
-	b := serve(t)
-	tail := from("r", "engine", 102, 2)
-	tail.Prefixes[0].ParentHash = hash(101)
-	tail.Prefixes[0].TokenCounts = []uint64{128, 256} // within the event: the chain is not known
-	b.report(tail)
-	b.report(from("r", "engine", 100, 2))
-	b.want(ask("engine", 100, 4), "r:512")
 }
 
 func TestEmptySchemeKeepsStats(t *testing.T) {
@@ -411,32 +401,6 @@ func TestMetrics(t *testing.T) {
 	problems, err := testutil.GatherAndLint(reg)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v %v", problems, err)
-	}
-}
-
-// TestGaugeDuringIngest: scrapes while replicas report see between nothing and
-// all, and all at the end.
-func TestGaugeDuringIngest(t *testing.T) {
-	b := serve(t)
-	var wg sync.WaitGroup
-	var failed error
-	for r := range 4 {
-		wg.Go(func() {
-			for i := range 50 {
-				if _, err := b.c.ReportCacheState(b.ctx(), from(fmt.Sprint(r), "engine", uint64(1000*(r*50+i+1)), 4)); err != nil {
-					failed = errors.Join(failed, err)
-				}
-			}
-		})
-	}
-	for range 50 {
-		if n := b.s.metrics.held()["m"]; n < 0 || n > 800 {
-			t.Fatalf("%d entries", n)
-		}
-	}
-	wg.Wait()
-	if n := b.s.metrics.held()["m"]; failed != nil || n != 800 {
-		t.Errorf("%d entries at the end, %v", n, failed)
 	}
 }
 

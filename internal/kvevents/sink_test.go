@@ -33,12 +33,6 @@ func (s *mapSink) reset() {
 	s.copies, s.keys, s.byKey = map[uint64]int{}, map[uint64]prefixhash.Key{}, map[prefixhash.Key]int{}
 }
 
-func (s *mapSink) incarnation() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.inc
-}
-
 func (s *mapSink) Begin(index.Holder) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -139,6 +139,9 @@ func TestAnotherProcessorInTheChain(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{string(envoy.Buffered), string(envoy.FullDuplex)} {
 		for _, theirs := range []string{string(envoy.Buffered), streamed, string(envoy.FullDuplex)} {
+			if mode == string(envoy.FullDuplex) && theirs != mode {
+				continue // the router's own mode makes no difference to theirs
+			}
 			for where, place := range map[string]string{"before": atExtProc, "behind": atRouter} {
 				t.Run(fmt.Sprintf("%s, %s %s", mode, theirs, where), func(t *testing.T) {
 					t.Parallel()
