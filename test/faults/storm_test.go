@@ -58,9 +58,9 @@ func seeded(t *testing.T) uint64 {
 // pause after each, and those outside the rounds.
 func (l limits) steps() int { return l.rounds * (int(l.round/l.pace) + beside) }
 
-// beside is the maximum number of steps outside the rounds: three batches at the
-// end of each, or two prompts; in the outages, three times changes.
-const beside = 3 * changes
+// beside is more than the steps outside the rounds: three batches at the end of each, or
+// two prompts.
+const beside = 120
 
 // storm is eight publishers and both paths from them.
 type storm struct {
