@@ -36,8 +36,6 @@ type path struct {
 	client indexpb.CacheIndexClient
 	addr   string
 	stop   func()
-	// connected has the time of the first connection to the latest service.
-	connected <-chan time.Time
 
 	// The storm's faults of its subscribers.
 	pauses, replaced, lost int
@@ -123,12 +121,11 @@ func (p *path) newIndex() *index.Index {
 // serve makes a new, empty index behind addr.
 func (p *path) serve(addr string) {
 	p.t.Helper()
-	tcp, err := net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	l := &door{Listener: tcp, opened: make(chan time.Time, 1)}
-	p.addr, p.connected = l.Addr().String(), l.opened
+	p.addr = l.Addr().String()
 	s := indexrpc.New(p.newIndex(), indexrpc.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -139,21 +136,6 @@ func (p *path) serve(addr string) {
 			p.t.Error(err)
 		}
 	}
-}
-
-// door records when the first connection comes.
-type door struct {
-	net.Listener
-	once   sync.Once
-	opened chan time.Time
-}
-
-func (d *door) Accept() (net.Conn, error) {
-	c, err := d.Listener.Accept()
-	if err == nil {
-		d.once.Do(func() { d.opened <- time.Now() })
-	}
-	return c, err
 }
 
 // source has the endpoints of a replica's events.
