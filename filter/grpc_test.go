@@ -87,31 +87,6 @@ func describeAll(out []*response) string {
 	return strings.Join(words, ",")
 }
 
-// TestSequencesOverGRPC sends every sequence over a real connection. Which
-// answer belongs to which message is not seen there, the order is.
-func TestSequencesOverGRPC(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
-	client := dial(t, NewServer(b.router, ServerOptions{MaxBody: 100_000}))
-	for _, tt := range sequences() {
-		t.Run(tt.name, func(t *testing.T) {
-			out, err := exchange(t, client, tt.send...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want []string
-			for _, w := range strings.FieldsFunc(strings.ReplaceAll(tt.want, " | ", ","), func(r rune) bool { return r == ',' }) {
-				if w = strings.TrimSpace(w); w != "" {
-					want = append(want, w)
-				}
-			}
-			if got := describeAll(out); got != strings.Join(want, ",") {
-				t.Errorf("answers\n got %s\nwant %s", got, strings.Join(want, ","))
-			}
-		})
-	}
-	b.idle(t)
-}
-
 // TestSlowBodiesGoOnWithoutAHint: a duplex body that stops half way is let go
 // after BodyWait, and its later chunks pass.
 func TestSlowBodiesGoOnWithoutAHint(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,19 +21,6 @@ func query() *Query { return &Query{Route: openai.Chat, Body: []byte(chat)} }
 func (b *bench) route(q *Query) decision.Decision { return b.router.Route(context.Background(), q) }
 
 func (b *bench) last() decision.Record { return b.ring.Last(1, nil)[0] }
-
-func TestTheReplicaWithTheLongestPrefixIsFirst(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
-	b.holds("10.0.0.3:8000", 0, 40)
-	b.holds("10.0.0.2:8000", 0, 10)
-	d := b.route(query())
-	if !strings.HasPrefix(d.Chosen, "10.0.0.3:8000,10.0.0.2:8000,") || d.Reason != decision.ReasonWarm || d.Rank != "" {
-		t.Errorf("decision %+v", d)
-	}
-	if r := b.last(); r.Predicted != 40*blockSize || r.Tokens != 1000 || r.Blocks != 999/blockSize || len(r.Candidates) != 4 || r.Model != "m" {
-		t.Errorf("record %+v", r)
-	}
-}
 
 // TestTheLastTokenIsNeverCached: a prompt of exactly k blocks can hit k-1.
 func TestTheLastTokenIsNeverCached(t *testing.T) {
@@ -111,50 +97,6 @@ type panicking struct{}
 
 func (panicking) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
 	panic("secret prompt text")
-}
-
-func TestRanksAreCandidatesOfTheirOwn(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1, 0, 1, 2, 3), replica(2, 0, 1), replica(3))
-	b.holds("10.0.0.1:8000", 3, 40)
-	b.holds("10.0.0.2:8000", 1, 20)
-	d := b.route(query())
-	// 10.0.0.2 has no rank 3 and 10.0.0.3 no ranks: neither may get the retry.
-	if d.Chosen != "10.0.0.1:8000" || d.Rank != "3" {
-		t.Errorf("decision %+v", d)
-	}
-	clear(b.index.blocks)
-	b.holds("10.0.0.2:8000", 1, 20)
-	d = b.route(query())
-	if d.Rank != "1" || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") || strings.Count(d.Chosen, "10.0.0.1") > 1 {
-		t.Errorf("decision %+v", d)
-	}
-}
-
-func TestDecisionsSeeEachOther(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
-	b.holds("10.0.0.1:8000", 0, 60)
-	var wg sync.WaitGroup
-	leases := make(chan *decision.Reservation, 64)
-	for range 64 {
-		wg.Go(func() { leases <- b.route(query()).Reservation })
-	}
-	wg.Wait()
-	close(leases)
-	total, most := 0, 0
-	for _, a := range b.ledger.All() {
-		total += a.InFlight()
-		most = max(most, a.InFlight())
-	}
-	if total != 64 || most > 29 { // the guard: 1.5 * 16 + 4, and one past it
-		t.Errorf("%d in flight, %d on one replica", total, most)
-	}
-	for l := range leases {
-		wg.Go(l.Release)
-		wg.Go(func() { l.FirstToken() })
-		wg.Go(l.Release)
-	}
-	wg.Wait()
-	b.idle(t)
 }
 
 func TestErrorsOfTokensAreNotHints(t *testing.T) {

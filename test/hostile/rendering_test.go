@@ -32,15 +32,6 @@ func letters(n int) string {
 	return string(b)
 }
 
-// words are n bytes of made-up words.
-func words(n int) string {
-	b := []byte(letters(n))
-	for i := 6; i < n; i += 7 {
-		b[i] = ' '
-	}
-	return string(b)
-}
-
 // tool is a chat with one tool, whose description or schema is given.
 func tool(description, parameters string) []byte {
 	return fmt.Appendf(nil, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"Hello"}],"tools":[{"type":"function",`+
@@ -103,51 +94,6 @@ func TestToolSchema(t *testing.T) {
 	}
 	if attack.cpu > ordinary*usual.cpu {
 		t.Errorf("%v of CPU, a picture of that size %v", attack.cpu, usual.cpu)
-	}
-}
-
-// TestToolDescription: tools count for whether a prompt may fit, before it is rendered.
-func TestToolDescription(t *testing.T) {
-	const size = 24_000_000
-	s := realModel(t, "")
-	s.measure("", picture(size))
-	usual := s.measure("", picture(size))
-	attack := s.measure("", tool(letters(size), "{}"))
-	t.Logf("%v of CPU, %d MB; a picture %v, %d MB", attack.cpu, attack.peak>>20, usual.cpu, usual.peak>>20)
-	if attack.cpu > 3*usual.cpu || attack.peak > 3*usual.peak {
-		t.Errorf("%v of CPU and %d MB, a picture %v and %d MB", attack.cpu, attack.peak>>20, usual.cpu, usual.peak>>20)
-	}
-	for name, v := range s.metrics() {
-		if strings.HasPrefix(name, "warmroute_token_refusals_total") && strings.Contains(name, `cause="too_long"`) && v > 0 {
-			return
-		}
-	}
-	t.Error("it was not refused for its length")
-}
-
-// TestAClientThatGoes: where no budget stops it, the work on a body ends when its client
-// goes.
-func TestAClientThatGoes(t *testing.T) {
-	const size = 30_000_000
-	s := modelOf(t, 20_000_000, "filter: {reason_header: true, token_budget: 1m}\n")
-	text := words(2 * size)
-	whole := s.measure("", said(text[:size])).cpu
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	before := s.cpu()
-	wg.Go(func() { _, _ = s.post(ctx, "/v1/chat/completions", said(text[size:])) })
-	s.await("the work", func() bool { return s.cpu() > before+whole/4 })
-	cancel()
-	wg.Wait()
-	gone := s.cpu()
-	s.idle()
-	after := s.cpu() - gone
-	t.Logf("%v of CPU for a whole body, %v when the client had gone after a quarter", whole, after)
-	if after > whole/10+tick {
-		t.Errorf("%v of CPU after the client has gone, %v for a whole body", after, whole)
-	}
-	if s.reasons()["unfinished"] == 0 {
-		t.Errorf("the request did not count as unfinished: %v", s.reasons())
 	}
 }
 
