@@ -2,16 +2,22 @@ package hostile
 
 import (
 	"fmt"
+	"net/http"
 	"os/exec"
 	"testing"
 
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
 )
 
-// claimed is a Stored event of a prompt's whole blocks (see ids), hashed like no other.
-func claimed(number, blocks int) kvtest.Event {
-	e := kvtest.Event{Kind: kvtest.Stored, BlockSize: 16, Tokens: tokens(number, blocks)[:blocks*16]}
+// claimed is a Stored event of ten blocks, hashed like no other number's.
+func claimed(number int) kvtest.Event {
+	const blocks = 10
+	e := kvtest.Event{Kind: kvtest.Stored, BlockSize: 16, Tokens: make([]uint32, blocks*16)}
+	for i := range e.Tokens {
+		e.Tokens[i] = uint32(number*331+i*7) % 30_000
+	}
 	for b := range blocks {
 		e.Hashes = append(e.Hashes, uint64(1+number*blocks+b))
 	}
@@ -21,19 +27,27 @@ func claimed(number, blocks int) kvtest.Event {
 // events opens a site with an honest replica and one whose KV events are the test's.
 func events(t *testing.T) (s *site, p *kvtest.Publisher, addr string) {
 	t.Helper()
-	p = publisher(t)
-	bad := impostor(t, publishing(p).front)
-	s = open(t, setup{replicas: 1, sim: vllmsim.Options{PrefillRate: -1, DecodeRate: -1}, addresses: []string{bad.Addr()}})
-	return s, p, bad.Addr()
-}
-
-// blocks is how many blocks the router has of a replica's first rank.
-func (s *site) blocks(addr string) int {
-	s.t.Helper()
-	if r := s.replica(addr); len(r.Ranks) > 0 {
-		return r.Ranks[0].Blocks
+	p, err := kvtest.Start(kvtest.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return 0
+	t.Cleanup(p.Close)
+	o := vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1}
+	o.Front = func(api http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/kv_event_sources" {
+				api.ServeHTTP(w, r)
+				return
+			}
+			fmt.Fprintf(w, `{"0":{"endpoint":%q,"replay_endpoint":%q}}`, p.Endpoint(), p.ReplayEndpoint())
+		})
+	}
+	sim, err := vllmsim.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Run(t, sim.Run)
+	return open(t, setup{replicas: 1, sim: quick(), addresses: []string{sim.Addr()}}), p, sim.Addr()
 }
 
 // TestNoFileDescriptors: a router that can open no further file descriptor goes on with
@@ -49,20 +63,20 @@ func TestNoFileDescriptors(t *testing.T) {
 	}
 	limit("10") // fewer than it has: those stay open
 	p.Disconnect()
-	s.await("the lack", func() bool { return s.lines("too many open files") > 0 })
+	s.await("the lack", func() bool { return s.logLines("too many open files") > 0 })
 	for range 50 {
 		s.hinted()
 	}
-	if n := s.lines("too many open files"); n > 100 {
+	if n := s.logLines("too many open files"); n > 100 {
 		t.Errorf("%d log lines", n)
 	}
 	limit("1024")
-	n := 0
-	connected := fmt.Sprintf(`warmroute_kv_connected{rank="0",replica=%q}`, addr)
+	n, rank := 0, fmt.Sprintf(`rank="0",replica=%q`, addr)
 	s.await("the replica's events", func() bool {
 		n++
-		p.Publish(claimed(n, 10))
-		return s.blocks(addr) > 0 && s.metrics()[connected] == 1
+		p.Publish(claimed(n))
+		m := s.metrics()
+		return m[`warmroute_kv_batches_total{`+rank+`,result="applied"}`] > 0 && m[`warmroute_kv_connected{`+rank+`}`] == 1
 	})
 	s.hinted()
 }
