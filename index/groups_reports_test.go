@@ -14,6 +14,69 @@ func fullAlone(p tokensPrompt) []Event {
 	return []Event{ev}
 }
 
+// TestReports: where full attention is alone, whose blocks are in the nodes, a run from a
+// prompt's start is a report of a hit, or of blocks that were computed again.
+func TestReports(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	life := x.Begin(h)
+	apply := func(events ...Event) {
+		t.Helper()
+		if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(p tokensPrompt) {
+		t.Helper()
+		for _, ev := range fullAlone(p) {
+			apply(Event{Kind: Removed, Scope: Scope{Group: ev.Scope.Group}, Hashes: ev.Hashes})
+		}
+	}
+	long, one := somePrompt(3*groupBlock), somePrompt(groupBlock)
+	hits := func(what string, want int32, exact bool) {
+		t.Helper()
+		m := findOne(t, x, h, append(somePrompt(3*groupBlock), 1))
+		if hit := max(m.Hit, m.Blocks*groupBlock); hit != want {
+			t.Errorf("%s: hits %d tokens, want %d", what, hit, want)
+		}
+		if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact != exact {
+			t.Errorf("%s: %+v", what, trust)
+		}
+	}
+
+	apply(fullAlone(one)...)
+	apply(fullAlone(one)...)
+	remove(one)
+	hits("a prompt of one block, computed twice, one copy gone", groupBlock, true)
+	remove(one)
+	hits("both gone", 0, true)
+
+	apply(fullAlone(one)...)
+	apply(fullAlone(one)...) // a copy or a report: counted
+	apply(fullAlone(long)...)
+	remove(long)
+	remove(one)
+	hits("two of three copies gone", groupBlock, true)
+	remove(one)
+
+	apply(fullAlone(one)...)
+	apply(fullAlone(one)...)
+	apply(fullAlone(long)...)
+	apply(fullAlone(long)...) // a report: a prompt of three blocks hits two
+	hits("reported", 3*groupBlock, true)
+	remove(long)
+	remove(one)
+	hits("what may have been a report is taken back", 0, false)
+	apply(fullAlone(one)...)
+	apply(fullAlone(one)...)
+	remove(one)
+	hits("the holder reports, so this may have been a report too", 0, false)
+	apply(Event{Kind: Cleared})
+	apply(fullAlone(one)...)
+	hits("cleared, and stored once", groupBlock, true)
+}
+
 // TestHashesThatLookAhead: where a block's hash covers the tokens behind it, the block
 // is found only if the prompt goes on as it did, and nobody drops one, whatever is set.
 func TestHashesThatLookAhead(t *testing.T) {

@@ -97,8 +97,8 @@ func TestGroupsSnapshot(t *testing.T) {
 	}
 }
 
-// TestGroupsArrivalsEndWithTheCache: a prompt in flight to a holder that clears its cache,
-// or begins anew, does not count any more; one to another holder does.
+// TestGroupsArrivalsEndWithTheCache: a prompt in flight that is taken back, or whose holder
+// clears its cache or begins anew, does not count any more; one to another holder does.
 func TestGroupsArrivalsEndWithTheCache(t *testing.T) {
 	p := somePrompt(12*groupBlock + 5)
 	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
@@ -129,6 +129,11 @@ func TestGroupsArrivalsEndWithTheCache(t *testing.T) {
 				if m := findOne(t, x, h, p); m.Coming != 12*groupBlock {
 					t.Fatalf("%s before: %+v", h.Replica, m)
 				}
+				x.Withdraw(groupSpace, x.ID(h), keys)
+				if m := findOne(t, x, h, p); m.Coming != m.Hit {
+					t.Errorf("%s, taken back: %+v", h.Replica, m)
+				}
+				x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
 			}
 			if err := end(x, holders[0], first); err != nil {
 				t.Fatal(err)

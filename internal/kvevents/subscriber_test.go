@@ -219,6 +219,29 @@ func TestSubscriberRestart(t *testing.T) {
 	}
 }
 
+// TestSubscriberShortBuffer: batches that have left the replay buffer may have held
+// removals, so the replica's blocks are dropped and read again.
+func TestSubscriberShortBuffer(t *testing.T) {
+	var why atomic.Int32
+	r := newRig(t, kvtest.Options{BufferSteps: 3}, func(o *Options) { o.Forgot = func(l index.Loss) { why.Store(int32(l)) } })
+	r.store(1)
+	r.run()
+	r.exact("history")
+	r.subscribed()
+	r.pub.Fault(func(uint64) kvtest.Fate { return kvtest.Drop })
+	for range 6 {
+		r.store(1) // 2..7
+	}
+	r.pub.Fault(nil)
+	r.store(1) // 8; the buffer has 6, 7, 8
+	r.want = map[uint64]int{6: 1, 7: 1, 8: 1}
+	r.exact("what can be known")
+	r.until("status", func(_ map[uint64]int, s Status) bool { return s.Lost == 1 && s.Incarnation == 2 && !s.Complete })
+	if got := index.Loss(why.Load()); got != index.LossEvents {
+		t.Errorf("the blocks were dropped because of %d, not of lost events", got)
+	}
+}
+
 // TestSubscriberMuteReplay: a replay socket that never answers does not stop live events.
 func TestSubscriberMuteReplay(t *testing.T) {
 	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ReplayPatience, o.ProbeEvery = 30*time.Millisecond, 50*time.Millisecond })
