@@ -369,6 +369,42 @@ func TestGroupsLearnFromCounters(t *testing.T) {
 	}
 }
 
+// TestGroupsTold: configured settings override learned ones, and at once.
+func TestGroupsTold(t *testing.T) {
+	x := newGroups(t, time.Now)
+	h := Holder{Replica: "a"}
+	p := somePrompt(32*groupBlock + 1)
+	events := fullAndWindow(p[:32*groupBlock], 0)
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || !trust.Unconfirmed || trust.Why == "" {
+		t.Errorf("nothing is told: %+v", trust)
+	}
+	told := &GroupSettings{EagleKnown: true}
+	x.SetGroups(h.Replica, told)
+	if m := findOne(t, x, h, p); m.Hit != 32*groupBlock {
+		t.Errorf("told: %+v", m)
+	}
+	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
+		t.Errorf("told: %+v", trust)
+	}
+	limited := *told
+	limited.Limit = "a limit"
+	x.SetGroups(h.Replica, &limited)
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a limit" {
+		t.Errorf("told with a limit: %+v", trust)
+	}
+	dense := Holder{Replica: "dense"}
+	x.SetGroups(dense.Replica, &GroupSettings{EagleKnown: true, Limit: "a limit"})
+	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: fullAndWindow(p[:groupBlock], 0)[1:]}); err != nil {
+		t.Fatal(err)
+	}
+	if trust, ok := x.Trust(x.ID(dense), "", "m"); ok && !trust.Exact {
+		t.Errorf("one group of full attention: %+v", trust)
+	}
+}
+
 func TestGroupRuleOf(t *testing.T) {
 	for version, want := range map[string]GroupRule{
 		"0.21.0": GroupRuleUnknown, "0.27.1": GroupRule027, "0.31.0+cpu": GroupRule027, "0.32.0": GroupRule032, "0.33.0": GroupRule032,

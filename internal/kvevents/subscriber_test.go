@@ -242,6 +242,69 @@ func TestSubscriberShortBuffer(t *testing.T) {
 	}
 }
 
+func TestSubscriberReordered(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.run()
+	r.subscribed()
+	r.exact("nothing")
+	r.pub.Fault(func(seq uint64) kvtest.Fate {
+		if seq%4 == 1 {
+			return kvtest.Hold
+		}
+		return kvtest.Deliver
+	})
+	for range 40 {
+		r.store(1)
+		if r.next%3 == 0 {
+			r.remove(r.next - 1)
+		}
+	}
+	r.exact("reordered frames")
+	if s := r.sub.Status(); s.Lost != 0 || s.Restarts != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSubscriberRejects: nothing of a batch that cannot be decoded is applied;
+// if replay has it whole, nothing is lost.
+func TestSubscriberRejects(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.store(2)
+	r.run()
+	r.exact("history")
+	r.subscribed()
+	good := kvtest.Encoding{}.Batch(1, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{50}, Tokens: []uint32{1, 2}, BlockSize: 2})
+	bad := pack(stored("BlockStored", []any{60}, nil, []any{1, 2}), stored("BlockStored", []any{nil}))
+	// Live it is broken, in the replay buffer it is whole.
+	r.pub.Fault(func(uint64) kvtest.Fate { return kvtest.Drop })
+	seq := r.pub.PublishRaw(good)
+	r.pub.Fault(nil)
+	r.pub.SendLive(seq, bad)
+	r.want[50] = 1
+	r.exact("recovered by replay")
+	if s := r.sub.Status(); s.Rejected != 1 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+	// Now it is broken for good.
+	r.pub.PublishRaw(bad)
+	r.want = map[uint64]int{}
+	r.store(1)
+	r.exact("forgotten and learned anew")
+	r.until("status", func(_ map[uint64]int, s Status) bool {
+		return s.Rejected == 3 && s.Lost == 1 && strings.Contains(s.LastError, "nil block hash")
+	})
+}
+
+func TestSubscriberMalformedMessages(t *testing.T) {
+	r := newRig(t, kvtest.Options{}, nil)
+	r.run()
+	r.subscribed()
+	r.exact("nothing")
+	r.pub.PublishRaw([]byte("not msgpack"))
+	r.store(1)
+	r.exact("after garbage")
+}
+
 // TestSubscriberMuteReplay: a replay socket that never answers does not stop live events.
 func TestSubscriberMuteReplay(t *testing.T) {
 	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ReplayPatience, o.ProbeEvery = 30*time.Millisecond, 50*time.Millisecond })
