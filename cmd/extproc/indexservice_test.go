@@ -2,17 +2,24 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
@@ -82,6 +89,48 @@ func TestIndexServiceOff(t *testing.T) {
 	var s indexService
 	if err := s.open(); err != nil || s.ready() != nil || s.Run(t.Context()) != nil {
 		t.Errorf("a service without an address: %v", err)
+	}
+}
+
+// TestIndexServiceIsGuarded by the configured means; a warning reports where
+// nothing guards it.
+func TestIndexServiceIsGuarded(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseConfig(t, "index_service: {listen: \"127.0.0.1:0\", tls: {self_signed: true}, token_file: "+secret+"}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := index.New(index.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	s := newIndexService(c, x, nil, slog.New(slog.DiscardHandler))
+	if err := s.open(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Run(t, s.Run)
+	for bearer, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer s3cret": codes.OK} {
+		conn, err := grpc.NewClient(s.listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", bearer)
+		_, err = indexpb.NewCacheIndexClient(conn).GetCacheState(ctx, &indexpb.GetCacheStateRequest{})
+		if status.Code(err) != want {
+			t.Errorf("authorization %q: %v, want %v", bearer, err, want)
+		}
+		conn.Close()
+	}
+	broken := indexService{c: IndexServiceConfig{Listen: "127.0.0.1:0", TokenFile: "/nonexistent"}}
+	if err := broken.open(); err == nil || !strings.Contains(err.Error(), "index_service.token_file") {
+		t.Errorf("%v, want the file named", err)
+	}
+	if _, err := parseConfig(t, "index_service: {tls: {key_file: k}}"); err == nil || !strings.Contains(err.Error(), "index_service.tls.cert_file: is missing beside key_file") {
+		t.Errorf("%v, want the field named", err)
 	}
 }
 

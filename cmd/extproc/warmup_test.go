@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/index"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
 )
@@ -59,6 +60,43 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
 	return r, service
+}
+
+// TestWarmUp: a router that starts gets its peer's state of replicas whose
+// replay buffers no longer reach back, and the events that came in between.
+func TestWarmUp(t *testing.T) {
+	sim := testenv.StartSimulator(t, "-buffer-steps", "3")
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fleet := fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr)
+	old, service := startRouter(t, fleet+"index_service: {listen: \"SERVICE\", token_file: "+secret+"}\n")
+	holder := index.Holder{Replica: sim.Addr}
+	turn := func(n int) {
+		prompt := make([]uint32, 64)
+		for i := range prompt {
+			prompt[i] = uint32(1000*n + i)
+		}
+		complete(t, sim.Addr, prompt)
+	}
+	for n := range 12 {
+		turn(n + 1)
+	}
+	until(t, "the first router knows twelve prompts", func() bool { return old.replicas.index.Holdings(holder) == 48 })
+	until(t, "its place in the stream is known", func() bool { return len(old.replicas.feed.Cursors()) == 1 })
+
+	cold, _ := startRouter(t, fleet+"index_service: {listen: \"SERVICE\"}\n")
+	if n := cold.replicas.index.Holdings(holder); n >= 48 {
+		t.Fatalf("a router without a peer knows %d blocks: the test shows nothing", n)
+	}
+	warm, _ := startRouter(t, fleet+"index_service: {listen: \"SERVICE\", token_file: "+secret+"}\nwarm_up: {peers: [\"127.0.0.1:1\", \""+service+"\"]}\n")
+	until(t, "the second router knows twelve prompts", func() bool { return warm.replicas.index.Holdings(holder) == 48 })
+	turn(13)
+	until(t, "it follows the replica", func() bool { return warm.replicas.index.Holdings(holder) == 52 })
+	if st := warm.replicas.feed.Status(); st[0].Ranks[0].Lost+st[0].Ranks[0].Restarts > 0 {
+		t.Errorf("%+v: it began anew", st[0].Ranks[0].Status)
+	}
 }
 
 func TestWarmUpIsValidated(t *testing.T) {
