@@ -1,248 +1,179 @@
 package simulator
 
-// cache is a replica's prefix cache: running requests pin their blocks, and the cache
-// evicts other blocks in the order of their release. It releases a request's blocks tail
-// first, so that it evicts tails first, as vLLM does.
+// page is the tokens that a replica allocates at once: vLLM's block.
+const page = 16
+
+// cache is a replica's KV cache, after vLLM's BlockPool (vllm/v1/core/block_pool.py). Running
+// sequences hold pages. The pages of a block of the trace are one node; a node that nobody
+// holds keeps its block until its pages are needed, in the order of its release. Pages without
+// a block are taken first.
+//
+// Two sequences that compute the same block at once have a node each, as in vLLM. What the
+// cache publishes is the difference between two steps, not each copy.
 type cache struct {
-	block    int // tokens per block
-	capacity int // tokens
-	blocks   int32
-	nodes    []node  // prompt blocks, the list's sentinel at [blocks], then outputs
-	spare    []int32 // nodes of evicted outputs
-	idle     int     // tokens that the cache can evict
-	used     int     // tokens present or reserved
-	pinned   int     // tokens of running requests
-
-	// tailFirst evicts answers before their prompts, as vLLM does.
-	tailFirst bool
-
-	stored, removed []int32 // since they were last published
+	page   int // tokens
+	pages  int
+	free   int // that can be taken: spare, and those of nodes that nobody holds
+	spare  int // without a block
+	nodes  []node
+	unused []int32
+	known  int     // blocks of the trace; ids from here on are those of answers
+	at     []int32 // block → its first node; 0 = there is none
+	shown  []bool  // block of the trace → published as stored
+	events []int32 // blocks of the trace whose first node came or whose last one went
 }
 
+// node is a block's pages. Node 0 is the head of the list of those that nobody holds.
 type node struct {
 	prev, next int32
 	refs       int32
-	size       int32
-	present    bool
+	pages      int32
+	block      int32 // -1 = not full yet, or no request can ask for it
+	twin       int32 // next node with the same block; 0 = none
 }
 
 func newCache(blocks, block, capacity int) *cache {
-	c := &cache{block: block, capacity: capacity, blocks: int32(blocks), nodes: make([]node, blocks+1)}
-	head := &c.nodes[blocks]
-	head.prev, head.next = c.blocks, c.blocks
-	for i := range blocks {
-		c.nodes[i].size = int32(block)
-	}
-	return c
+	size := min(block, page)
+	pages := capacity / size
+	return &cache{page: size, pages: pages, free: pages, spare: pages, nodes: make([]node, 1), known: blocks, at: make([]int32, blocks), shown: make([]bool, blocks)}
 }
+
+// of returns the pages of tokens.
+func (c *cache) of(tokens int) int { return (tokens + c.page - 1) / c.page }
+
+func (c *cache) has(block int32) bool { return c.at[block] != 0 }
 
 func (c *cache) match(blocks []int32) int {
 	for i, b := range blocks {
-		if !c.nodes[b].present {
+		if !c.has(b) {
 			return i
 		}
 	}
 	return len(blocks)
 }
 
-// reserve pins a prompt's blocks and room for its output, and returns the number of cached
-// blocks; false if there is not enough room.
-func (c *cache) reserve(r *Request) (cached int, ok bool) {
-	cached = c.match(r.Blocks)
-	waking := 0
-	for _, b := range r.Blocks[:cached] {
-		if c.nodes[b].refs == 0 {
-			waking++
-		}
-	}
-	tail := r.tail(c.block)
-	if (len(r.Blocks)-cached)*c.block+tail > c.capacity-c.used+c.idle-waking*c.block {
-		return 0, false
-	}
-	for _, b := range r.Blocks {
-		n := &c.nodes[b]
-		if n.refs == 0 {
-			c.pinned += c.block
-			if n.present {
-				c.unlink(b)
-			} else {
-				c.evict(c.block)
-				c.used += c.block
-			}
-		}
-		c.nodes[b].refs++
-	}
-	c.evict(tail)
-	c.used += tail
-	c.pinned += tail
-	return cached, true
+// private returns a new id for a block that no other request can ask for.
+func (c *cache) private() int32 {
+	c.at = append(c.at, 0)
+	return int32(len(c.at) - 1)
 }
 
-// store makes blocks of a running request visible to others.
-func (c *cache) store(blocks []int32) {
-	for _, b := range blocks {
-		if n := &c.nodes[b]; !n.present {
-			n.present = true
-			c.stored = append(c.stored, b)
-		}
+// hold takes a reference on a block's node.
+func (c *cache) hold(block int32) int32 {
+	at := c.at[block]
+	if n := &c.nodes[at]; n.refs == 0 {
+		c.unlink(at)
+		c.free -= int(n.pages)
 	}
+	c.nodes[at].refs++
+	return at
 }
 
-// tail returns the tokens of a request behind its blocks: the answer, and the end of the
-// prompt if the blocks are full ones alone.
-func (r *Request) tail(block int) int { return r.Output + max(0, r.Input-len(r.Blocks)*block) }
-
-// release unpins the blocks that reserve pinned. The output stays until it is evicted.
-func (c *cache) release(r *Request) {
-	tail := r.tail(c.block)
-	c.pinned -= tail
-	if c.tailFirst {
-		c.keep(r.Answer, tail)
-	}
-	for i := len(r.Blocks) - 1; i >= 0; i-- {
-		b := r.Blocks[i]
-		n := &c.nodes[b]
-		if n.refs--; n.refs > 0 {
-			continue
-		}
-		c.pinned -= c.block
-		if n.present {
-			c.link(b)
-		} else {
-			c.used -= c.block
-		}
-	}
-	if !c.tailFirst {
-		c.keep(nil, tail)
-	}
-}
-
-// keep leaves the tail of a request that has ended in the cache: its blocks that other
-// prompts can use, and the rest as one node.
-func (c *cache) keep(answer []int32, tail int) {
-	shared := answer[:0:0]
-	for _, b := range answer {
-		if n := &c.nodes[b]; !n.present && n.refs == 0 && tail >= c.block {
-			tail -= c.block
-			shared = append(shared, b)
-		}
-	}
-	if tail > 0 || len(answer) == 0 {
-		c.linkRest(tail)
-	}
-	for i := len(shared) - 1; i >= 0; i-- {
-		b := shared[i]
-		c.nodes[b].present = true
-		c.link(b)
-	}
-	c.stored = append(c.stored, shared...)
-}
-
-// linkRest adds a node of tokens that no prompt can use.
-func (c *cache) linkRest(tokens int) {
-	var out int32
-	if k := len(c.spare); k > 0 {
-		out, c.spare = c.spare[k-1], c.spare[:k-1]
+// take makes a node, without pages yet.
+func (c *cache) take() int32 {
+	at := int32(len(c.nodes))
+	if k := len(c.unused); k > 0 {
+		at, c.unused = c.unused[k-1], c.unused[:k-1]
 	} else {
 		c.nodes = append(c.nodes, node{})
-		out = int32(len(c.nodes) - 1)
 	}
-	c.nodes[out] = node{size: int32(tokens), present: true}
-	c.link(out)
+	c.nodes[at] = node{refs: 1, block: -1}
+	return at
 }
 
-// evict makes room for tokens.
-func (c *cache) evict(tokens int) {
-	for c.used+tokens > c.capacity {
-		v := c.nodes[c.blocks].next
-		if v == c.blocks {
+// claim takes free pages; the caller has checked that there are so many.
+func (c *cache) claim(pages int) {
+	for c.spare < pages {
+		at := c.nodes[0].next
+		c.unlink(at)
+		c.forget(at)
+		c.spare += int(c.nodes[at].pages)
+		c.unused = append(c.unused, at)
+	}
+	c.spare -= pages
+	c.free -= pages
+}
+
+// store makes a full node's block visible to others.
+func (c *cache) store(at, block int32) {
+	c.nodes[at].block = block
+	last := c.at[block]
+	if last == 0 {
+		c.at[block] = at
+		c.changed(block)
+		return
+	}
+	for c.nodes[last].twin != 0 {
+		last = c.nodes[last].twin
+	}
+	c.nodes[last].twin = at
+}
+
+// forget drops a node's block.
+func (c *cache) forget(at int32) {
+	n := &c.nodes[at]
+	if n.block < 0 {
+		return
+	}
+	to := &c.at[n.block]
+	for *to != at {
+		to = &c.nodes[*to].twin
+	}
+	*to = n.twin
+	if c.at[n.block] == 0 {
+		c.changed(n.block)
+	}
+	n.block, n.twin = -1, 0
+}
+
+func (c *cache) changed(block int32) {
+	if int(block) < c.known {
+		c.events = append(c.events, block)
+	}
+}
+
+// drop gives back a reference on a node of which full pages are computed. The cache keeps
+// them until it needs them.
+func (c *cache) drop(at int32, full int) {
+	n := &c.nodes[at]
+	if n.refs--; n.refs > 0 {
+		return
+	}
+	c.free += int(n.pages)
+	if n.block < 0 {
+		full = min(full, int(n.pages))
+		c.spare += int(n.pages) - full
+		if n.pages = int32(full); full == 0 {
+			c.unused = append(c.unused, at)
 			return
 		}
-		c.unlink(v)
-		n := &c.nodes[v]
-		n.present = false
-		c.used -= int(n.size)
-		if v > c.blocks {
-			c.spare = append(c.spare, v)
-		} else {
-			c.removed = append(c.removed, v)
-		}
 	}
+	c.link(at)
 }
 
-// link puts a node at the end of the list: the cache evicts it last.
-func (c *cache) link(i int32) {
-	last := c.nodes[c.blocks].prev
-	c.nodes[i].prev, c.nodes[i].next = last, c.blocks
-	c.nodes[last].next, c.nodes[c.blocks].prev = i, i
-	c.idle += int(c.nodes[i].size)
+// link puts a node at the end of the list: its pages are taken last.
+func (c *cache) link(at int32) {
+	last := c.nodes[0].prev
+	c.nodes[at].prev, c.nodes[at].next = last, 0
+	c.nodes[last].next, c.nodes[0].prev = at, at
 }
 
-func (c *cache) unlink(i int32) {
-	n := &c.nodes[i]
+func (c *cache) unlink(at int32) {
+	n := &c.nodes[at]
 	c.nodes[n.prev].next, c.nodes[n.next].prev = n.next, n.prev
-	c.idle -= int(n.size)
 }
 
-// pool is one cache of all replicas, an upper bound. It evicts the least recently used
-// blocks first, and without a capacity none.
-type pool struct {
-	block, capacity, used int
-	present               []bool
-	evicted               []int32 // since they were last published
-	prev, next            []int32
-	head                  int32
-}
-
-func newPool(blocks, block, capacity int) *pool {
-	p := &pool{block: block, capacity: capacity, present: make([]bool, blocks),
-		prev: make([]int32, blocks+1), next: make([]int32, blocks+1), head: int32(blocks)}
-	p.prev[blocks], p.next[blocks] = p.head, p.head
-	return p
-}
-
-func (p *pool) match(blocks []int32) int {
-	for i, b := range blocks {
-		if !p.present[b] {
-			return i
+// publish returns the blocks that came and went since the last call.
+func (c *cache) publish() (stored, removed []int32) {
+	for _, b := range c.events {
+		switch has := c.has(b); {
+		case has && !c.shown[b]:
+			stored = append(stored, b)
+		case !has && c.shown[b]:
+			removed = append(removed, b)
 		}
+		c.shown[b] = c.has(b)
 	}
-	return len(blocks)
-}
-
-func (p *pool) unlink(b int32) { p.next[p.prev[b]], p.prev[p.next[b]] = p.next[b], p.prev[b] }
-
-func (p *pool) link(b int32) {
-	last := p.prev[p.head]
-	p.prev[b], p.next[b] = last, p.head
-	p.next[last], p.prev[p.head] = b, b
-}
-
-// touch makes blocks the most recently used, tails less than heads.
-func (p *pool) touch(blocks []int32) {
-	for i := len(blocks) - 1; i >= 0; i-- {
-		p.unlink(blocks[i])
-		p.link(blocks[i])
-	}
-}
-
-func (p *pool) store(blocks []int32) {
-	for i := len(blocks) - 1; i >= 0; i-- {
-		b := blocks[i]
-		if p.present[b] {
-			p.unlink(b)
-			p.link(b)
-			continue
-		}
-		for p.capacity > 0 && p.used+p.block > p.capacity {
-			v := p.next[p.head]
-			p.unlink(v)
-			p.present[v] = false
-			p.evicted = append(p.evicted, v)
-			p.used -= p.block
-		}
-		p.present[b] = true
-		p.used += p.block
-		p.link(b)
-	}
+	c.events = c.events[:0]
+	return stored, removed
 }

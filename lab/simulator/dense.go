@@ -1,44 +1,25 @@
 package simulator
 
-import "container/heap"
+import "slices"
 
-// dense is the scheduler of an engine whose cache is of full attention alone.
+// dense is the scheduler of an engine whose cache is of full attention alone, after vLLM's
+// (vllm/v1/core/sched/scheduler.py): first come first served, prompts in chunks, caches that
+// grow with the answers, and preemption of the newest sequence where one finds no room.
+// TestSchedulerSimulated in test/vllm compares both.
 type dense struct {
 	hw    *Hardware
 	cache *cache
 	pool  *pool // instead of the cache's contents, for upper bounds
+	block int   // tokens of the trace's blocks
+	exact bool  // they are the replica's own: hits are whole blocks
 
 	lower *tier // below the GPU; nil = there is none
 	kept  []int32
 
-	waiting    []*sequence
-	loading    []*sequence // admitted, their blocks are being loaded
-	prefilling []*sequence
-	decoding   decodes
-	context    float64 // tokens of the decoding
-	step       int64
-}
-
-// sequence is a request in an engine.
-type sequence struct {
-	r        *Request
-	computed int     // tokens of the prompt, cached ones included
-	stored   int     // blocks visible to others
-	last     int64   // step that ends it
-	ready    float64 // when its blocks are loaded
-}
-
-type decodes []*sequence
-
-func (d decodes) Len() int           { return len(d) }
-func (d decodes) Less(i, j int) bool { return d[i].last < d[j].last }
-func (d decodes) Swap(i, j int)      { d[i], d[j] = d[j], d[i] }
-func (d *decodes) Push(x any)        { *d = append(*d, x.(*sequence)) }
-func (d *decodes) Pop() any {
-	old := *d
-	x := old[len(old)-1]
-	*d = old[:len(old)-1]
-	return x
+	waiting []*sequence
+	loading []*sequence // admitted, their blocks are being loaded
+	running []*sequence
+	began   []*Request // in the step under way
 }
 
 // hit returns the tokens that matched blocks save: vLLM always computes the last token.
@@ -56,121 +37,132 @@ func (d *dense) Enqueue(r *Request) { d.waiting = append(d.waiting, &sequence{r:
 
 // Load implements Scheduler.
 func (d *dense) Load() Page {
-	p := Page{Waiting: len(d.waiting), Running: d.running(), KVUsage: float64(d.cache.pinned) / float64(d.cache.capacity)}
+	p := Page{Waiting: len(d.waiting), Running: d.active(), KVUsage: 1 - float64(d.cache.free)/float64(d.cache.pages)}
 	if d.lower != nil {
 		p.LoadSeconds, p.Loaded = d.lower.seconds, d.lower.loaded
 	}
 	return p
 }
 
-func (d *dense) running() int { return len(d.loading) + len(d.prefilling) + len(d.decoding) }
+func (d *dense) active() int { return len(d.loading) + len(d.running) }
 
-// admit reserves a sequence's KV cache; false if there is no room.
-func (d *dense) admit(s *sequence) bool {
-	c := d.cache
-	var cached int
-	if d.pool != nil {
-		need := s.r.Input + s.r.Output
-		if c.pinned+need > c.capacity && c.pinned > 0 {
-			return false
+// Begin implements Scheduler.
+func (d *dense) Begin() (b Batch, any bool) {
+	budget := d.hw.Budget
+	preempted := d.goOn(&b, &budget)
+	if !preempted {
+		d.admit(&b, &budget)
+	}
+	b.Running = d.active()
+	if any = b.Prompt+b.Answers > 0; preempted && !any { // nobody runs: the next step admits
+		return d.Begin()
+	}
+	return b, any
+}
+
+// goOn gives each running sequence its next tokens. If there is no room for them it preempts
+// the newest sequence; it reports whether it preempted any.
+func (d *dense) goOn(b *Batch, budget *int) (preempted bool) {
+	for i := 0; i < len(d.running) && *budget > 0; i++ {
+		s := d.running[i]
+		n := min(*budget, s.tokens()-s.computed)
+		for !d.grow(s, s.computed+n) {
+			last := d.running[len(d.running)-1]
+			d.preempt(last)
+			if preempted = true; last == s {
+				return preempted
+			}
 		}
-		cached = d.pool.match(s.r.Blocks)
-		d.pool.touch(s.r.Blocks[:cached])
-		c.pinned += need
+		d.schedule(s, n, b, budget)
+	}
+	return preempted
+}
+
+// preempt puts the newest running sequence at the head of the queue. What it has computed
+// stays cached until its room is taken.
+func (d *dense) preempt(s *sequence) {
+	d.running = d.running[:len(d.running)-1]
+	d.release(s)
+	s.computed, s.ready = 0, 0
+	s.r.Preempted++
+	d.waiting = slices.Insert(d.waiting, 0, s)
+}
+
+func (d *dense) schedule(s *sequence, n int, b *Batch, budget *int) {
+	if s.computed >= s.r.Input && n == 1 {
+		b.Answers++
+		b.Context += float64(s.computed + 1)
 	} else {
-		var ok bool
-		if cached, ok = c.reserve(s.r); !ok {
-			return false
+		b.Prompt += n
+		b.Pairs += float64(n) * (float64(s.computed) + float64(n)/2)
+	}
+	s.computed += n
+	s.step = n
+	*budget -= n
+	d.show(s)
+}
+
+// admit lets sequences run while there are tokens, places and room: first those whose blocks
+// are loaded, then the waiting in order of arrival.
+func (d *dense) admit(b *Batch, budget *int) {
+	run := func(s *sequence, n int) {
+		d.running = append(d.running, s)
+		d.began = append(d.began, s.r)
+		d.schedule(s, n, b, budget)
+	}
+	for *budget > 0 && len(d.loading) > 0 && d.loading[0].ready <= *d.lower.now {
+		s := d.loading[0]
+		d.loading = d.loading[1:]
+		run(s, min(*budget, s.tokens()-s.computed)) // it has room for all
+	}
+	for *budget > 0 && len(d.waiting) > 0 && d.active() < d.hw.Sequences {
+		s := d.waiting[0]
+		if !d.start(s) {
+			return
 		}
+		d.waiting = d.waiting[1:]
+		if s.ready > 0 {
+			d.grow(s, s.tokens())
+			d.loading = append(d.loading, s)
+			continue
+		}
+		n := min(*budget, s.tokens()-s.computed)
+		d.grow(s, s.computed+n)
+		run(s, n)
 	}
-	s.stored, s.computed = cached, hit(cached, s.r.Input, c.block)
-	if s.r.moved {
+}
+
+// start gives a waiting sequence what is cached of it; false if there is no room for the rest.
+func (d *dense) start(s *sequence) bool {
+	blocks, tokens := d.find(s)
+	if !d.fits(s, blocks) {
+		return false
+	}
+	d.adopt(s, blocks)
+	first := !s.admitted
+	s.admitted, s.computed = true, tokens
+	switch {
+	case first && s.r.moved:
 		s.computed = s.r.Input - 1
-		return true
+	case first:
+		s.r.Hit = tokens
 	}
-	s.r.Hit = s.computed
-	if d.lower != nil {
-		d.fetch(s, cached)
+	if d.lower != nil && !(first && s.r.moved) {
+		d.fetch(s, min(blocks, len(s.r.Blocks)), first)
 	}
 	return true
 }
 
 // fetch loads what the tier has behind the first cached blocks.
-func (d *dense) fetch(s *sequence, cached int) {
-	n := d.lower.find(s.r.Blocks, cached)
-	held := hit(cached+n, s.r.Input, d.cache.block)
+func (d *dense) fetch(s *sequence, cached int, first bool) {
+	held := hit(cached+d.lower.find(s.r.Blocks, cached), s.r.Input, d.block)
 	if held <= s.computed {
 		return
 	}
 	s.ready = d.lower.load(held - s.computed)
-	s.computed, s.r.Hit = held, held
-}
-
-func (d *dense) release(s *sequence) {
-	if d.pool != nil {
-		d.cache.pinned -= s.r.Input + s.r.Output
-		d.pool.store(s.r.Answer)
-		return
+	if s.computed = held; first {
+		s.r.Hit = held
 	}
-	d.cache.release(s.r)
-}
-
-// Begin implements Scheduler: decodes first, then prefills in order of arrival,
-// in chunks.
-func (d *dense) Begin() (b Batch, any bool) {
-	b.Answers = len(d.decoding)
-	budget := max(0, d.hw.Budget-b.Answers)
-	chunk := func(s *sequence) {
-		n := min(budget, s.r.Input-s.computed)
-		b.Pairs += float64(n) * (float64(s.computed) + float64(n)/2)
-		s.computed += n
-		budget -= n
-		b.Prompt += n
-		d.show(s)
-	}
-	for _, s := range d.prefilling {
-		if budget > 0 {
-			chunk(s)
-		}
-	}
-	for budget > 0 && len(d.loading) > 0 && d.loading[0].ready <= *d.lower.now {
-		s := d.loading[0]
-		d.loading = d.loading[1:]
-		d.prefilling = append(d.prefilling, s)
-		chunk(s)
-	}
-	for budget > 0 && len(d.waiting) > 0 && d.running() < d.hw.Sequences && d.admit(d.waiting[0]) {
-		s := d.waiting[0]
-		d.waiting = d.waiting[1:]
-		if s.ready > 0 {
-			d.loading = append(d.loading, s)
-			continue
-		}
-		d.prefilling = append(d.prefilling, s)
-		chunk(s)
-	}
-	b.Context, b.Running = d.context, d.running()
-	return b, b.Prompt+b.Answers > 0
-}
-
-// show makes the blocks that a sequence has computed visible.
-func (d *dense) show(s *sequence) {
-	full := s.computed / d.cache.block
-	if s.computed >= s.r.Input {
-		full = len(s.r.Blocks)
-	}
-	if full <= s.stored {
-		return
-	}
-	if d.pool != nil {
-		d.pool.store(s.r.Blocks[s.stored:full])
-	} else {
-		d.cache.store(s.r.Blocks[s.stored:full])
-	}
-	if d.lower != nil {
-		d.keep(s.r.Blocks[s.stored:full])
-	}
-	s.stored = full
 }
 
 // keep copies computed blocks to the tier.
@@ -185,39 +177,27 @@ func (d *dense) keep(blocks []int32) {
 
 // End implements Scheduler.
 func (d *dense) End() Ended {
-	var e Ended
-	finish := func(s *sequence) {
+	e := Ended{Admitted: d.began}
+	d.began = nil
+	d.running = slices.DeleteFunc(d.running, func(s *sequence) bool {
+		any := s.step > 0
+		if s.step = 0; !any || s.computed < s.tokens() {
+			return false
+		}
+		if s.answered++; s.answered == 1 {
+			e.First = append(e.First, s.r)
+		}
+		if s.answered < s.r.Output {
+			return false
+		}
 		d.release(s)
+		if d.pool != nil {
+			d.pool.store(s.r.Answer)
+		}
 		e.Done = append(e.Done, s.r)
-	}
-	d.step++
-	d.context += float64(len(d.decoding))
-	for len(d.decoding) > 0 && d.decoding[0].last <= d.step {
-		s := heap.Pop(&d.decoding).(*sequence)
-		d.context -= float64(s.r.Input + s.r.Output)
-		finish(s)
-	}
-	left := d.prefilling[:0]
-	for _, s := range d.prefilling {
-		if s.computed < s.r.Input {
-			left = append(left, s)
-			continue
-		}
-		e.First = append(e.First, s.r)
-		if s.r.Output <= 1 {
-			finish(s)
-			continue
-		}
-		s.last = d.step + int64(s.r.Output) - 1
-		heap.Push(&d.decoding, s)
-		d.context += float64(s.r.Input + 1)
-	}
-	d.prefilling = left
-	if len(d.decoding) == 0 {
-		d.context = 0
-	}
-	e.Stored, e.Removed = d.cache.stored, d.cache.removed
-	d.cache.stored, d.cache.removed = nil, nil
+		return true
+	})
+	e.Stored, e.Removed = d.cache.publish()
 	if d.lower != nil {
 		e.Kept, e.Dropped = d.kept, d.lower.pool.evicted
 		d.kept, d.lower.pool.evicted = nil, nil
@@ -227,12 +207,14 @@ func (d *dense) End() Ended {
 
 // ahead returns the engine time of the prefill ahead of a new request, for oracles alone.
 func (d *dense) ahead() (w float64) {
-	for _, s := range d.prefilling {
-		w += d.hw.Prefill(s.r.Input-s.computed, s.computed)
+	for _, s := range d.running {
+		if left := s.tokens() - s.computed; left > 1 {
+			w += d.hw.Prefill(left, s.computed)
+		}
 	}
 	for _, s := range d.waiting {
-		h := hit(d.match(s.r.Blocks), s.r.Input, d.cache.block)
-		w += d.hw.Prefill(s.r.Input-h, h)
+		_, held := d.find(s)
+		w += d.hw.Prefill(s.tokens()-held, held)
 	}
 	return w
 }
@@ -240,8 +222,11 @@ func (d *dense) ahead() (w float64) {
 // coming is match with the blocks that requests ahead will have stored, for oracles alone.
 func (d *dense) coming(blocks []int32) int {
 	most := d.match(blocks)
-	for _, list := range [][]*sequence{d.prefilling, d.waiting} {
+	for _, list := range [][]*sequence{d.running, d.waiting} {
 		for _, s := range list {
+			if s.computed >= s.r.Input {
+				continue
+			}
 			i := 0
 			for i < len(blocks) && i < len(s.r.Blocks) && blocks[i] == s.r.Blocks[i] {
 				i++

@@ -17,6 +17,8 @@ type Result struct {
 	Rate          float64   // requests per second finished between the first and last fifth
 	TTFT          []float64 // all times to first token, ascending
 	Split         int       // requests whose prompt another replica computed
+	Preempted     int       // times that a replica took a running request's memory
+	Refused       int       // requests that no replica can hold; they are in no other figure
 	Served        []Served  // the requests, by arrival
 }
 
@@ -46,6 +48,11 @@ func (s *Sim) result() (res Result) {
 	var cached, input float64
 	ends := make([]float64, 0, len(s.requests))
 	for i, r := range s.requests {
+		if r.refused {
+			res.Refused++
+			continue
+		}
+		res.Preempted += r.Preempted
 		ends = append(ends, r.Done)
 		if i < warm {
 			continue
@@ -76,7 +83,7 @@ func (s *Sim) result() (res Result) {
 		most, sum, busiest, busy = max(most, v), sum+v, max(busiest, e.busyTime), busy+e.busyTime
 	}
 	replicas := float64(len(s.engines))
-	res.Imbalance, res.Uneven, res.Busy = most*replicas/max(1, sum), busiest*replicas/max(1e-9, busy), busy/replicas/ends[len(ends)-1]
+	res.Imbalance, res.Uneven, res.Busy = most*replicas/max(1, sum), busiest*replicas/max(1e-9, busy), busy/replicas/max(1e-9, slices.Max(append(ends, 0)))
 	return res
 }
 

@@ -291,7 +291,7 @@ func oracle(s *Sim) Policy {
 		return s.least(func(i int) float64 {
 			e, d := s.engines[i], s.engines[i].Scheduler.(*dense) // an oracle cannot read other schedulers' caches
 			h := hit(d.coming(r.Blocks), r.Input, s.block)
-			return e.wait(d, now) + e.slow*e.hw.Prefill(r.Input-h, h) + 1e-9*float64(d.cache.pinned)
+			return e.wait(d, now) + e.slow*e.hw.Prefill(r.Input-h, h) + 1e-9*float64((d.cache.pages-d.cache.free)*d.cache.page)
 		})
 	}, nil}
 }

@@ -10,8 +10,15 @@ type Scheduler interface {
 	Load() Page
 }
 
+// NewScheduler returns this package's scheduler for an engine on its own. Its
+// requests have blocks of 16 tokens, whose ids are below blocks.
+func NewScheduler(hw Hardware, blocks int) Scheduler {
+	return &dense{hw: &hw, cache: newCache(blocks, page, hw.Capacity), block: page, exact: true}
+}
+
 // Ended is the outcome of a batch.
 type Ended struct {
+	Admitted        []*Request // requests that began in the batch, or went on after a preemption, in order; of this package's scheduler
 	Stored, Removed []int32    // blocks of full attention that the batch added to the cache, or evicted
 	Kept, Dropped   []int32    // blocks that the replica has copied to its CPU memory or the shared store, or that were evicted there
 	Changes         []Change   // the groups' events, if the cache has several groups

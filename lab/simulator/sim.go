@@ -119,8 +119,7 @@ func New(c Config, t *Trace, rate float64) *Sim {
 		if c.Scheduler != nil {
 			e.Scheduler = c.Scheduler()
 		} else {
-			d := &dense{hw: e.hw, cache: newCache(t.Blocks, s.block, c.Hardware.Capacity), pool: shared}
-			d.cache.tailFirst = t.Block > 0
+			d := &dense{hw: e.hw, cache: newCache(t.Blocks, s.block, c.Hardware.Capacity), pool: shared, block: s.block, exact: t.Block > 0}
 			if d.lower = newTier(&s.c.Tier, store, t.Blocks, s.block); d.lower != nil {
 				d.lower.now = &s.now
 			}
@@ -223,6 +222,10 @@ func (s *Sim) done(r *Request) {
 }
 
 func (s *Sim) arrive(r *Request) {
+	if s.c.Scheduler == nil && r.Input+r.Output > s.c.Hardware.Capacity { // vLLM's max_model_len is no more than the cache holds
+		r.refused = true
+		return
+	}
 	s.open++
 	r.Replica = s.policy.Route(s.now, r)
 	if r.Replica < 0 || r.Replica >= s.c.Replicas {

@@ -24,8 +24,8 @@ func TestEveryRequestEnds(t *testing.T) {
 		}
 		for i, e := range s.engines {
 			d := e.Scheduler.(*dense)
-			if d.cache.pinned != 0 || d.running() != 0 || len(d.waiting) != 0 || d.cache.used != d.cache.idle || d.cache.used > d.cache.capacity {
-				t.Errorf("%s: replica %d ends with %d pinned, %d running, %d used, %d idle", name, i, d.cache.pinned, d.running(), d.cache.used, d.cache.idle)
+			if d.cache.free != d.cache.pages || d.active() != 0 || len(d.waiting) != 0 {
+				t.Errorf("%s: replica %d ends with %d of %d pages free, %d running", name, i, d.cache.free, d.cache.pages, d.active())
 			}
 		}
 		if len(res.TTFT) != 1350 || res.Busy <= 0 || res.Busy > 1 || res.Imbalance < 1 {
@@ -100,30 +100,110 @@ func TestAnswersAreReused(t *testing.T) {
 	s := New(Config{Replicas: 2, Hardware: H100(), Policy: Rivals["llm-d"]}, trace, 0.02)
 	s.Run()
 	first, second := s.requests[0], s.requests[1]
-	if second.Hit != 80 || second.Replica != first.Replica {
-		t.Errorf("%d tokens cached on replica %d, want 80 on %d", second.Hit, second.Replica, first.Replica)
+	if second.Hit != 64 || second.Replica != first.Replica { // of the fifth block, the last token was never computed
+		t.Errorf("%d tokens cached on replica %d, want 64 on %d", second.Hit, second.Replica, first.Replica)
 	}
 	c := s.engines[first.Replica].Scheduler.(*dense).cache
-	if c.pinned != 0 || c.used != c.idle || c.used != 6*16+4+1 { // six blocks, the rest of the second prompt, its answer
-		t.Errorf("%d tokens used, %d idle, %d pinned", c.used, c.idle, c.pinned)
+	if left := c.pages - c.spare; c.free != c.pages || left != 6 { // the second prompt's six full blocks
+		t.Errorf("%d pages hold blocks, %d of %d are free", left, c.free, c.pages)
 	}
+}
+
+// alone is a scheduler whose steps the test takes.
+func alone(blocks, pages, batch, sequences int) *dense {
+	hw := H100()
+	hw.Budget, hw.Sequences = batch, sequences
+	hw.Capacity = pages * page
+	return NewScheduler(hw, blocks).(*dense)
+}
+
+func (d *dense) step() (Batch, Ended) {
+	b, _ := d.Begin()
+	return b, d.End()
 }
 
 // TestAnswersAreEvictedFirst: a replica without room loses the end of a conversation
 // before its beginning.
 func TestAnswersAreEvictedFirst(t *testing.T) {
-	c := newCache(8, 16, 8*16)
-	c.tailFirst = true
-	r := &Request{Input: 34, Output: 30, Blocks: []int32{0, 1}, Answer: []int32{2, 3}}
-	if _, ok := c.reserve(r); !ok {
-		t.Fatal("no room")
+	d := alone(8, 8, 100, 10)
+	d.Enqueue(&Request{Input: 34, Output: 31, Blocks: []int32{0, 1}, Answer: []int32{2, 3}})
+	for d.active()+len(d.waiting) > 0 {
+		d.step()
 	}
-	c.store(r.Blocks)
-	c.release(r)
+	c := d.cache
 	for want := 4; want >= 1; want-- {
 		if got := c.match([]int32{0, 1, 2, 3}); got != want {
 			t.Errorf("%d blocks are left, want %d", got, want)
 		}
-		c.evict(c.capacity - c.used + 16)
+		c.claim(c.spare + 1)
+	}
+}
+
+// TestTheNewestIsPreempted: answers grow block by block; the one that finds no room takes the
+// newest's, which is computed again behind what is left of it in the cache.
+func TestTheNewestIsPreempted(t *testing.T) {
+	d := alone(4, 5, 100, 10)
+	old, young := &Request{ID: 1, Input: 32, Output: 20, Blocks: []int32{0, 1}}, &Request{ID: 2, Input: 32, Output: 20, Blocks: []int32{2, 3}}
+	d.Enqueue(old)
+	d.Enqueue(young)
+	if b, e := d.step(); b.Prompt != 64 || len(e.First) != 2 || d.cache.free != 1 {
+		t.Fatalf("%d tokens, %d first ones, %d pages are free", b.Prompt, len(e.First), d.cache.free)
+	}
+	if b, _ := d.step(); b.Answers != 1 || young.Preempted != 1 || len(d.waiting) != 1 {
+		t.Fatalf("%d answers, the young one is preempted %d times", b.Answers, young.Preempted)
+	}
+	var done []int
+	again := 0
+	for range 200 {
+		b, e := d.step()
+		if b.Prompt > 0 {
+			again = b.Prompt
+		}
+		for _, r := range e.Done {
+			done = append(done, r.ID)
+		}
+		if len(e.First) > 0 {
+			t.Error("a first token comes twice")
+		}
+	}
+	if len(done) != 2 || done[0] != 1 || again != 33-16 || young.Hit != 0 || old.Preempted != 0 {
+		t.Errorf("done %v, %d tokens computed again, %d of them cached at first", done, again, young.Hit)
+	}
+	if d.cache.free != d.cache.pages {
+		t.Errorf("%d of %d pages are free", d.cache.free, d.cache.pages)
+	}
+}
+
+// TestPromptsWaitForRoom: a prompt runs only when all of it fits, and nobody passes it.
+func TestPromptsWaitForRoom(t *testing.T) {
+	d := alone(1, 6, 32, 10)
+	for i, input := range []int{48, 64, 16} {
+		d.Enqueue(&Request{ID: i, Input: input, Output: 2})
+	}
+	if b, _ := d.step(); b.Prompt != 32 || d.active() != 1 {
+		t.Fatalf("%d tokens, %d running", b.Prompt, d.active())
+	}
+	if b, _ := d.step(); b.Prompt != 16 || d.active() != 1 { // 16 tokens of the batch are left
+		t.Fatalf("%d tokens, %d running", b.Prompt, d.active())
+	}
+	d.step()
+	if b, _ := d.step(); b.Prompt != 32 || d.running[0].r.ID != 1 {
+		t.Fatalf("%d tokens of %+v", b.Prompt, d.running)
+	}
+}
+
+// TestWhatNoReplicaHoldsIsRefused: it blocks no engine, and is in no figure.
+func TestWhatNoReplicaHoldsIsRefused(t *testing.T) {
+	b := NewBuilder("long")
+	for i, input := range []int{1000, 3000, 1000} {
+		b.Add(float64(i), input, 10, nil)
+	}
+	hw := H100()
+	hw.Capacity = 2048
+	for _, closed := range []int{0, 1} {
+		res := New(Config{Replicas: 2, Hardware: hw, Policy: Rivals["p2c"], Closed: closed, Warm: 1e-9}, b.Trace(), 1).Run()
+		if res.Refused != 1 || len(res.TTFT) != 2 || res.Input != 2000 {
+			t.Errorf("%d in flight: %d refused, %d served, %g tokens", closed, res.Refused, len(res.TTFT), res.Input)
+		}
 	}
 }

@@ -40,8 +40,8 @@ func TestEverySplitEnds(t *testing.T) {
 			}
 		}
 		for i, e := range s.engines {
-			if d := e.Scheduler.(*dense); d.cache.pinned != 0 || d.running() != 0 || len(d.waiting) != 0 {
-				t.Errorf("%s: replica %d ends with %d pinned, %d running", rule, i, d.cache.pinned, d.running())
+			if d := e.Scheduler.(*dense); d.cache.free != d.cache.pages || d.active() != 0 || len(d.waiting) != 0 {
+				t.Errorf("%s: replica %d ends with %d of %d pages free, %d running", rule, i, d.cache.free, d.cache.pages, d.active())
 			}
 		}
 		if (res.Split > 0) != (rule != "never") {

@@ -14,7 +14,7 @@ func TestLoadsTakeTheirTime(t *testing.T) {
 		b.Add(10, 4*Block, 1, []int64{5, 6, 7, 8}) // evicts them from the GPU
 		b.Add(20, 4*Block, 1, []int64{1, 2, 3, 4})
 		hw := H100()
-		hw.Capacity = 5 * Block
+		hw.Capacity = 4*Block + page
 		const token = 1e-4
 		s := New(Config{Replicas: 1, Hardware: hw, Policy: Rivals["p2c"], Tier: Tier{Capacity: 100 * Block, Token: token, Shared: shared}}, b.Trace(), 0.15)
 		s.Run()
@@ -24,8 +24,8 @@ func TestLoadsTakeTheirTime(t *testing.T) {
 			t.Errorf("shared %v: first token after %g s with %d cached tokens, want %g s", shared, r.First-r.At, r.Hit, want)
 		}
 		d := s.engines[0].Scheduler.(*dense)
-		if d.lower.loaded != 4*Block-1 || len(d.loading) != 0 || d.cache.pinned != 0 {
-			t.Errorf("shared %v: %g tokens loaded, %d still loading, %d pinned", shared, d.lower.loaded, len(d.loading), d.cache.pinned)
+		if d.lower.loaded != 4*Block-1 || len(d.loading) != 0 || d.cache.free != d.cache.pages {
+			t.Errorf("shared %v: %g tokens loaded, %d still loading, %d pages free", shared, d.lower.loaded, len(d.loading), d.cache.free)
 		}
 	}
 }

@@ -20,7 +20,7 @@ type Request struct {
 	At     float64 // arrival, s
 	Input  int     // tokens
 	Output int     // tokens, at least 1
-	Blocks []int32 // chained block ids of the prompt; the last block may be partial
+	Blocks []int32 // chained block ids of the prompt; the last block may be partial, unless Trace.Block is set
 	Answer []int32 // ids of the blocks behind them that the answer fills, as far as later prompts show them
 
 	Session int // the requests of one go on from each other; 0 = not known
@@ -30,6 +30,9 @@ type Request struct {
 	Hit     int     // cached tokens
 	First   float64 // time of the first token
 	Done    float64
+
+	Preempted int  // times
+	refused   bool // no replica can hold it
 
 	uncached int     // tokens that a policy expected the replica to compute
 	cost     float64 // seconds that it expected for them
@@ -44,7 +47,7 @@ type Trace struct {
 	Requests []Request
 	Blocks   int     // distinct block ids, from 0
 	Duration float64 // s from the first arrival to the last
-	Block    int     // tokens of a block; 0 = the constant Block. Where it is set, replicas evict answers before prompts, as vLLM does
+	Block    int     // tokens of a block; 0 = the constant Block. Where it is set, it is that of the replicas' blocks, so that hits are whole blocks; others stand for the replicas' blocks of 16 tokens
 }
 
 // block returns the tokens of a block.

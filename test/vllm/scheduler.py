@@ -23,8 +23,8 @@ part of "cached" that is loaded.
 
 With --script the output also says what the scheduler was made to do, so that it
 can be done again: {"submit": {"id", "tokens", "answer", "cache_salt"?,
-"lora_name"?, "lora_path"?, "report"?}}, {"step": n}, {"abort": id} and {"reset": true}; queries then name their
-request's id alone, and nothing is drafted.
+"lora_name"?, "lora_path"?, "report"?}}, {"step": n}, {"scheduled": {"tokens": N, "admitted": [id...], "preempted": [id...]}} behind a step's
+queries, {"abort": id} and {"reset": true}; queries then name their request's id alone, and nothing is drafted.
 
 Layers go through vLLM's own grouping (get_kv_cache_configs), which also unifies
 page sizes and marks the groups of a draft model, into a real Scheduler; odd
@@ -117,6 +117,9 @@ CONFIGS = {
     "full-eagle": config([full()] * 2, 280, [16, 17, 256, 700], spec=EAGLE),
     "full-lora": config([full()] * 2, 320, [16, 17, 256, 700], lora=True),
     "full-preempt": config([full()] * 2, 90, [16, 64, 256, 700], output=96, flight=6, longest=1300),
+    "full-queue": config([full()] * 2, 90, [16, 64, 256, 700], output=96, flight=12, longest=1300, salted=0, resets=0, aborts=0),
+    "full-queue-places": config([full()] * 2, 150, [16, 17, 256, 700], output=96, flight=12, longest=1300, seqs=3, salted=0, resets=0, aborts=0),
+    "full-queue-chunks": config([full()] * 2, 110, [16, 64, 256, 700], output=300, flight=10, longest=1300, batch=48, salted=0, resets=0, aborts=0),
     "mla": config([mla(64)] * 3, 90, [64, 65, 256, 900]),
     "gptoss": config(GPTOSS, 360, GPTOSS_LENGTHS),
     "gptoss-dense": config(GPTOSS, 360, GPTOSS_LENGTHS, retention=None, since="0.32"),
@@ -306,7 +309,7 @@ class Vllm:
         model = v.ModelConfig(model=self.folder, skip_tokenizer_init=True, dtype="bfloat16", max_model_len=longest)
         cache = v.CacheConfig(block_size=16, enable_prefix_caching=True, prefix_caching_hash_algo=c.get("algo", "sha256"))
         sched = v.SchedulerConfig(
-            max_num_seqs=16, max_num_batched_tokens=c["batch"], max_model_len=longest, is_encoder_decoder=False,
+            max_num_seqs=c.get("seqs", 16), max_num_batched_tokens=c["batch"], max_model_len=longest, is_encoder_decoder=False,
             enable_chunked_prefill=True, async_scheduling=asynchronous, disable_hybrid_kv_cache_manager=False,
         )
         out = v.VllmConfig(model_config=model, cache_config=cache, scheduler_config=sched)
@@ -623,10 +626,17 @@ class Capture:
             self.lines.append({"step": self.steps})
         if self.memory:
             self.flush()
+        before = [r.request_id for r in self.scheduler.running]
         self.scheduling = True
         output = self.scheduler.schedule()
         self.scheduling = False
         self.settle()
+        if self.script:
+            after = {r.request_id for r in self.scheduler.running}
+            self.lines.append({"scheduled": {
+                "tokens": output.total_num_scheduled_tokens, "admitted": [i for i in output.num_scheduled_tokens if i not in before],
+                "preempted": [i for i in before if i not in after],
+            }})
         known = self.scheduler.requests
         copied = self.memory.run(output.kv_connector_metadata) if self.memory else None
         return output, {i for i in output.num_scheduled_tokens if known[i].num_computed_tokens >= known[i].num_tokens}, copied
@@ -706,7 +716,7 @@ class Capture:
             "partial_hash_hits": bool(getattr(coordinator, "enable_partial_hash_hits", False)),
             "groups": groups, "eagle": eagle, "num_speculative_tokens": self.c.get("spec", {}).get("tokens", 0),
             "retention": getattr(cache, "prefix_cache_retention_interval", None), "num_gpu_blocks": self.c["blocks"],
-            "max_num_batched_tokens": self.c["batch"], "max_model_len": self.settings.model_config.max_model_len,
+            "max_num_batched_tokens": self.c["batch"], "max_num_seqs": self.c.get("seqs", 16), "max_model_len": self.settings.model_config.max_model_len,
             "async_scheduling": self.asynchronous, "cache_config_info": info, "assume": self.assume(groups, eagle),
         }
 
