@@ -1,6 +1,9 @@
 package simulator
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Result has the measurements of a run. Times are in seconds. The first requests of the run
 // (Config.Warm) only count for balance.
@@ -45,6 +48,9 @@ func (r *Result) Goodput(hw *Hardware, tpot float64) float64 {
 
 func (s *Sim) result() (res Result) {
 	warm := int(s.c.Warm * float64(len(s.requests)))
+	if s.behind != nil { // the trace is by session
+		slices.SortStableFunc(s.requests, func(a, b *Request) int { return cmp.Compare(a.At, b.At) })
+	}
 	var cached, input float64
 	ends := make([]float64, 0, len(s.requests))
 	for i, r := range s.requests {

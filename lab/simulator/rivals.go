@@ -19,6 +19,12 @@ var Rivals = map[string]func(s *Sim) Policy{
 	"llm-d":   llmd,
 	"dynamo":  dynamo,
 	"oracle":  oracle,
+
+	"llm-d-tokens":   llmdAffinity(false),
+	"llm-d-requests": llmdAffinity(true),
+	"lmetric":        lmetric,
+	"ray":            ray,
+	"vllm-router":    kvAware,
 }
 
 // rival is a policy made of two functions.
@@ -258,14 +264,16 @@ func gie(s *Sim) Policy {
 	}, func(_ float64, r *Request) { h.add(r.Replica, cut(r)) }}
 }
 
-// llmd is llm-d's precise prefix routing: weights 1, 1 and 2, exact events.
+// llmd is llm-d's precise prefix routing as it was before v0.10: weights 1, 1 and 2, exact events.
 func llmd(s *Sim) Policy {
 	return rival{s, func(now float64, r *Request) int {
 		return s.weighted(1, 1, 2, s.router.matches(r.Blocks, false, now), len(r.Blocks))
 	}, nil}
 }
 
-// dynamo is Dynamo's KV router: prefill blocks to compute and decode blocks.
+// dynamo is Dynamo's KV router: prefill blocks to compute and decode blocks. 1.6 has the same
+// formula by default (dynamo 07a6c9c, lib/kv-router/src/scheduling/selector/default.rs: credit
+// and scale 1, no decay, no weight of requests, temperature 0, no prediction).
 func dynamo(s *Sim) Policy {
 	return rival{s, func(now float64, r *Request) int {
 		matched := s.router.matches(r.Blocks, false, now)

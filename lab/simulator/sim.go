@@ -59,6 +59,7 @@ type Config struct {
 	Bandwidth  float64            // tokens of KV cache per second between two replicas; 0 = any number at once
 	Tier       Tier               // below the GPUs; without a Capacity there is none
 	Closed     int                // so many requests are in flight at all times, in the order of the trace; 0 = they arrive at a rate
+	Sessions   int                // so many sessions are open at all times, in the order of the trace: each request comes when the answer before it is there and its Think has passed; 0 = they arrive at a rate
 	Progress   func(done, of int) // called after every thousandth request; nil = not called
 }
 
@@ -78,6 +79,11 @@ type Sim struct {
 	router *state
 	block  int // tokens of the trace's blocks
 	open   int // requests in flight
+
+	next     int                   // of the requests that arrive at a rate
+	sessions []*Request            // first requests of sessions that have not begun
+	behind   map[*Request]*Request // request → the next one of its session; nil = requests arrive at a rate
+	due      []*Request            // of open sessions, by arrival
 }
 
 type event struct {
@@ -132,12 +138,12 @@ func New(c Config, t *Trace, rate float64) *Sim {
 	}
 	s.router = newState(c.Replicas, t.Blocks)
 	s.policy = c.Policy(s)
+	s.beginSessions()
 	return s
 }
 
 // Run runs the trace to its end.
 func (s *Sim) Run() Result {
-	next := 0
 	for {
 		at, which := math.Inf(1), -1
 		for i, e := range s.engines {
@@ -145,15 +151,10 @@ func (s *Sim) Run() Result {
 				at, which = e.stepEnd, i
 			}
 		}
-		if s.c.Closed > 0 && next < len(s.requests) {
-			s.requests[next].At = math.Inf(1)
-			if s.open < s.c.Closed {
-				s.requests[next].At = s.now
-			}
-		}
-		arrival := next < len(s.requests) && s.requests[next].At < at
+		r := s.upcoming()
+		arrival := r != nil && r.At < at
 		if arrival {
-			at = s.requests[next].At
+			at = r.At
 		}
 		if len(s.moves) > 0 && s.moves[0].at < at {
 			s.now = s.moves[0].at
@@ -177,10 +178,12 @@ func (s *Sim) Run() Result {
 			s.endStep(which)
 			continue
 		}
-		s.arrive(s.requests[next])
-		next++
-		if s.c.Progress != nil && next%1000 == 0 {
-			s.c.Progress(next, len(s.requests))
+		if s.behind != nil {
+			s.due = s.due[1:]
+		}
+		s.arrive(r)
+		if s.next++; s.c.Progress != nil && s.next%1000 == 0 {
+			s.c.Progress(s.next, len(s.requests))
 		}
 	}
 }
@@ -219,11 +222,13 @@ func (s *Sim) done(r *Request) {
 	s.open--
 	s.router.done(r)
 	s.policy.Done(s.now, r)
+	s.follow(r)
 }
 
 func (s *Sim) arrive(r *Request) {
 	if s.c.Scheduler == nil && r.Input+r.Output > s.c.Hardware.Capacity { // vLLM's max_model_len is no more than the cache holds
 		r.refused = true
+		s.follow(r)
 		return
 	}
 	s.open++

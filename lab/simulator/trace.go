@@ -23,7 +23,8 @@ type Request struct {
 	Blocks []int32 // chained block ids of the prompt; the last block may be partial, unless Trace.Block is set
 	Answer []int32 // ids of the blocks behind them that the answer fills, as far as later prompts show them
 
-	Session int // the requests of one go on from each other; 0 = not known
+	Session int     // the requests of one go on from each other; 0 = not known
+	Think   float64 // s from the answer before it in its session, with Config.Sessions
 
 	Replica int     // that got it
 	Prefill int     // the replica that computed its prompt; -1 = Replica

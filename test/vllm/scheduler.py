@@ -119,7 +119,7 @@ CONFIGS = {
     "full-preempt": config([full()] * 2, 90, [16, 64, 256, 700], output=96, flight=6, longest=1300),
     "full-queue": config([full()] * 2, 90, [16, 64, 256, 700], output=96, flight=12, longest=1300, salted=0, resets=0, aborts=0),
     "full-queue-places": config([full()] * 2, 150, [16, 17, 256, 700], output=96, flight=12, longest=1300, seqs=3, salted=0, resets=0, aborts=0),
-    "full-queue-chunks": config([full()] * 2, 110, [16, 64, 256, 700], output=300, flight=10, longest=1300, batch=48, salted=0, resets=0, aborts=0),
+    "full-queue-chunks": config([full()] * 2, 110, [16, 64, 256, 700], output=190, flight=10, longest=1300, batch=48, salted=0, resets=0, aborts=0),
     "mla": config([mla(64)] * 3, 90, [64, 65, 256, 900]),
     "gptoss": config(GPTOSS, 360, GPTOSS_LENGTHS),
     "gptoss-dense": config(GPTOSS, 360, GPTOSS_LENGTHS, retention=None, since="0.32"),
