@@ -30,7 +30,7 @@ func (s *Sim) beginSessions() {
 	if s.c.Sessions == 0 {
 		return
 	}
-	s.behind = map[*Request]*Request{}
+	s.behind, s.drained = map[*Request]*Request{}, math.Inf(1)
 	last := map[int]*Request{}
 	for _, r := range s.requests {
 		if l := last[r.Session]; l != nil {
@@ -48,6 +48,7 @@ func (s *Sim) beginSessions() {
 // openSession lets the next session begin.
 func (s *Sim) openSession() {
 	if len(s.sessions) == 0 {
+		s.drained = min(s.drained, s.now)
 		return
 	}
 	s.expect(s.sessions[0])

@@ -18,6 +18,7 @@ type Result struct {
 	Uneven        float64   // longest time in which a replica computed, prefills and answers, over the mean
 	Busy          float64   // share of time replicas computed
 	Rate          float64   // requests per second finished between the first and last fifth
+	Throughput    float64   // requests per second from the first arrival to the last answer
 	TTFT          []float64 // all times to first token, ascending
 	Split         int       // requests whose prompt another replica computed
 	Preempted     int       // times that a replica took a running request's memory
@@ -48,8 +49,10 @@ func (r *Result) Goodput(hw *Hardware, tpot float64) float64 {
 
 func (s *Sim) result() (res Result) {
 	warm := int(s.c.Warm * float64(len(s.requests)))
-	if s.behind != nil { // the trace is by session
+	if s.behind != nil { // the trace is by session; what comes when fewer are open does not count
 		slices.SortStableFunc(s.requests, func(a, b *Request) int { return cmp.Compare(a.At, b.At) })
+		s.requests = slices.DeleteFunc(s.requests, func(r *Request) bool { return r.At > s.drained })
+		warm = int(s.c.Warm * float64(len(s.requests)))
 	}
 	var cached, input float64
 	ends := make([]float64, 0, len(s.requests))
@@ -83,13 +86,16 @@ func (s *Sim) result() (res Result) {
 	if to > from && ends[to] > ends[from] {
 		res.Rate = float64(to-from) / (ends[to] - ends[from])
 	}
+	if n := len(ends); n > 0 {
+		res.Throughput = float64(n) / max(1e-9, ends[n-1]-s.requests[0].At)
+	}
 	var most, sum, busiest, busy float64
 	for _, e := range s.engines {
 		v := float64(e.computed) * e.slow
 		most, sum, busiest, busy = max(most, v), sum+v, max(busiest, e.busyTime), busy+e.busyTime
 	}
 	replicas := float64(len(s.engines))
-	res.Imbalance, res.Uneven, res.Busy = most*replicas/max(1, sum), busiest*replicas/max(1e-9, busy), busy/replicas/max(1e-9, slices.Max(append(ends, 0)))
+	res.Imbalance, res.Uneven, res.Busy = most*replicas/max(1, sum), busiest*replicas/max(1e-9, busy), busy/replicas/max(1e-9, quantile(ends, 1))
 	return res
 }
 

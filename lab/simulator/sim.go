@@ -84,6 +84,7 @@ type Sim struct {
 	sessions []*Request            // first requests of sessions that have not begun
 	behind   map[*Request]*Request // request → the next one of its session; nil = requests arrive at a rate
 	due      []*Request            // of open sessions, by arrival
+	drained  float64               // when no more sessions began
 }
 
 type event struct {
