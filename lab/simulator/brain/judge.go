@@ -53,8 +53,7 @@ func (p *inProcess) First(now float64, r *simulator.Request) {
 func (p *inProcess) Done(now float64, r *simulator.Request) {
 	p.b.To(now)
 	p.b.Done(r.ID)
-	// The simulated caches keep of an answer what later prompts show.
-	p.b.Counted(r.ID, decision.Counted{Prompt: r.Input, Cached: r.Hit, Answer: len(r.Answer) * p.b.o.Block})
+	p.b.Counted(r.ID, decision.Counted{Prompt: r.Input, Cached: r.Hit, Answer: r.Output})
 }
 
 // Prefill implements simulator.SplitPolicy.

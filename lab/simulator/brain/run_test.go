@@ -140,31 +140,38 @@ func FuzzRun(f *testing.F) {
 
 // TestHistoryIsAsGoodAsEvents: without the replicas' events, a router that is told how
 // large their caches are is about as good, and so are four that share; a wrong size costs.
+// The load is one that balancing without caches carries well: near its limit, the seed of the
+// ties alone moves mean times by a quarter.
 func TestHistoryIsAsGoodAsEvents(t *testing.T) {
-	trace := simulator.Synthetic(2500, 1)
 	hw := simulator.H100()
 	hw.Capacity = 200_000
-	rate := 0.9 * simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
-	mean := func(routers, capacity int, source Source) float64 {
-		rs, err := NewRouters(routers, 0.001, Options{Replicas: 4, Block: simulator.Block, Source: source, Capacity: capacity})
-		if err != nil {
-			t.Fatal(err)
+	const traces = 3
+	all := func(routers, capacity int, source Source) float64 {
+		sum := 0.0
+		for seed := uint64(1); seed <= traces; seed++ {
+			trace := simulator.Synthetic(2500, seed)
+			rate := 0.7 * simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
+			rs, err := NewRouters(routers, 0.001, Options{Replicas: 4, Block: simulator.Block, Source: source, Capacity: capacity})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := simulator.Config{Replicas: 4, Hardware: hw, Seed: seed, Policy: func(*simulator.Sim) simulator.Policy { return rs }}
+			sum += math.Log(simulator.New(c, trace, rate).Run().Mean) / traces
+			rs.Close()
 		}
-		defer rs.Close()
-		c := simulator.Config{Replicas: 4, Hardware: hw, Seed: 1, Policy: func(*simulator.Sim) simulator.Policy { return rs }}
-		return simulator.New(c, trace, rate).Run().Mean
+		return math.Exp(sum)
 	}
-	events := mean(1, 0, Events)
-	for routers, most := range map[int]float64{1: 1.1, 4: 1.15} {
+	events := all(1, 0, Events)
+	for _, routers := range []int{1, 4} {
 		for _, from := range []Source{History, Text} {
-			got := mean(routers, hw.Capacity, from)
+			got := all(routers, hw.Capacity, from)
 			t.Logf("%s, %d routers: %.3f of events", from, routers, got/events)
-			if got > most*events {
+			if got > 1.1*events {
 				t.Errorf("%s, %d routers: mean %.3f s, with events %.3f s", from, routers, got, events)
 			}
 		}
 	}
-	if wrong := mean(1, hw.Capacity/10, Text); wrong < 1.1*events {
+	if wrong := all(1, hw.Capacity/10, Text); wrong < 1.1*events {
 		t.Errorf("a cache of a tenth gives %.3f s, events %.3f s: the size changes nothing", wrong, events)
 	}
 }
