@@ -5,14 +5,20 @@ import (
 	"sync"
 )
 
-const (
-	// stepsPerLength divides the length of a prompt up to a mark: so long is the step to
-	// the next mark.
-	stepsPerLength = 8
-	// maxStep is the longest step, in tokens.
-	maxStep = 1024
-	// maxMarked is where marks end, in tokens: beyond every context length.
-	maxMarked = 4 << 20
+// maxMarked is where marks end, in tokens: beyond every context length.
+const maxMarked = 4 << 20
+
+// steps is how far marks are from each other.
+type steps struct {
+	part int // so many go into the length of the prompt up to the next mark
+	most int // tokens
+}
+
+// Texts have fewer marks than token ids, since a text's history is all that is known of its
+// caches, and takes memory for each of them.
+var (
+	idSteps   = steps{part: 32, most: 256}
+	textSteps = steps{part: 8, most: 1024}
 )
 
 // Marks are the positions along a prompt for which a router remembers a key: close to each
@@ -25,20 +31,28 @@ type Marks struct {
 
 var marksOf sync.Map // unit → *Marks
 
-// MarksOf returns the marks of prompts in units of that many tokens, at least 1.
+// MarksOf returns the marks of prompts in blocks of that many tokens, at least 1. Those of
+// TextUnit are TextMarks: routers tell each other nothing of marks but their unit.
 func MarksOf(unit int) *Marks {
+	if unit == TextUnit {
+		return TextMarks
+	}
 	if m, ok := marksOf.Load(unit); ok {
 		return m.(*Marks)
 	}
+	of, _ := marksOf.LoadOrStore(unit, newMarks(unit, idSteps))
+	return of.(*Marks)
+}
+
+func newMarks(unit int, s steps) *Marks {
 	m := &Marks{unit: unit}
 	for at := 0; at < maxMarked; {
-		step := min(max(at/stepsPerLength, TextUnit), maxStep)
+		step := min(max(at/s.part, TextUnit), s.most)
 		at += max(1, step/unit) * unit
 		m.last = append(m.last, int32(at/unit-1))
 	}
 	m.last = slices.Clip(m.last)
-	of, _ := marksOf.LoadOrStore(unit, m)
-	return of.(*Marks)
+	return m
 }
 
 // Unit returns the unit, in tokens.

@@ -8,13 +8,16 @@ import (
 // TestMarks: steps are whole units and grow with the prompt, up to a bound.
 func TestMarks(t *testing.T) {
 	for _, unit := range []int{1, 16, 64, 100, 512, 3000} {
-		m := MarksOf(unit)
+		m, s := MarksOf(unit), idSteps
+		if unit == TextUnit {
+			s = textSteps
+		}
 		if m != MarksOf(unit) {
 			t.Errorf("unit %d: the marks are computed again", unit)
 		}
 		for n := range m.Len() {
 			at, step := m.End(n), m.End(n+1)-m.End(n)
-			if step%unit != 0 || step > max(unit, maxStep) || step > max(unit, TextUnit, at/stepsPerLength) || step < unit {
+			if step%unit != 0 || step > max(unit, s.most) || step > max(unit, TextUnit, at/s.part) || step < unit {
 				t.Fatalf("unit %d: a step of %d tokens at %d", unit, step, at)
 			}
 			if m.Within(at) != n || m.Within(at+step-1) != n {

@@ -13,7 +13,7 @@ const (
 )
 
 // TextMarks are the marks of texts, in tokens of TextToken bytes.
-var TextMarks = MarksOf(TextUnit)
+var TextMarks = newMarks(TextUnit, textSteps)
 
 // MaxText is the number of bytes of a prompt that AppendText reads at most.
 var MaxText = TextToken * TextMarks.End(TextMarks.Len())

@@ -127,7 +127,11 @@ func (s *past) of(a *Ask, mv *View, w *Work, c *holder) {
 	*s.keys = append((*s.keys)[:0], m.keys...)
 	s.uses = s.space[:0]
 	m.each(func(p history.Prompt, tokens int) {
-		rest := max(0, tokens-m.marks.End(len(p.Keys))) + c.history.Answer()
+		answer := c.history.Answer()
+		if a.Answer > 0 {
+			answer = min(answer, a.Answer)
+		}
+		rest := max(0, tokens-m.marks.End(len(p.Keys))) + answer
 		s.uses = append(s.uses, use{end: m.ends[len(s.uses)], size: tokens, rest: rest})
 	})
 }

@@ -105,6 +105,30 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 	return times
 }
 
+// mostLosers bounds how often candidates are ranked again for a request.
+const mostLosers = 4
+
+// loses reports whether requests on their way to candidate i will evict tokens that it is taken to
+// have, and takes the credit of these.
+func (w *Work) loses(a *Ask, mv *View, i int32) bool {
+	at, s := &mv.holders[w.at[i]], &w.cands[i].Match[policy.GPU]
+	if s.Credit == 0 || s.Tokens == 0 || !at.reports() {
+		return false
+	}
+	w.mark(a, mv, at)
+	kept, lost := 0, false
+	w.marked.each(func(p history.Prompt, _ int) {
+		n, known := at.history.Keeps(p)
+		kept, lost = kept+n, lost || known
+	})
+	credit := float32(kept) / float32(s.Tokens)
+	if !lost || credit >= s.Credit || len(w.marked.ends) > 1 {
+		return false
+	}
+	s.Credit = credit
+	return true
+}
+
 // noteUse records the prompts of a request that is placed, of which some candidate has the
 // deepest tokens. Their keys are marked.
 func (w *Work) noteUse(mv *View, deepest int) {

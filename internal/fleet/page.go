@@ -144,6 +144,7 @@ func (p *page) line(line []byte) {
 		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
 		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum",
 		"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count",
+		"vllm:request_generation_tokens_count", "vllm:request_generation_tokens_sum",
 		"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage",
 		"sglang_num_running_reqs", "sglang_num_waiting_reqs", "sglang_token_usage", // of /v1/loads
 		"sglang:prompt_tokens_total", "sglang:cached_tokens_total":
@@ -248,6 +249,10 @@ func (p *page) add(name []byte, v float64) {
 		e.Decode.Requests += v
 	case "vllm:request_decode_time_seconds_sum":
 		e.Decode.Seconds += v
+	case "vllm:request_generation_tokens_count":
+		e.Answers.Count += v
+	case "vllm:request_generation_tokens_sum":
+		e.Answers.Tokens += v
 	case "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count":
 		e.Steps = max(e.Steps, 1) + v
 	}

@@ -90,6 +90,7 @@ type Load struct {
 	PrefixHits       float64 // of these, tokens found
 	Connector
 	FirstTokens FirstTokens
+	Answers     Answers
 	Steps       float64 // 1 more than the tokens and the steps that it has counted since its start; 0 = it counts none
 	Times
 	LoRAs    []string  // adapters with running or waiting requests; of all ranks together

@@ -20,6 +20,9 @@ type Spent struct {
 	Requests float64 `json:"requests"`
 }
 
+// Answers are the answers that a rank has ended since its start, and their tokens in sum.
+type Answers struct{ Count, Tokens float64 }
+
 // Times are what requests spent.
 type Times struct {
 	TTFT    Spent // until the first token

@@ -9,6 +9,8 @@ type engine struct {
 	busy     bool
 	computed int64   // tokens prefilled so far
 	busyTime float64 // s
+	answers  int     // that have ended
+	kept     int     // tokens of these that its cache keeps
 }
 
 // begin forms a batch at now, if the engine has work.

@@ -39,6 +39,9 @@ type Page struct {
 	Running int     `json:"running"`
 	KVUsage float64 `json:"kv_usage"` // 0 to 1
 
+	Answers      float64 `json:"answers,omitempty"`       // that have ended since the start
+	AnswerTokens float64 `json:"answer_tokens,omitempty"` // of these
+
 	LoadSeconds float64 `json:"load_seconds,omitempty"`  // of loading since the start
 	Loaded      float64 `json:"loaded_tokens,omitempty"` // tokens
 }
@@ -221,6 +224,9 @@ func (s *Sim) first(r *Request) {
 func (s *Sim) done(r *Request) {
 	r.Done = s.now
 	s.open--
+	e := s.engines[r.Replica]
+	e.answers++
+	e.kept += len(r.Answer) * s.block // caches keep of an answer what later prompts show
 	s.router.done(r)
 	s.policy.Done(s.now, r)
 	s.follow(r)
@@ -297,6 +303,7 @@ func (s *Sim) readMetrics(at float64) {
 	}
 	for i, e := range s.engines {
 		s.pages[i] = e.Load()
+		s.pages[i].Answers, s.pages[i].AnswerTokens = float64(e.answers), float64(e.kept)
 	}
 	last := s.scrape + s.c.Scrape*math.Floor((at-s.scrape)/s.c.Scrape)
 	s.policy.Scraped(last, s.pages)

@@ -13,11 +13,11 @@ import (
 type Cache struct {
 	mu       sync.Mutex
 	capacity int
-	tokens   int                      // of the nodes that are not evicted, and the rests of the requests in flight
-	evicted  int                      // of the evicted nodes
-	edge     *node                    // of the list: the oldest one that is not evicted; &ends = there is none
-	learner  *learner                 // of the capacity; nil: it is named
-	answer   learned.Ratio            // tokens of each answer
+	tokens   int      // of the nodes that are not evicted, and the rests of the requests in flight
+	evicted  int      // of the evicted nodes
+	edge     *node    // of the list: the oldest one that is not evicted; &ends = there is none
+	learner  *learner // of the capacity; nil: it is named
+	answer   answers
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key
@@ -38,7 +38,7 @@ type node struct {
 	first        int32 // the number of marks before the keys
 	rest         int32 // tokens behind the keys that no prompt is known to match
 	pins         int32 // requests in flight that use it; it is in the list if there are none
-	evicted      bool  // it counts as absent, and is kept to compare with the replica
+	evicted      bool  // it counts as absent, and is kept to know that it was evicted
 	newer, older *node
 }
 
@@ -86,6 +86,27 @@ func (c *Cache) Match(p Prompt, now time.Time) int {
 		}
 	}
 	return p.Marks.End(i)
+}
+
+// Keeps returns the tokens of a prompt before those that the cache has evicted, or that the
+// requests on their way to the holder will evict; it reports false if it knows of none.
+func (c *Cache) Keeps(p Prompt) (tokens int, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := 0; i < len(p.Keys); {
+		n := c.nodes[p.Keys[i]]
+		if n == nil {
+			break
+		}
+		if n.evicted {
+			return p.Marks.End(i), true
+		}
+		same := n.same(p.Keys[i:])
+		if i += same; same < len(n.keys) {
+			break
+		}
+	}
+	return 0, false
 }
 
 // Hold is a use of a prompt by a request that has not ended.
@@ -228,7 +249,7 @@ func (c *Cache) split(n *node, at int) {
 }
 
 // evict evicts what was used least recently, until the tokens fit, and drops evicted nodes
-// if nothing is learned from them, or if they are more than the cache has room for.
+// that are more than the cache has room for.
 func (c *Cache) evict() {
 	for c.tokens > c.capacity && c.edge != &c.ends {
 		n, over := c.edge, c.tokens-c.capacity
@@ -240,16 +261,12 @@ func (c *Cache) evict() {
 		case keep == 0 && n.rest == 0:
 			c.expire(n)
 		case keep == len(n.keys):
-		case c.learner == nil:
-			c.tokens -= n.behind(keep)
-			c.count(n, -n.behind(keep))
-			n.keys = n.keys[:keep]
 		default:
 			c.split(n, keep)
 			c.expire(c.edge)
 		}
 	}
-	for c.evicted > 0 && (c.learner == nil || c.evicted > c.capacity) {
+	for c.evicted > c.capacity {
 		n := c.ends.newer
 		c.evicted -= n.tokens()
 		delete(c.nodes, n.keys[0])
@@ -262,16 +279,12 @@ func (c *Cache) expire(n *node) {
 	c.edge = n.newer
 	c.tokens -= n.tokens()
 	c.count(n, -n.tokens())
-	switch {
-	case len(n.keys) == 0:
+	if len(n.keys) == 0 {
 		n.remove()
-	case c.learner == nil:
-		delete(c.nodes, n.keys[0])
-		n.remove()
-	default:
-		n.evicted = true
-		c.evicted += n.tokens()
+		return
 	}
+	n.evicted = true
+	c.evicted += n.tokens()
 }
 
 // InUse reports whether a request has used the cache.

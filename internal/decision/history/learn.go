@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 
+	"warmroute/internal/learned"
 	"warmroute/prefixhash"
 )
 
@@ -86,7 +87,7 @@ func (c *Cache) Answered(u *Used, n Counted) {
 	scale := float64(u.Tokens) / float64(n.Prompt)
 	if n.Answer > 0 {
 		room := max(0, min(cmp.Or(u.Most, mostContext), c.capacity)-u.Tokens)
-		c.answer.Add(min(float64(n.Answer)*scale, float64(room)), 1, answerShare)
+		c.answer.mean.Add(min(float64(n.Answer)*scale, float64(room)), 1, answerShare)
 	}
 	if c.learner == nil || u.Hold.life != c.life || n.Cached < 0 {
 		return
@@ -106,8 +107,27 @@ func (c *Cache) Answered(u *Used, n Counted) {
 // assumedAnswer is the length of an answer in tokens while none is known.
 const assumedAnswer = 256
 
+// answers is how long answers are.
+type answers struct {
+	mean   learned.Ratio // tokens of each
+	count  float64       // that the holder has ended since its start, by its counters
+	tokens float64       // of these
+}
+
+// Ended learns from the holder's counters of the answers that it has ended since its start, and of
+// their tokens. However long it says they are, half of the cache is left for prompts.
+func (c *Cache) Ended(answers, tokens float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := &c.answer
+	if n, t := answers-a.count, tokens-a.tokens; n > 0 && t >= 0 {
+		a.mean.Add(min(t, n*float64(c.capacity/2)), n, min(1, n*answerShare))
+	}
+	a.count, a.tokens = answers, tokens
+}
+
 // answerShare is the weight of a new answer in the mean length: the latest 64 decide.
 const answerShare = 1. / 64
 
 // Answer returns the tokens that an answer is expected to have.
-func (c *Cache) Answer() int { return int(c.answer.Of(assumedAnswer, 0)) }
+func (c *Cache) Answer() int { return int(c.answer.mean.Of(assumedAnswer, 0)) }

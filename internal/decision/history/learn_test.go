@@ -78,6 +78,52 @@ func TestCountsBeyondSense(t *testing.T) {
 	}
 }
 
+// TestCountersOfAnswers: the holder's counters tell how long answers are, from its start on and
+// after it begins to count again. Beyond sense, they leave half of the cache to prompts.
+func TestCountersOfAnswers(t *testing.T) {
+	c := newCache()
+	c.SetCapacity(20_000)
+	for i, tt := range []struct {
+		answers, tokens float64
+		want            int
+	}{{0, 0, assumedAnswer}, {1000, 40_000, 40}, {1064, 40_000 + 64*100, 100}, {1064, 46_400, 100}, {2, 500, 100}, {66, 500 + 64*30, 30}, {130, 1e18, 10_000}} {
+		if c.Ended(tt.answers, tt.tokens); c.Answer() != tt.want {
+			t.Errorf("page %d: answers have %d tokens, want %d", i, c.Answer(), tt.want)
+		}
+	}
+	p := prompt(1, 1, 60, 20)
+	c.End(p, c.Use(p, c.Answer(), start), true, start)
+	if got, want := c.Match(p, start), p.Marks.End(len(p.Keys)); got != want {
+		t.Errorf("%d of %d tokens match", got, want)
+	}
+}
+
+// TestKeeps: a cache knows of what it has evicted, as soon as what comes in its place is on its
+// way, and says nothing of prompts that it has not seen, or has whole.
+func TestKeeps(t *testing.T) {
+	c := newCache()
+	c.SetCapacity(20_000)
+	p, other := prompt(1, 1, 4, 12), prompt(1, 2, 4, 12)
+	c.used(p, 0, start)
+	for _, q := range []Prompt{p, other} {
+		if n, known := c.Keeps(q); known {
+			t.Errorf("%d tokens are kept, and others were evicted", n)
+		}
+	}
+	h := c.Use(prompt(3, 3, 0, 1), 20_000-p.Marks.End(1)-p.Marks.End(9), start)
+	if n, known := c.Keeps(p); !known || n < p.Marks.End(4) || n > p.Marks.End(9) {
+		t.Errorf("%d tokens are kept, %v", n, known)
+	}
+	if n, known := c.Keeps(other); known {
+		t.Errorf("another prompt: %d tokens are kept", n)
+	}
+	c.End(prompt(3, 3, 0, 1), h, true, start)
+	c.used(p, 0, start.Add(1))
+	if n, known := c.Keeps(p); known {
+		t.Errorf("used again: %d tokens are kept", n)
+	}
+}
+
 // TestEvictedPromptsAreCompared: what is evicted counts as absent, is kept to compare as far as
 // it would fit another time, and comes back whole when it is used.
 func TestEvictedPromptsAreCompared(t *testing.T) {
@@ -107,8 +153,8 @@ func TestEvictedPromptsAreCompared(t *testing.T) {
 	if evicted == 0 || evicted != c.evicted {
 		t.Errorf("%d tokens are evicted, counted are %d", evicted, c.evicted)
 	}
-	c.SetCapacity(20_000)
-	if c.evicted != 0 {
-		t.Errorf("%d evicted tokens are kept although the capacity is named", c.evicted)
+	c.SetCapacity(10_000)
+	if c.evicted == 0 || c.evicted > 10_000 {
+		t.Errorf("%d evicted tokens are kept of a cache for 10000", c.evicted)
 	}
 }
