@@ -23,8 +23,8 @@ func (g *given) AppendKeys(dst []prefixhash.Key, _ *index.Scope, _ int) []prefix
 
 // crowded is 64 replicas that all have the first 64 blocks of a prompt of 768,
 // every fourth a quarter of it and four of them everything, each with requests
-// in flight.
-func crowded(t testing.TB) (*rig, *given) {
+// in flight. Space has a price.
+func crowded(t testing.TB, space float64) (*rig, *given) {
 	var reps []*fleet.Replica
 	for i := range 64 {
 		c := replica(i + 1)
@@ -33,7 +33,7 @@ func crowded(t testing.TB) (*rig, *given) {
 		c.Load = []fleet.Load{{Running: 3, Waiting: 1, At: time.Unix(1, 0)}}
 		reps = append(reps, c)
 	}
-	r := newRig(t, policy.Config{}, reps...)
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"space": &space}}}, reps...)
 	p := prompt(1, 0, 768)
 	for i, rep := range reps {
 		part := p
@@ -67,7 +67,7 @@ func rankOnly(d *Decider, a *Ask, w *Work) {
 }
 
 func TestRankingAllocatesNothing(t *testing.T) {
-	r, p := crowded(t)
+	r, p := crowded(t, 0)
 	a, w := &Ask{Model: "m", Prompts: p}, new(Work)
 	rankOnly(r.decider, a, w)
 	if w.matched[5].gpu() != 768*blockSize || w.matched[1].gpu() != 192*blockSize || w.matched[0].gpu() != 64*blockSize {
@@ -86,7 +86,7 @@ func TestRankingAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkRank64Replicas768Blocks(b *testing.B) {
-	r, p := crowded(b)
+	r, p := crowded(b, 0)
 	a, w := &Ask{Model: "m", Prompts: p}, new(Work)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -95,11 +95,15 @@ func BenchmarkRank64Replicas768Blocks(b *testing.B) {
 }
 
 func BenchmarkDecide64Replicas768Blocks(b *testing.B) {
-	r, p := crowded(b)
-	a, w := &Ask{Model: "m", Prompts: p}, new(Work)
-	b.ReportAllocs()
-	for b.Loop() {
-		r.decider.Decide(a, w).Reservation.Release()
+	for _, space := range []float64{0, 1} {
+		b.Run(fmt.Sprintf("space=%g", space), func(b *testing.B) {
+			r, p := crowded(b, space)
+			a, w := &Ask{Model: "m", Prompts: p}, new(Work)
+			b.ReportAllocs()
+			for b.Loop() {
+				r.decider.Decide(a, w).Reservation.Release()
+			}
+		})
 	}
 }
 
