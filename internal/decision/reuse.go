@@ -84,6 +84,11 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 	if !a.pricesSpace(set) || w.apart {
 		return 0
 	}
+	for i, at := range w.at {
+		c := &w.cands[i]
+		h := mv.holders[at].history
+		c.Room = h.Room(w.Record.Tokens - c.Match.Cached() + h.Answer())
+	}
 	again, times := mv.reuse.known()
 	if times == 0 {
 		return 0

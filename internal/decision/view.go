@@ -284,7 +284,7 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int)
 		v.ledger.Lock()
 		c.account.Scrape(page, c.timed)
 		v.ledger.Unlock()
-		c.history.Ended(page.Answers.Count, page.Answers.Tokens)
+		c.history.Ended(page.Answers.Count, page.Answers.Tokens, page.Decode.Seconds)
 		c.adapter = residency(m.LoRA, page)
 	}
 	return c

@@ -10,7 +10,8 @@ type engine struct {
 	computed int64   // tokens prefilled so far
 	busyTime float64 // s
 	answers  int     // that have ended
-	kept     int     // tokens of these that its cache keeps
+	tokens   int     // of these
+	seconds  float64 // that they took from their first token on
 }
 
 // begin forms a batch at now, if the engine has work.

@@ -39,8 +39,9 @@ type Page struct {
 	Running int     `json:"running"`
 	KVUsage float64 `json:"kv_usage"` // 0 to 1
 
-	Answers      float64 `json:"answers,omitempty"`       // that have ended since the start
-	AnswerTokens float64 `json:"answer_tokens,omitempty"` // of these
+	Answers       float64 `json:"answers,omitempty"`        // that have ended since the start
+	AnswerTokens  float64 `json:"answer_tokens,omitempty"`  // of these
+	AnswerSeconds float64 `json:"answer_seconds,omitempty"` // from their first token to their last
 
 	LoadSeconds float64 `json:"load_seconds,omitempty"`  // of loading since the start
 	Loaded      float64 `json:"loaded_tokens,omitempty"` // tokens
@@ -226,7 +227,8 @@ func (s *Sim) done(r *Request) {
 	s.open--
 	e := s.engines[r.Replica]
 	e.answers++
-	e.kept += len(r.Answer) * s.block // caches keep of an answer what later prompts show
+	e.tokens += r.Output
+	e.seconds += r.Done - r.First
 	s.router.done(r)
 	s.policy.Done(s.now, r)
 	s.follow(r)
@@ -303,7 +305,7 @@ func (s *Sim) readMetrics(at float64) {
 	}
 	for i, e := range s.engines {
 		s.pages[i] = e.Load()
-		s.pages[i].Answers, s.pages[i].AnswerTokens = float64(e.answers), float64(e.kept)
+		s.pages[i].Answers, s.pages[i].AnswerTokens, s.pages[i].AnswerSeconds = float64(e.answers), float64(e.tokens), e.seconds
 	}
 	last := s.scrape + s.c.Scrape*math.Floor((at-s.scrape)/s.c.Scrape)
 	s.policy.Scraped(last, s.pages)

@@ -24,6 +24,7 @@ type Cache struct {
 	ends     node                     // of the list: newer is the oldest node, older the newest one
 	weight   learned.Fading           // marks of the prompts that were sent
 	ages     ages                     // of the nodes in the list that are not evicted
+	listed   int                      // tokens of these
 	outlook
 
 	visiting sync.Mutex // taken before mu
@@ -61,6 +62,7 @@ func (c *Cache) SetCapacity(tokens int) {
 	defer c.mu.Unlock()
 	if c.capacity != tokens || c.learner != nil {
 		c.capacity, c.learner = tokens, nil
+		c.sized.Store(int64(tokens))
 		c.evict()
 		c.looked.Store(0)
 	}
@@ -129,6 +131,7 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
 	c.took(p.Marks.End(len(p.Keys))-p.Marks.End(kept), at)
+	c.running.Store(int64(c.tokens - c.listed))
 	return h
 }
 
@@ -213,6 +216,7 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 	}
 	c.evict()
 	c.looked.Store(0)
+	c.running.Store(int64(c.tokens - c.listed))
 }
 
 // mostJoined bounds the tokens of answers in a row that share a node.
@@ -308,7 +312,8 @@ func (c *Cache) Clear() (any bool) {
 	any = c.tokens > 0
 	clear(c.nodes)
 	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
-	c.tokens, c.evicted, c.weight, c.ages = 0, 0, learned.Fading{}, ages{}
+	c.tokens, c.evicted, c.listed, c.weight, c.ages = 0, 0, 0, learned.Fading{}, ages{}
+	c.running.Store(0)
 	c.life++
 	return any
 }

@@ -109,21 +109,26 @@ const assumedAnswer = 256
 
 // answers is how long answers are.
 type answers struct {
-	mean   learned.Ratio // tokens of each
-	count  float64       // that the holder has ended since its start, by its counters
-	tokens float64       // of these
+	mean    learned.Ratio // tokens of each
+	seconds learned.Ratio // from the first token of each to its last
+	count   float64       // that the holder has ended since its start, by its counters
+	tokens  float64       // of these
+	spent   float64       // by these, in s
 }
 
 // Ended learns from the holder's counters of the answers that it has ended since its start, and of
 // their tokens. However long it says they are, half of the cache is left for prompts.
-func (c *Cache) Ended(answers, tokens float64) {
+func (c *Cache) Ended(answers, tokens, seconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := &c.answer
 	if n, t := answers-a.count, tokens-a.tokens; n > 0 && t >= 0 {
 		a.mean.Add(min(t, n*float64(c.capacity/2)), n, min(1, n*answerShare))
 	}
-	a.count, a.tokens = answers, tokens
+	if n, s := answers-a.count, seconds-a.spent; n > 0 && s >= 0 {
+		a.seconds.Add(s, n, min(1, n*answerShare))
+	}
+	a.count, a.tokens, a.spent = answers, tokens, seconds
 }
 
 // answerShare is the weight of a new answer in the mean length: the latest 64 decide.

@@ -18,6 +18,9 @@ type outlook struct {
 	sentAt int64         // Unix ns, of sent
 	looked atomic.Int64  // Unix ns, of worth; 0 = it is out of date
 	worth  atomic.Uint64 // bits of the share; unsized = the capacity is not known
+
+	sized   atomic.Int64 // the capacity, 0 if it is not known
+	running atomic.Int64 // tokens of the requests in flight
 }
 
 // unsized is no share.
@@ -39,6 +42,17 @@ func (c *Cache) Worth(now time.Time, again time.Duration) (share float64, known 
 	}
 	worth := c.worth.Load()
 	return math.Float64frombits(worth), worth != unsized
+}
+
+// Room returns the time until the requests in flight have left room for so many tokens more, if
+// answers end one after the other. It is 0 where the holder does not name the size of its cache, or
+// its answers' times.
+func (c *Cache) Room(tokens int) (seconds float64) {
+	running, size := float64(c.running.Load()), float64(c.sized.Load())
+	if over := running + float64(tokens) - size; over > 0 && running > 0 && size > 0 {
+		return c.answer.seconds.Of(0, 0) * over / min(running, size)
+	}
+	return 0
 }
 
 // took records that the holder was sent tokens that it lacked.
@@ -92,5 +106,6 @@ func (c *Cache) reach(now int64) int64 {
 func (c *Cache) count(n *node, tokens int) {
 	if !n.evicted {
 		*c.ages.of(n.seen) += tokens
+		c.listed += tokens
 	}
 }

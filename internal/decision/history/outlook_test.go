@@ -84,3 +84,33 @@ func TestWorth(t *testing.T) {
 		t.Errorf("%g an hour later", w)
 	}
 }
+
+// TestRoom: a request waits for the room that answers leave as they end, and not where there is
+// room, or where nobody tells how large the cache is or how long answers take.
+func TestRoom(t *testing.T) {
+	c, p, q := newCache(), prompt(1, 1, 0, 1), prompt(2, 2, 0, 1)
+	mark := p.Marks.End(1)
+	h := c.Use(p, 8_000-mark, start)
+	if c.Ended(10, 0, 100); c.Room(1<<30) != 0 {
+		t.Error("the size of the cache is not known")
+	}
+	c.SetCapacity(20_000)
+	g := c.Use(q, 8_000-mark, start)
+	for _, tt := range []struct {
+		tokens int
+		want   float64
+	}{{4_000, 0}, {5_600, 10 * 1_600. / 16_000}, {20_000, 10}} {
+		if got := c.Room(tt.tokens); got != tt.want {
+			t.Errorf("%d tokens wait %g s, want %g", tt.tokens, got, tt.want)
+		}
+	}
+	c.Use(prompt(3, 3, 0, 1), 16_000-mark, start) // answers end no faster than there is room for them
+	if got, want := c.Room(10_000), 10*22_000./20_000; got != want {
+		t.Errorf("behind others: %g s, want %g", got, want)
+	}
+	c.End(p, h, true, start)
+	c.End(q, g, true, start)
+	if got := c.Room(4_000); got != 0 {
+		t.Errorf("after answers have ended: %g s", got)
+	}
+}

@@ -7,7 +7,7 @@ import "math"
 //	h = min(credited + loaded, input-1); u = input - h
 //	P = speed * (PrefillToken*u + PrefillPair*u*(h + u/2))    the request's own prefill
 //	R = loading of the tokens that lie below the GPU
-//	W = max(Pending + Foreign, Loading + R)                   until the prefill begins
+//	W = max(Pending + Foreign, Room, Loading + R)             until the prefill begins
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
 //	cost = W + (1+L)*P + L*R + S + speed*Beta*DecodeToken*Live - J/2
@@ -97,7 +97,7 @@ func (t *TTFT) Wait(r Request, c *Candidate) float64 {
 // begins returns the seconds until the prefill of a request begins, which loads for load
 // seconds: the prefill ahead of it goes on meanwhile.
 func (c *Candidate) begins(load float64) float64 {
-	queue := c.Pending + c.Foreign
+	queue := max(c.Pending+c.Foreign, c.Room)
 	if load == 0 {
 		return queue
 	}

@@ -328,6 +328,7 @@ func (b *Brain) Scraped(pages []simulator.Page) {
 		c := *r
 		c.Load = []fleet.Load{{Running: float64(pages[i].Running), Waiting: float64(pages[i].Waiting), At: b.now}}
 		c.Load[0].Answers = fleet.Answers{Count: pages[i].Answers, Tokens: pages[i].AnswerTokens}
+		c.Load[0].Decode = fleet.Spent{Requests: pages[i].Answers, Seconds: pages[i].AnswerSeconds}
 		if !b.o.Uncounted {
 			c.Load[0].LoadSeconds, c.Load[0].LoadedTokens = pages[i].LoadSeconds, pages[i].Loaded
 		}
