@@ -89,15 +89,52 @@ func TestSpaceIsPriced(t *testing.T) {
 	}
 }
 
-// TestExplainTellsOfEvictions.
-func TestExplainTellsOfEvictions(t *testing.T) {
-	rec := Record{Choice: Choice{Chosen: "b:1"}, Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 100, Tokens: 1712}, Input: policy.Request{Input: 1712, Reuse: 4}, Candidates: []CandidateRecord{
-		{Replica: "a:1", State: policy.Candidate{Space: 1}, Score: policy.Score{Cost: 2}},
-		{Replica: "b:1", Score: policy.Score{Cost: 1}},
-	}}
-	rec.Candidates[0].State.Match[policy.GPU] = policy.Stretch{Tokens: 512, Credit: 1}
-	rec.Explain()
-	if want := "a:1 has 512 tokens more than the chosen one, but would evict 1200 tokens more that are likely to be used again"; !strings.HasPrefix(rec.Why.Text, want) {
-		t.Errorf("%q, want %q", rec.Why.Text, want)
+// TestWhatRequestsOnTheirWayEvict is no match, although the replica still has it.
+func TestWhatRequestsOnTheirWayEvict(t *testing.T) {
+	for _, space := range []float64{0, 1} {
+		all := replicas(2)
+		for _, rep := range all {
+			rep.BlockSize, rep.Blocks = blockSize, 200
+		}
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"space": &space}}}, all...)
+		p := prompt(1, 0, 100)
+		r.stored(firstAddr, p)
+		for range 2 {
+			d, _ := r.ask(p)
+			r.wait(time.Second)
+			end(d)
+		}
+		for i := range 2 {
+			r.on(firstAddr, prompt(2, i, 80))
+		}
+		d, rec := r.ask(p)
+		c := &rec.Candidates[0].State.Match
+		if moved, lost := strings.HasPrefix(d.Chosen, secondAddr), c.Credited() < c.Matched(); moved != (space > 0) || lost != moved {
+			t.Errorf("space %g: %q is chosen; of %d tokens %d are expected to be found", space, d.Chosen, c.Matched(), c.Credited())
+		}
+	}
+}
+
+// TestExplainTellsOfSpace: an explanation says what another candidate with more tokens would have
+// evicted, would have lost, and would have waited for.
+func TestExplainTellsOfSpace(t *testing.T) {
+	for _, tt := range []struct {
+		other  policy.Candidate
+		credit float32
+		want   string
+	}{
+		{policy.Candidate{Space: 1}, 1, "would evict 1200 tokens more that are likely to be used again"},
+		{policy.Candidate{}, 0.25, "is expected to keep 128 of its 512 tokens until it computes the request"},
+		{policy.Candidate{Room: 1.5}, 1, "answers that run leave it no room for the request for about 1.500 s"},
+	} {
+		tt.other.Match[policy.GPU] = policy.Stretch{Tokens: 512, Credit: tt.credit}
+		rec := Record{Choice: Choice{Chosen: "b:1"}, Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 100, Tokens: 1712}, Input: policy.Request{Input: 1712, Reuse: 4}, Candidates: []CandidateRecord{
+			{Replica: "a:1", State: tt.other, Score: policy.Score{Cost: 2}},
+			{Replica: "b:1", Score: policy.Score{Cost: 1}},
+		}}
+		rec.Explain()
+		if want := "a:1 has 512 tokens more than the chosen one, but " + tt.want; !strings.HasPrefix(rec.Why.Text, want) {
+			t.Errorf("%q, want %q", rec.Why.Text, want)
+		}
 	}
 }

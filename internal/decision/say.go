@@ -136,6 +136,12 @@ func (rec *Record) passed(c, chosen *CandidateRecord) string {
 	case c.Score.Verdict != policy.Ranked:
 		return "it has too many requests in flight"
 	}
+	if wait := c.State.Room; wait > chosen.State.Room && wait > c.State.Pending+c.State.Foreign {
+		return fmt.Sprintf("answers that run leave it no room for the request for about %.3f s (cost %.4f s, the chosen one %.4f s)", wait, c.Score.Cost, chosen.Score.Cost)
+	}
+	if has, keeps := c.State.Match.Matched(), c.State.Match.Credited(); has-keeps >= rec.Block && rec.Block > 0 {
+		return fmt.Sprintf("is expected to keep %d of its %d tokens until it computes the request (cost %.4f s, the chosen one %.4f s)", keeps, has, c.Score.Cost, chosen.Score.Cost)
+	}
 	if n := rec.evicts(&c.State) - rec.evicts(&chosen.State); n >= rec.Block && n > 0 {
 		return fmt.Sprintf("would evict %d tokens more that are likely to be used again (cost %.4f s, the chosen one %.4f s)", n, c.Score.Cost, chosen.Score.Cost)
 	}
