@@ -62,7 +62,7 @@ const junction = 0.5
 func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
-		Lambda: 3, Kappa: 0.7, Beta: 20, Guard: 1.5, GuardAdd: 4, BurstGuard: 1.05, BurstAdd: 1.25,
+		Lambda: 3, Kappa: 0.7, Beta: 20, Guard: 1.5, GuardAdd: 4, BurstGuard: 1.05, BurstAdd: 1.25, Space: 1,
 		AdapterLoad: 0.05,
 	}
 }
