@@ -284,7 +284,9 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int)
 		v.ledger.Lock()
 		c.account.Scrape(page, c.timed)
 		v.ledger.Unlock()
-		c.history.Ended(page.Answers.Count, page.Answers.Tokens, page.Decode.Seconds)
+		c.history.Read(history.Page{
+			Answers: page.Answers.Count, Tokens: page.Answers.Tokens, Seconds: page.Decode.Seconds, Usage: page.KVUsage, Waiting: page.Waiting,
+		})
 		c.adapter = residency(m.LoRA, page)
 	}
 	return c

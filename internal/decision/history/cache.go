@@ -131,6 +131,7 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
 	c.took(p.Marks.End(len(p.Keys))-p.Marks.End(kept), at)
+	c.open++
 	c.running.Store(int64(c.tokens - c.listed))
 	return h
 }
@@ -216,6 +217,7 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 	}
 	c.evict()
 	c.looked.Store(0)
+	c.open--
 	c.running.Store(int64(c.tokens - c.listed))
 }
 
@@ -314,6 +316,7 @@ func (c *Cache) Clear() (any bool) {
 	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
 	c.tokens, c.evicted, c.listed, c.weight, c.ages = 0, 0, 0, learned.Fading{}, ages{}
 	c.running.Store(0)
+	c.open = 0
 	c.life++
 	return any
 }

@@ -111,24 +111,35 @@ const assumedAnswer = 256
 type answers struct {
 	mean    learned.Ratio // tokens of each
 	seconds learned.Ratio // from the first token of each to its last
-	count   float64       // that the holder has ended since its start, by its counters
-	tokens  float64       // of these
-	spent   float64       // by these, in s
+	counted Page          // the latest
 }
 
-// Ended learns from the holder's counters of the answers that it has ended since its start, and of
-// their tokens. However long it says they are, half of the cache is left for prompts.
-func (c *Cache) Ended(answers, tokens, seconds float64) {
+// Page is what a holder's metrics say of its answers, since its start, and of its cache.
+type Page struct {
+	Answers, Tokens, Seconds float64 // that have ended; of these; between their first tokens and their last
+	Usage                    float64 // share of the cache that requests in flight use
+	Waiting                  float64 // requests that do not use it yet
+}
+
+// Read learns from a new page of the holder's metrics. However long it says answers are, half of
+// the cache is left for prompts.
+func (c *Cache) Read(p Page) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	a := &c.answer
-	if n, t := answers-a.count, tokens-a.tokens; n > 0 && t >= 0 {
-		a.mean.Add(min(t, n*float64(c.capacity/2)), n, min(1, n*answerShare))
+	if n := p.Answers - a.counted.Answers; n > 0 {
+		share := min(1, n*answerShare)
+		if tokens := p.Tokens - a.counted.Tokens; tokens >= 0 {
+			a.mean.Add(min(tokens, n*float64(c.capacity/2)), n, share)
+		}
+		if seconds := p.Seconds - a.counted.Seconds; seconds >= 0 {
+			a.seconds.Add(seconds, n, share)
+		}
 	}
-	if n, s := answers-a.count, seconds-a.spent; n > 0 && s >= 0 {
-		a.seconds.Add(s, n, min(1, n*answerShare))
-	}
-	a.count, a.tokens, a.spent = answers, tokens, seconds
+	a.counted = p
+	running := float64(c.tokens - c.listed)
+	each := running / max(1, float64(c.open))
+	c.unseen.Store(int64(max(0, p.Usage*float64(c.capacity)+p.Waiting*each-running)))
 }
 
 // answerShare is the weight of a new answer in the mean length: the latest 64 decide.

@@ -87,7 +87,7 @@ func TestCountersOfAnswers(t *testing.T) {
 		answers, tokens float64
 		want            int
 	}{{0, 0, assumedAnswer}, {1000, 40_000, 40}, {1064, 40_000 + 64*100, 100}, {1064, 46_400, 100}, {2, 500, 100}, {66, 500 + 64*30, 30}, {130, 1e18, 10_000}} {
-		if c.Ended(tt.answers, tt.tokens, 0); c.Answer() != tt.want {
+		if c.Read(Page{Answers: tt.answers, Tokens: tt.tokens}); c.Answer() != tt.want {
 			t.Errorf("page %d: answers have %d tokens, want %d", i, c.Answer(), tt.want)
 		}
 	}

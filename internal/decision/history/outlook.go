@@ -20,7 +20,9 @@ type outlook struct {
 	worth  atomic.Uint64 // bits of the share; unsized = the capacity is not known
 
 	sized   atomic.Int64 // the capacity, 0 if it is not known
-	running atomic.Int64 // tokens of the requests in flight
+	open    int          // requests in flight
+	running atomic.Int64 // tokens of these, as far as they were sent through here
+	unseen  atomic.Int64 // tokens of requests in flight beyond these, by the latest page
 }
 
 // unsized is no share.
@@ -48,7 +50,7 @@ func (c *Cache) Worth(now time.Time, again time.Duration) (share float64, known 
 // answers end one after the other. It is 0 where the holder does not name the size of its cache, or
 // its answers' times.
 func (c *Cache) Room(tokens int) (seconds float64) {
-	running, size := float64(c.running.Load()), float64(c.sized.Load())
+	running, size := float64(c.running.Load()+c.unseen.Load()), float64(c.sized.Load())
 	if over := running + float64(tokens) - size; over > 0 && running > 0 && size > 0 {
 		return c.answer.seconds.Of(0, 0) * over / min(running, size)
 	}

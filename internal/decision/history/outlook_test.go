@@ -91,7 +91,7 @@ func TestRoom(t *testing.T) {
 	c, p, q := newCache(), prompt(1, 1, 0, 1), prompt(2, 2, 0, 1)
 	mark := p.Marks.End(1)
 	h := c.Use(p, 8_000-mark, start)
-	if c.Ended(10, 0, 100); c.Room(1<<30) != 0 {
+	if c.Read(Page{Answers: 10, Seconds: 100}); c.Room(1<<30) != 0 {
 		t.Error("the size of the cache is not known")
 	}
 	c.SetCapacity(20_000)

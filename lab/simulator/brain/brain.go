@@ -326,7 +326,7 @@ func (b *Brain) Scraped(pages []simulator.Page) {
 	next := make([]*fleet.Replica, len(b.replicas))
 	for i, r := range b.replicas {
 		c := *r
-		c.Load = []fleet.Load{{Running: float64(pages[i].Running), Waiting: float64(pages[i].Waiting), At: b.now}}
+		c.Load = []fleet.Load{{Running: float64(pages[i].Running), Waiting: float64(pages[i].Waiting), KVUsage: pages[i].KVUsage, At: b.now}}
 		c.Load[0].Answers = fleet.Answers{Count: pages[i].Answers, Tokens: pages[i].AnswerTokens}
 		c.Load[0].Decode = fleet.Spent{Requests: pages[i].Answers, Seconds: pages[i].AnswerSeconds}
 		if !b.o.Uncounted {
