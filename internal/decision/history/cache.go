@@ -91,10 +91,14 @@ func (c *Cache) Match(p Prompt, now time.Time) int {
 }
 
 // Keeps returns the tokens of a prompt before those that the cache has evicted, or that the
-// requests on their way to the holder will evict; it reports false if it knows of none.
+// requests on their way to the holder will evict; it reports false if it knows of none. It says
+// nothing while requests in flight alone exceed the cache: which of them comes first decides.
 func (c *Cache) Keeps(p Prompt) (tokens int, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.tokens > c.capacity {
+		return 0, false
+	}
 	for i := 0; i < len(p.Keys); {
 		n := c.nodes[p.Keys[i]]
 		if n == nil {
