@@ -2,10 +2,8 @@ package indexrpc
 
 import (
 	"context"
-
 	"fmt"
 	"strings"
-
 	"testing"
 	"time"
 	"unicode/utf8"

@@ -46,7 +46,7 @@ type TTFT struct {
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests in flight that the guard adds to the mean
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that is still computing the match; 0 = no burst guard
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
-	Space        float64 `yaml:"space" unit:"factor"`          // price of the tokens that a request evicts: this factor times their later prefill; 0 = not priced
+	Space        float64 `yaml:"space" unit:"factor"`          // price of the tokens that a request evicts: this factor times their later prefill; 0 = neither they nor a full cache count
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one for it takes as long again
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from CPU memory, storage or a shared store; 0 = learned for each replica and place
 }
