@@ -267,7 +267,7 @@ func (f *follower) holding(sim string) *httptest.Server {
 }
 
 // TestXDSOverTLS: where the xDS port requires certificates, an Envoy with one
-// gets updates, and one without gets nothing.
+// gets updates, and one with another authority's gets nothing.
 func TestXDSOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := certstest.New(t)
@@ -300,7 +300,8 @@ func TestXDSOverTLS(t *testing.T) {
 
 	f.envoy.Stop()
 	f.until("the Envoy is gone", func() bool { return f.metrics()["warmroute_xds_envoys"] == 0 })
-	config("") // no certificate to show
+	other := certstest.New(t).Issue("envoy")
+	config(fmt.Sprintf(", cert_file: %s, key_file: %s", other.CertFile, other.KeyFile))
 	boot := filepath.Join(f.dir, "stranger.yaml")
 	if err := os.WriteFile(boot, f.bootstrapOf(), 0o600); err != nil {
 		t.Fatal(err)
@@ -325,7 +326,7 @@ func TestXDSOverTLS(t *testing.T) {
 		return err == nil && n >= 2
 	})
 	if n := f.metrics()["warmroute_xds_envoys"]; n != 0 {
-		t.Errorf("%v Envoys without a certificate are told", n)
+		t.Errorf("%v Envoys with another certificate are told", n)
 	}
 	if text := page(t, "http://"+f.page+"/clusters"); strings.Contains(text, f.addrs[0]) {
 		t.Errorf("it has learned a replica:\n%s", text)
