@@ -157,7 +157,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $sections := pick $config "listen" "lame_duck" "tls" "health" "admin" "kubernetes" "index" "index_service" "warm_up" "peers" "tracing" -}}
 {{- $filter := pick (default dict $config.filter) "trace_file" "trace_file_bytes" -}}
 {{- $tokens := pick (default dict $config.tokens) "keep_texts" -}}
-{{- list $sections $filter $tokens | toYaml | sha256sum -}}
+{{- $xds := pick (default dict $config.xds) "listen" "tls" "state" -}}
+{{- list $sections $filter $tokens $xds | toYaml | sha256sum -}}
 {{- end -}}
 
 {{/*
