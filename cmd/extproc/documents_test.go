@@ -241,7 +241,7 @@ func newSandbox(t *testing.T) *sandbox {
 		"10.0.0.1:5557", sim.Events, "127.0.0.1:5557", sim.Events, "10.0.0.1:5558", sim.Replay, "127.0.0.1:5558", sim.Replay,
 		"10.0.0.9:9003", service, "localhost:9090", r.reloads.inForce().Admin.Listen, "127.0.0.1:9091", at[1], "localhost:8080", at[2],
 		"policy/small-model", "policy/sim", "explain -config warmroute.yaml", "explain -config running.yaml", // a served model, the router that runs
-		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 2",
+		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 6",
 	)
 	for _, command := range []string{"warmroute/cmd/extproc", "warmroute/cmd/kvsub", "warmroute/lab/cmd/lab"} { // as make build does
 		if _, err := testenv.Build(filepath.Join(s.dir, "bin"), command); err != nil {
