@@ -28,6 +28,7 @@ type message struct {
 
 // page is a replica's metrics in a "metrics" message.
 type page struct {
+	simulator.Page
 	Waiting float64 `json:"waiting"`
 	Running float64 `json:"running"`
 }
@@ -37,7 +38,8 @@ type page struct {
 //
 //	{"type":"init","replicas":8,"block_tokens":512,"kv_capacity_tokens":400000}
 //	{"type":"stored"|"removed","t":s,"replica":r,"blocks":[ids]}
-//	{"type":"metrics","t":s,"replicas":[{"waiting":n,"running":n},...]}
+//	{"type":"metrics","t":s,"replicas":[{"waiting":n,"running":n,"kv_usage":u,
+//	  "answers":n,"answer_tokens":n,"answer_seconds":s},...]}       simulator.Page
 //	{"type":"route","t":s,"id":n,"input_tokens":n,"blocks":[ids]}       answered: {"replica":k}, -1 = no hint
 //	{"type":"routed","t":s,"id":n,"replica":r}                          r really got the request
 //	{"type":"first_token"|"done","t":s,"id":n}
@@ -125,6 +127,7 @@ func (b *Brain) take(m *message, out *bufio.Writer) error {
 		}
 		all := make([]simulator.Page, len(pages))
 		for i, p := range pages {
+			all[i] = p.Page
 			all[i].Running, all[i].Waiting = int(p.Running), int(p.Waiting)
 		}
 		b.Scraped(all)

@@ -19,7 +19,7 @@ func simulate(t *simulator.Trace, load float64, policy func(s *simulator.Sim) si
 }
 
 func ours(t testing.TB, o Options) func(s *simulator.Sim) simulator.Policy {
-	o.Replicas, o.Block = 4, simulator.Block
+	o.Replicas, o.Block, o.Capacity = 4, simulator.Block, simulator.H100().Capacity
 	return func(*simulator.Sim) simulator.Policy {
 		p, err := NewPolicy(o)
 		if err != nil {
