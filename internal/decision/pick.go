@@ -178,12 +178,11 @@ func (d *Decider) rank(a *Ask, mv *View, set *policy.Settings, w *Work) Reason {
 	if a.Priority <= 0 && set.Saturated(in, w.cands) {
 		return ReasonSaturated
 	}
-	w.ranked = set.Pick(w.ranked[:0], int(d.ranked.Load()), in, w.cands, w.scores)
-	for range mostLosers {
+	for range 1 + mostLosers {
+		w.ranked = set.Pick(w.ranked[:0], int(d.ranked.Load()), in, w.cands, w.scores)
 		if len(w.ranked) == 0 || in.Reuse == 0 || !w.loses(a, mv, w.ranked[0]) {
 			break
 		}
-		w.ranked = set.Pick(w.ranked[:0], int(d.ranked.Load()), in, w.cands, w.scores)
 	}
 	if len(w.ranked) == 0 {
 		if !a.Must {

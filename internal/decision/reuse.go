@@ -85,8 +85,7 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 		return 0
 	}
 	for i, at := range w.at {
-		c := &w.cands[i]
-		h := mv.holders[at].history
+		c, h := &w.cands[i], mv.holders[at].history
 		c.Room = h.Room(w.Record.Tokens - c.Match.Cached() + h.Answer())
 	}
 	again, times := mv.reuse.known()
@@ -114,20 +113,19 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 const mostLosers = 4
 
 // loses reports whether requests on their way to candidate i will evict tokens that it is taken to
-// have, and takes the credit of these.
+// have, and takes the credit of these. It tells only of requests with one prompt.
 func (w *Work) loses(a *Ask, mv *View, i int32) bool {
 	at, s := &mv.holders[w.at[i]], &w.cands[i].Match[policy.GPU]
 	if s.Credit == 0 || s.Tokens == 0 || !at.reports() {
 		return false
 	}
 	w.mark(a, mv, at)
-	kept, lost := 0, false
-	w.marked.each(func(p history.Prompt, _ int) {
-		n, known := at.history.Keeps(p)
-		kept, lost = kept+n, lost || known
-	})
+	if len(w.marked.ends) != 1 {
+		return false
+	}
+	kept, lost := at.history.Keeps(history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks})
 	credit := float32(kept) / float32(s.Tokens)
-	if !lost || credit >= s.Credit || len(w.marked.ends) > 1 {
+	if !lost || credit >= s.Credit {
 		return false
 	}
 	s.Credit = credit

@@ -13,12 +13,12 @@ const page = 16
 type cache struct {
 	page   int // tokens
 	pages  int
-	free   int // that can be taken: spare, and those of nodes that nobody holds
+	free   int // pages that a request can take: the spare ones, and the pages of nodes without a holder
 	spare  int // without a block
 	nodes  []node
 	unused []int32
-	known  int     // blocks of the trace; ids from here on are those of answers
-	at     []int32 // block → its first node; 0 = there is none
+	known  int     // blocks of the trace; answers have the ids from here on
+	at     []int32 // block → its first node; 0 = no node has the block
 	shown  []bool  // block of the trace → published as stored
 	events []int32 // blocks of the trace whose first node came or whose last one went
 }

@@ -54,7 +54,7 @@ func (d *dense) Begin() (b Batch, any bool) {
 		d.admit(&b, &budget)
 	}
 	b.Running = d.active()
-	if any = b.Prompt+b.Answers > 0; preempted && !any { // nobody runs: the next step admits
+	if any = b.Prompt+b.Answers > 0; preempted && !any { // every sequence was preempted: the next step admits some
 		return d.Begin()
 	}
 	return b, any

@@ -3,14 +3,14 @@ package simulator
 // sequence is a request in an engine.
 type sequence struct {
 	r        *Request
-	computed int // tokens with KV, those of the step under way included
+	computed int // tokens with KV, with the tokens of the step under way
 	answered int // tokens of the answer
 	step     int // tokens of the step under way
 
 	nodes []int32 // in the cache, by block
 	pages int     // of them
 	shown int     // nodes whose blocks others see
-	own   []int32 // ids of full blocks behind those that the trace names
+	own   []int32 // ids of the full blocks behind the trace's blocks of the prompt
 
 	admitted bool    // at least once
 	ready    float64 // when its blocks are loaded

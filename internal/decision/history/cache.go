@@ -135,8 +135,7 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
 	c.took(p.Marks.End(len(p.Keys))-p.Marks.End(kept), at)
-	c.open++
-	c.running.Store(int64(c.tokens - c.listed))
+	c.opened(1)
 	return h
 }
 
@@ -221,8 +220,7 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 	}
 	c.evict()
 	c.looked.Store(0)
-	c.open--
-	c.running.Store(int64(c.tokens - c.listed))
+	c.opened(-1)
 }
 
 // mostJoined bounds the tokens of answers in a row that share a node.
@@ -270,8 +268,7 @@ func (c *Cache) evict() {
 		switch {
 		case keep == 0 && n.rest == 0:
 			c.expire(n)
-		case keep == len(n.keys):
-		default:
+		case keep < len(n.keys):
 			c.split(n, keep)
 			c.expire(c.edge)
 		}
@@ -319,8 +316,7 @@ func (c *Cache) Clear() (any bool) {
 	clear(c.nodes)
 	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
 	c.tokens, c.evicted, c.listed, c.weight, c.ages = 0, 0, 0, learned.Fading{}, ages{}
-	c.running.Store(0)
-	c.open = 0
+	c.opened(-c.open)
 	c.life++
 	return any
 }

@@ -137,7 +137,7 @@ func (c *Cache) Read(p Page) {
 		}
 	}
 	a.counted = p
-	running := float64(c.tokens - c.listed)
+	running := float64(c.running.Load())
 	each := running / max(1, float64(c.open))
 	c.unseen.Store(int64(max(0, p.Usage*float64(c.capacity)+p.Waiting*each-running)))
 }

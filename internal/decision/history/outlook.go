@@ -57,6 +57,12 @@ func (c *Cache) Room(tokens int) (seconds float64) {
 	return 0
 }
 
+// opened counts requests in flight, and the tokens that these use: all but those in the list.
+func (c *Cache) opened(requests int) {
+	c.open += requests
+	c.running.Store(int64(c.tokens - c.listed))
+}
+
 // took records that the holder was sent tokens that it lacked.
 func (c *Cache) took(missing int, now int64) {
 	c.sent, c.sentAt = c.coming(now)+float64(missing), now

@@ -104,7 +104,7 @@ func TestRoom(t *testing.T) {
 			t.Errorf("%d tokens wait %g s, want %g", tt.tokens, got, tt.want)
 		}
 	}
-	c.Use(prompt(3, 3, 0, 1), 16_000-mark, start) // answers end no faster than there is room for them
+	c.Use(prompt(3, 3, 0, 1), 16_000-mark, start) // a full cache has no more answers that end than it has room for
 	if got, want := c.Room(10_000), 10*22_000./20_000; got != want {
 		t.Errorf("behind others: %g s, want %g", got, want)
 	}
