@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -113,7 +114,8 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 const mostLosers = 4
 
 // loses reports whether requests on their way to candidate i will evict tokens that it is taken to
-// have, and takes the credit of these. It tells only of requests with one prompt.
+// have, and takes the credit of these. It tells only of requests with one prompt. The tokens stay
+// in the match, and in the prediction: the replica has them now, and nobody doubts that.
 func (w *Work) loses(a *Ask, mv *View, i int32) bool {
 	at, s := &mv.holders[w.at[i]], &w.cands[i].Match[policy.GPU]
 	if s.Credit == 0 || s.Tokens == 0 || !at.reports() {
@@ -124,7 +126,7 @@ func (w *Work) loses(a *Ask, mv *View, i int32) bool {
 		return false
 	}
 	kept, lost := at.history.Keeps(history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks})
-	credit := float32(kept) / float32(s.Tokens)
+	credit := max(float32(kept)/float32(s.Tokens), math.SmallestNonzeroFloat32)
 	if !lost || credit >= s.Credit {
 		return false
 	}

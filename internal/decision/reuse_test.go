@@ -115,6 +115,27 @@ func TestWhatRequestsOnTheirWayEvict(t *testing.T) {
 	}
 }
 
+// TestWhatIsLostIsStillPredicted: the replica has told of the tokens, so the answer is compared with
+// them, although all of them are expected to be evicted before.
+func TestWhatIsLostIsStillPredicted(t *testing.T) {
+	all := replicas(2)
+	for _, rep := range all {
+		rep.BlockSize, rep.Blocks = blockSize, 200
+	}
+	r := newRig(t, policy.Config{}, all...)
+	p := prompt(1, 0, 100)
+	r.stored(firstAddr, p)
+	for _, q := range []Prompts{p, p, prompt(2, 0, 100), prompt(2, 1, 99)} {
+		r.on(firstAddr, q)
+	}
+	w := new(Work)
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{firstAddr}}, w)
+	if c := &w.Record.Candidates[0].State.Match; d.Predicted != 100*blockSize || c.Credited() > 0 || c.Doubted() {
+		t.Errorf("%d tokens are predicted, %d are credited, doubted: %t", d.Predicted, c.Credited(), c.Doubted())
+	}
+	end(d)
+}
+
 // TestExplainTellsOfSpace: an explanation says what another candidate with more tokens would have
 // evicted, would have lost, and would have waited for.
 func TestExplainTellsOfSpace(t *testing.T) {
