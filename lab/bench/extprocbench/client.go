@@ -386,7 +386,7 @@ func runClient(ctx context.Context, cfg *clientConfig) (*report, error) {
 	}
 	defer c.close()
 	if cfg.warm > 0 {
-		c.run(ctx, cfg.warm, 0, 0)
+		c.run(ctx, min(warmWorkers, cfg.workers), cfg.warm, 0, 0)
 	}
 	rep := &report{cfg: cfg, loadBefore: loadAverage()}
 	if cfg.pid != 0 {
@@ -395,7 +395,7 @@ func runClient(ctx context.Context, cfg *clientConfig) (*report, error) {
 		}
 	}
 	start := time.Now()
-	rep.results = c.run(ctx, cfg.total, cfg.duration, cfg.rate)
+	rep.results = c.run(ctx, cfg.workers, cfg.total, cfg.duration, cfg.rate)
 	rep.elapsed = time.Since(start)
 	if cfg.pid != 0 {
 		if rep.after, err = readProc(cfg.pid); err != nil {
@@ -406,8 +406,12 @@ func runClient(ctx context.Context, cfg *clientConfig) (*report, error) {
 	return rep, nil
 }
 
+// warmWorkers send the requests before counting starts: the ids of so many long bodies are
+// computed in time even if none is known.
+const warmWorkers = 2
+
 // run sends total requests, or sends for the duration if it is set.
-func (c *client) run(ctx context.Context, total int, d time.Duration, rate float64) []exchange {
+func (c *client) run(ctx context.Context, workers, total int, d time.Duration, rate float64) []exchange {
 	if d > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d)
@@ -416,7 +420,7 @@ func (c *client) run(ctx context.Context, total int, d time.Duration, rate float
 	}
 	var issued atomic.Int64
 	start := time.Now()
-	per := make([][]exchange, c.cfg.workers)
+	per := make([][]exchange, workers)
 	var wg sync.WaitGroup
 	for w := range per {
 		wg.Go(func() {

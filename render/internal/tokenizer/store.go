@@ -70,8 +70,9 @@ type storeCut struct {
 	hash  prefixcache.Hash
 }
 
-// Append appends the same ids as Tokenizer.Append, and charges b as that does. If the work
-// ends early, the Store remembers none of it.
+// Append appends the same ids as Tokenizer.Append, and charges b as that does. Of work that
+// ends early the Store remembers what was encoded up to the last cut, so that a prompt that
+// took too long takes less the next time.
 func (s *Store) Append(b *work.Budget, dst []uint32, text []byte, addSpecial bool) []uint32 {
 	t := s.t
 	sc := t.scratch(b)
@@ -83,8 +84,7 @@ func (s *Store) Append(b *work.Budget, dst []uint32, text []byte, addSpecial boo
 		text = sc.utf8(text)
 		hit = s.find(text, addSpecial, sc)
 	}
-	s.encodeRest(text, addSpecial, hit, sc)
-	s.remember(hit, sc)
+	s.extend(text, addSpecial, hit, sc)
 	dst = s.appendIDs(dst, hit, sc)
 	t.release(sc, len(text))
 	return dst
@@ -237,6 +237,12 @@ func (s *Store) known(st *storeScratch) *entry {
 	return s.cache.Deepest(len(st.cuts), func(i int) prefixcache.Hash { return st.cuts[i].hash })
 }
 
+// extend encodes the text beyond the hit, and remembers what it has encoded, however it ends.
+func (s *Store) extend(text []byte, addSpecial bool, hit *entry, sc *scratch) {
+	defer s.remember(hit, sc)
+	s.encodeRest(text, addSpecial, hit, sc)
+}
+
 // encodeRest appends the ids of the text beyond the hit, and plans the cuts to remember with
 // the number of ids before each.
 func (s *Store) encodeRest(text []byte, addSpecial bool, hit *entry, sc *scratch) {
@@ -252,7 +258,9 @@ func (s *Store) encodeRest(text []byte, addSpecial bool, hit *entry, sc *scratch
 			if c.at <= pos || c.at < stored+storeStep && i < len(st.cuts)-1 {
 				continue
 			}
+			before := len(st.ids)
 			st.ids = s.t.encode(st.ids, text[pos:c.at], pos == 0, sc)
+			sc.remembers(len(st.ids) - before)
 			st.plan, st.count = append(st.plan, i), append(st.count, len(st.ids))
 			pos, stored = c.at, c.at
 		}
@@ -266,7 +274,6 @@ func (s *Store) encodeRest(text []byte, addSpecial bool, hit *entry, sc *scratch
 // remember adds the planned cuts to the cache, behind the hit.
 func (s *Store) remember(hit *entry, sc *scratch) {
 	st := &sc.store
-	s.charge(sc)
 	s.cache.Remember(hit, len(st.plan), func(i int) prefixcache.Hash { return st.cuts[st.plan[i]].hash },
 		func(i int, before *encoded) (encoded, int64) {
 			from := 0
@@ -282,10 +289,10 @@ func (s *Store) remember(hit *entry, sc *scratch) {
 		})
 }
 
-// charge charges for the copies of remember: nothing may stop remember under the lock.
-func (s *Store) charge(sc *scratch) {
-	sc.work.Step(16*len(sc.store.plan) + len(sc.store.ids)/8)
-	sc.work.Memory(4 * len(sc.store.ids))
+// remembers charges for the copy of so many ids that remember makes: nothing may stop remember.
+func (sc *scratch) remembers(ids int) {
+	sc.work.Step(16 + ids/8)
+	sc.work.Memory(4 * ids)
 }
 
 // StoreStats reports how full a store is.

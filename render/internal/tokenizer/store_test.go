@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/render/testkit/race"
+	"warmroute/render/work"
 )
 
 // conversation makes a chat of about size bytes in the marks of a template.
@@ -104,6 +105,33 @@ func TestStoreReplacesInvalidBytes(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Work that its budget stops leaves what it has encoded: the same text needs less the next
+// time, and gets all its ids at last.
+func TestStoreKeepsWhatStoppedWorkEncoded(t *testing.T) {
+	tok := model(t, "qwen3")
+	s, err := NewStore(tok, 64<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(conversation(rand.New(rand.NewPCG(7, 7)), 100_000, "<|im_start|>", "<|im_end|>"))
+	encode := func() (ids []uint32, err error) {
+		defer work.Catch(&err)
+		return s.Append(work.New(t.Context(), work.Limits{Steps: 100_000, StepsPerByte: 1}, 0), nil, text, false), nil
+	}
+	want := tok.Append(nil, nil, text, false)
+	const attempts = 40
+	for i := range attempts {
+		ids, err := encode()
+		if err == nil {
+			if i == 0 || !slices.Equal(ids, want) {
+				t.Fatalf("attempt %d: %d ids of %d", i, len(ids), len(want))
+			}
+			return
+		}
+	}
+	t.Fatalf("not encoded in %d attempts", attempts)
 }
 
 func TestStoreIsShared(t *testing.T) {
