@@ -130,8 +130,7 @@ func (r *Request) tokenPrompt(s *scanner, f Field) bool {
 	if i := start + 1; i == len(s.b) || s.b[i] != ' ' && s.b[i]-'0' > 9 {
 		return false
 	}
-	ids := s.room()
-	end, ok := naturals(s.b, start, &ids, s.budget)
+	end, ids, ok := naturals(s.b, start, s.room(), s.budget)
 	if !ok {
 		return false
 	}
@@ -145,8 +144,8 @@ func (s *scanner) ids() ([]uint32, Reason) {
 	if s.b[s.i] != '[' {
 		return nil, BadPrompt
 	}
-	ids := s.room()
-	if end, ok := naturals(s.b, s.i, &ids, s.budget); ok {
+	end, ids, ok := naturals(s.b, s.i, s.room(), s.budget)
+	if ok {
 		s.i = end
 		return ids, ""
 	}

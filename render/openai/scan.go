@@ -1,6 +1,8 @@
 package openai
 
 import (
+	"encoding/binary"
+	"math/bits"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -104,7 +106,7 @@ func (s *scanner) value() Reason {
 	case c == '{':
 		return s.object(nil)
 	case c == '[':
-		if end, ok := naturals(s.b, s.i, nil, s.budget); ok && s.depth < MaxDepth {
+		if end, _, ok := naturals(s.b, s.i, nil, s.budget); ok && s.depth < MaxDepth {
 			s.leaf(jsontext.Other, end, 0)
 			return ""
 		}
@@ -127,12 +129,14 @@ func (s *scanner) value() Reason {
 }
 
 // naturals reads the array at all[i] if its elements are natural numbers of at most nine
-// digits, as token ids are: it returns the array's end and appends the numbers to ids,
-// unless that is nil. It is three times as fast as array, and a prompt of token ids is
+// digits, as token ids are: it returns the array's end, and ids with the numbers behind
+// them, or nil if ids is. It is three times as fast as array, and a prompt of token ids is
 // most of its body.
-func naturals(all []byte, i int, ids *[]uint32, budget *work.Budget) (end int, ok bool) {
+func naturals(all []byte, i int, ids []uint32, budget *work.Budget) (end int, with []uint32, ok bool) {
+	keep := ids != nil
 	b := all[:min(len(all), i+window)]
 	for i++; ; i++ {
+		i, ids = someNaturals(b, i, ids)
 		from := i
 		if i < len(b) && b[i] == ' ' {
 			i++
@@ -149,19 +153,52 @@ func naturals(all []byte, i int, ids *[]uint32, budget *work.Budget) (end int, o
 			continue
 		}
 		if digits == 0 || digits > 9 || i == len(b) || b[start] == '0' && digits > 1 {
-			return 0, false
+			return 0, ids, false
 		}
-		if ids != nil {
-			*ids = append(*ids, n)
+		if keep {
+			ids = append(ids, n)
 		}
 		if b[i] == ']' {
-			return i + 1, true
+			return i + 1, ids, true
 		}
 		if b[i] != ',' {
-			return 0, false
+			return 0, ids, false
 		}
 	}
 }
+
+// someNaturals reads numbers of at most seven digits with a comma behind each, while eight
+// bytes are left: all digits of a number at once, which is twice as fast as one by one. It
+// returns the position behind the last comma.
+func someNaturals(b []byte, i int, ids []uint32) (int, []uint32) {
+	keep := ids != nil
+	for {
+		at := i
+		if at < len(b) && b[at] == ' ' {
+			at++
+		}
+		if at+8 > len(b) {
+			return i, ids
+		}
+		// The high bits of other are set for bytes that are no digits, up to the first of them.
+		v := binary.LittleEndian.Uint64(b[at:])
+		other := ((v + 0x46*eachByte) | (v - '0'*eachByte)) & (0x80 * eachByte)
+		bit := bits.TrailingZeros64(other) &^ 7
+		if bit == 0 || bit == 64 || byte(v>>bit) != ',' || byte(v) == '0' && bit > 8 {
+			return i, ids
+		}
+		i = at + bit/8 + 1
+		if keep {
+			v = v & (0x0f * eachByte) << (64 - bit) // zeros before the digits
+			v = v * (10<<8 + 1) >> 8 & 0x00ff00ff00ff00ff
+			v = v * (100<<16 + 1) >> 16 & 0x0000ffff0000ffff
+			ids = append(ids, uint32(v*(10_000<<32+1)>>32))
+		}
+	}
+}
+
+// eachByte times a byte has it in all eight bytes.
+const eachByte = 0x0101010101010101
 
 // array steps over an array. It calls each at every element, and each must step over it;
 // nil: array does.
