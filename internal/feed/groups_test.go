@@ -33,6 +33,27 @@ func TestWhatASidecarCannotTellIsALimit(t *testing.T) {
 	}
 }
 
+// TestDraftGroups: the groups that drop a block are known where the configuration names them, and
+// where the replica's metrics show that no model drafts; the configuration comes first.
+func TestDraftGroups(t *testing.T) {
+	for _, c := range []struct {
+		release, groups string
+		draftless       bool
+		eagle           uint32
+		known           bool
+	}{
+		{"0.32.0", "", false, 0, false}, {"0.32.0", "", true, 0, true}, {"0.21.0", "", true, 0, false},
+		{"0.32.0", "1", false, 2, true}, {"0.32.0", "1", true, 2, true}, {"0.32.0", "none", false, 0, true},
+	} {
+		told := groupSettings(&fleet.Replica{
+			Configured: fleet.Configured{Cache: fleet.CacheOptions{DraftGroups: c.groups}}, Reported: fleet.Reported{Version: c.release, Draftless: c.draftless},
+		})
+		if told.Eagle != c.eagle || told.EagleKnown != c.known {
+			t.Errorf("vLLM %s, draft_groups %q, draftless %t: groups %b, known %t", c.release, c.groups, c.draftless, told.Eagle, told.EagleKnown)
+		}
+	}
+}
+
 // TestAModelsFilesHaveItsChunk: the chunk in config.json holds for the replicas of that model,
 // present and later ones.
 func TestAModelsFilesHaveItsChunk(t *testing.T) {

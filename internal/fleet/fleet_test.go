@@ -130,7 +130,7 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 			Events: []EventSource{{1, "tcp://*:7", "tcp://*:8", "t"}, {0, "tcp://10.9.9.9:5", "", ""}},
 		}}}, map[string]*fakeReplica{a: old})
 		want := &Replica{
-			Addr: a, Configured: Configured{Tenant: "acme", HashSeed: &seed, KVReportFull: true}, Ready: true, Joined: 1, Reported: Reported{Version: "0.32.0", BlockSize: 64, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}}, Events: []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}}, HashAlgorithm: "sha256"}, Ranks: []int{0, 1},
+			Addr: a, Configured: Configured{Tenant: "acme", HashSeed: &seed, KVReportFull: true}, Ready: true, Joined: 1, Reported: Reported{Version: "0.32.0", BlockSize: 64, Models: []Model{{ID: "l", Base: "x", LoRA: prefixhash.LoRA{Name: "l", Path: "/l", Set: true}}, {ID: "x", Base: "x", MaxLen: 9}}, Events: []EventSource{{0, "tcp://10.9.9.9:5", "", ""}, {1, "tcp://10.0.0.1:7", "tcp://10.0.0.1:8", "t"}}, HashAlgorithm: "sha256", Draftless: true}, Ranks: []int{0, 1},
 			told: true,
 		}
 		got := *w.fleet.Snapshot().Replica(a)

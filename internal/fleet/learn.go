@@ -229,13 +229,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if scraped == nil {
 		l.BlockSize = cmp.Or(l.BlockSize, w.page.blockSize)
 		l.HashAlgorithm = cmp.Or(l.HashAlgorithm, knownAlgorithm(w.page.hashAlgo))
-		l.Blocks, l.HashUnit, l.Retention = w.page.blocks, w.page.hashUnit, w.page.retention
+		l.Blocks, l.HashUnit, l.Retention, l.Draftless = w.page.blocks, w.page.hashUnit, w.page.retention, w.page.draftless()
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
 			l.BlockSize = cmp.Or(l.BlockSize, before.BlockSize)
 			l.HashAlgorithm = cmp.Or(l.HashAlgorithm, before.HashAlgorithm)
-			l.Blocks, l.HashUnit, l.Retention = before.Blocks, before.HashUnit, before.Retention
+			l.Blocks, l.HashUnit, l.Retention, l.Draftless = before.Blocks, before.HashUnit, before.Retention, before.Draftless
 		}
 	}
 	if w.mayBeSGLang(scraped) {
@@ -263,6 +263,7 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	} else if isTransient(err) && before != nil {
 		l.Version, l.rust = before.Version, before.rust
 	}
+	l.Draftless = l.Draftless && !l.rust // of whose metrics that was not read
 	w.learnRender(ctx, &l, before)
 	l.Transfer = w.transfer(before)
 	return l, nil

@@ -51,6 +51,7 @@ type page struct {
 	connector string // whose metrics the page has; "" when it has none
 	sglang    bool   // it has SGLang's metrics or loads
 	asleep    bool   // an engine is not awake
+	drafts    bool   // it has metrics of speculative decoding
 }
 
 // adapters are those with requests, by the series with the latest value.
@@ -185,9 +186,15 @@ func (p *page) line(line []byte) {
 			p.start = v
 		}
 	default:
+		p.drafts = p.drafts || bytes.HasPrefix(name, []byte("vllm:spec_decode_"))
 		p.connector = cmp.Or(p.connector, connectorOf(name))
 	}
 }
+
+// draftless reports whether the page shows that no model drafts: vLLM (0.21 to 0.33,
+// v1/spec_decode/metrics.py) writes the metrics of speculative decoding from its start, if it
+// is configured, beside its other ones.
+func (p *page) draftless() bool { return p.blockSize > 0 && !p.drafts }
 
 // connectorOf returns the KV connector that has a metric of this name: vLLM writes a
 // connector's metrics from its start, and of its own connector alone.

@@ -270,6 +270,18 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
+// TestDraftless: a page without metrics of speculative decoding shows that no model drafts, if
+// it has vLLM's configuration of the cache, wherever in the page the metrics are.
+func TestDraftless(t *testing.T) {
+	const config, drafts = "vllm:cache_config_info{block_size=\"16\"} 1\n", "vllm:spec_decode_num_drafts_total{engine=\"0\"} 0\n"
+	var p page
+	for text, want := range map[string]bool{config: true, "": false, drafts: false, config + drafts: false, drafts + config: false} {
+		if err := p.read(strings.NewReader(text), 1<<20); err != nil || p.draftless() != want {
+			t.Errorf("%q: draftless %t (%v), want %t", text, p.draftless(), err, want)
+		}
+	}
+}
+
 // TestRetention: None is a value of its own, and not a label that is missing.
 func TestRetention(t *testing.T) {
 	for label, want := range map[string]int{``: 0, `prefix_cache_retention_interval="0",`: 0, `prefix_cache_retention_interval="256",`: 256, `prefix_cache_retention_interval="None",`: RetainAll} {

@@ -53,6 +53,7 @@ type Reported struct {
 	HashAlgorithm string  // prefix_caching_hash_algo, e.g. "sha256"; "" when not known
 	HashUnit      int     // prefix_match_unit; 0 when not set
 	Retention     int     // prefix_cache_retention_interval, or RetainAll; 0 also when not known
+	Draftless     bool    // its metrics show that no model drafts
 	Events        []EventSource
 	EventsRefused string         // why event sources that it reports are not used, "" if all are
 	EventsUnknown bool           // its /kv_event_sources has not answered yet
