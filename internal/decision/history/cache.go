@@ -3,6 +3,7 @@ package history
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"warmroute/internal/learned"
@@ -13,10 +14,11 @@ import (
 type Cache struct {
 	mu       sync.Mutex
 	capacity int
-	tokens   int      // of the nodes that are not evicted, and the rests of the requests in flight
-	evicted  int      // of the evicted nodes
-	edge     *node    // of the list: the oldest one that is not evicted; &ends = there is none
-	learner  *learner // of the capacity; nil: it is named
+	tokens   int         // of the nodes that are not evicted, and the rests of the requests in flight
+	evicted  int         // of the evicted nodes
+	lossless atomic.Bool // there are none, so that Keeps need not look
+	edge     *node       // of the list: the oldest one that is not evicted; &ends = there is none
+	learner  *learner    // of the capacity; nil: it is named
 	answer   answers
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
@@ -94,6 +96,9 @@ func (c *Cache) Match(p Prompt, now time.Time) int {
 // requests on their way to the holder will evict; it reports false if it knows of none. It says
 // nothing while requests in flight alone exceed the cache: which of them comes first decides.
 func (c *Cache) Keeps(p Prompt) (tokens int, known bool) {
+	if c.lossless.Load() {
+		return 0, false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tokens > c.capacity {
@@ -279,6 +284,7 @@ func (c *Cache) evict() {
 		delete(c.nodes, n.keys[0])
 		n.remove()
 	}
+	c.lossless.Store(c.evicted == 0)
 }
 
 // expire evicts n, which is the edge.
