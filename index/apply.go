@@ -235,14 +235,15 @@ func (sh *shard) storePlain(r *segment, parent uint64, res *Result) {
 	sh.store(r, res)
 }
 
-// storeLinked stores blocks by their hashes and contents, and the orphans that waited for
-// them. It keeps blocks whose parent is not known as orphans.
+// storeLinked stores blocks by their hashes and contents. Without their parent's key they
+// have none, and are left out.
 func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent uint64, res *Result) {
 	root := uint64(r.ks.root)
 	if r.hasParent {
 		at, known := sh.resolve(r.ks, r.slot, parent)
 		if !known {
-			sh.addOrphan(r, parent, contents, res)
+			res.Orphaned += len(contents)
+			sh.partial.Put(r.slot, true)
 			return
 		}
 		r.parent, root = at, at.key
@@ -250,12 +251,6 @@ func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent u
 	sh.keys = linkAll(sh.keys[:0], root, contents)
 	r.keys = sh.keys
 	sh.store(r, res)
-	if len(sh.joined) > 0 {
-		stored := *r
-		stored.keys = append([]uint64(nil), r.keys...)
-		sh.storeJoined(res)
-		*r = stored
-	}
 }
 
 func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint64 {

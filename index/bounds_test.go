@@ -118,28 +118,26 @@ func TestClearedTakesWhatFollowsInTheBatch(t *testing.T) {
 	x.wantReported(a, 3)
 }
 
-func TestOrphansAreBounded(t *testing.T) {
-	x := newFixture(t, Options{MaxOrphans: 10})
+// Blocks behind a parent that is not known are no holder's, and their holder is incomplete
+// from then on; told again behind their parent they count.
+func TestBlocksWithoutParentAreLeftOut(t *testing.T) {
+	x := newFixture(t, Options{})
 	inc := x.Begin(a)
-	if res := x.send(a, inc, x.f.stored(a, TierGPU, []int{20, 21, 22, 23})); res.Orphaned != 4 {
-		t.Errorf("%+v, want 4 orphans", res)
+	if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()[20:30])); res != (Result{Orphaned: 10}) {
+		t.Errorf("%+v, want 10 blocks without a parent", res)
 	}
-	if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()[30:38])); res.Orphaned != 8 || res.Dropped != 4 {
-		t.Errorf("%+v, want 8 orphans and the 4 older ones dropped", res)
-	}
-	if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()[40:52])); res.Dropped != 12 {
-		t.Errorf("%+v, want a run longer than the store dropped", res)
+	if st := x.Stats(); st.Blocks != 0 || st.Hashes != 0 {
+		t.Errorf("%+v, want no block", st)
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:20]))
-	m := x.match(a)
-	if m.Reported != 20 || !m.Incomplete {
+	if m := x.match(a); m.Reported != 20 || !m.Incomplete {
 		t.Errorf("%+v, want 20 blocks, incomplete", m)
 	}
-	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[20:30]))
-	x.wantReported(a, 38)
-	if st := x.Stats(); st.Orphans != 0 {
-		t.Errorf("%d orphans left, want 0", st.Orphans)
+	if res := x.send(a, inc, x.f.removed(a, TierGPU, x.all()[20:30]...)); res != (Result{Unknown: 10}) {
+		t.Errorf("%+v, want 10 blocks that it was not known to have", res)
 	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[20:30]))
+	x.wantReported(a, 30)
 }
 
 func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
@@ -271,12 +269,12 @@ func TestBeginEndsSpeculation(t *testing.T) {
 }
 
 func TestOptionsAreClampedWithAWarning(t *testing.T) {
-	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, MaxOrphans: -1, MaxLeases: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
-	if o.MaxScopes != DefaultMaxScopes || o.MaxScopeBlocks != DefaultMaxScopeBlocks || o.MaxBlocks != DefaultMaxBlocks || o.MaxOrphans != DefaultMaxOrphans ||
+	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, MaxLeases: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
+	if o.MaxScopes != DefaultMaxScopes || o.MaxScopeBlocks != DefaultMaxScopeBlocks || o.MaxBlocks != DefaultMaxBlocks ||
 		o.MaxLeases != DefaultMaxLeases || o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL {
 		t.Errorf("effective options %+v are not the defaults", o)
 	}
-	if len(warnings) != 7 || !strings.Contains(warnings[0], "max_scopes is -1") {
+	if len(warnings) != 6 || !strings.Contains(warnings[0], "max_scopes is -1") {
 		t.Errorf("warnings %q, want one for each value", warnings)
 	}
 	if _, none := (Options{}).Effective(); len(none) != 0 {
@@ -358,7 +356,6 @@ func TestSnapshotRestoresHolesCopiesTiersAndHashes(t *testing.T) {
 		for range 800 {
 			w.step()
 		}
-		w.m.orphan = nil // orphans are not part of it
 		y, err := New(Options{Now: w.clock.now})
 		if err != nil {
 			t.Fatal(err)

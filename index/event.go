@@ -132,13 +132,13 @@ func (b *Batch) published(now time.Time) time.Time {
 
 // Result counts blocks.
 type Result struct {
-	Stored   int // now held: first copies, joined orphans included
+	Stored   int // now held: first copies
 	Repeated int // announced while held: second copies, or re-announcements when Batch.Full
 	Removed  int // last copies gone
 	Copies   int // removals that left another copy behind
 	Unknown  int // removals of blocks the holder was not known to have
-	Orphaned int // orphan until their parent arrives
-	Dropped  int // not indexed: no scheme, malformed event, cap reached, orphan store full
+	Orphaned int // not indexed: their parent is not known
+	Dropped  int // not indexed: no scheme, malformed event, cap reached
 
 	twins bool // a block was announced by a second hash
 }

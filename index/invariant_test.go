@@ -43,7 +43,7 @@ func (sh *shard) check() error {
 	for i := range c.slots {
 		c.slots[i] = checkedSlot{tables: [tiers]map[keyspaceKey]bool{{}, {}, {}}}
 	}
-	steps := []func() error{c.keyspaces, c.ends, c.sets, c.copies, c.orphans}
+	steps := []func() error{c.keyspaces, c.ends, c.sets, c.copies}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -141,17 +141,6 @@ func (c *checker) copies() error {
 				return fmt.Errorf("slot %d has %d more copies of %x in tier %d, which it lacks", slot, n, k.key, k.tier)
 			}
 		}
-	}
-	return nil
-}
-
-func (c *checker) orphans() error {
-	n := 0
-	for _, p := range c.sh.orphans.queue {
-		n += len(p.contents)
-	}
-	if n != c.sh.orphans.blocks {
-		return fmt.Errorf("%d orphans are orphan, %d counted", n, c.sh.orphans.blocks)
 	}
 	return nil
 }

@@ -1,17 +1,9 @@
 package index
 
-import "testing"
-
-// expected is the Result of an event by a model, nil if orphans may join or go.
-type expected struct{ *Result }
-
 // stored returns the Result of a Stored event that the model has not stored yet.
-func (m *model) stored(t *forest, h Holder, tier Tier, nodes []int) expected {
+func (m *model) stored(t *forest, h Holder, tier Tier, nodes []int) Result {
 	if parent := t.parent[nodes[0]]; m.linked && parent >= 0 && !m.knows(h, parent) {
-		return expected{&Result{Orphaned: len(nodes)}}
-	}
-	if len(m.orphan) > 0 {
-		return expected{}
+		return Result{Orphaned: len(nodes)}
 	}
 	var res Result
 	for _, n := range nodes {
@@ -21,14 +13,11 @@ func (m *model) stored(t *forest, h Holder, tier Tier, nodes []int) expected {
 			res.Stored++
 		}
 	}
-	return expected{&res}
+	return res
 }
 
 // removed returns the Result of a Removed event whose blocks the model still has.
-func (m *model) removed(h Holder, tier Tier, nodes []int) expected {
-	if len(m.orphan) > 0 {
-		return expected{}
-	}
+func (m *model) removed(h Holder, tier Tier, nodes []int) Result {
 	var res Result
 	for _, n := range nodes {
 		switch m.copies[h][place{tier, n}] {
@@ -40,13 +29,13 @@ func (m *model) removed(h Holder, tier Tier, nodes []int) expected {
 			res.Copies++
 		}
 	}
-	return expected{&res}
+	return res
 }
 
-func (e expected) compare(t *testing.T, got Result) {
-	t.Helper()
-	if e.Result != nil && got != *e.Result {
-		t.Fatalf("%+v, want %+v", got, *e.Result)
+func (w *world) wantResult(want, got Result) {
+	w.t.Helper()
+	if got != want {
+		w.t.Fatalf("%+v, want %+v", got, want)
 	}
 }
 

@@ -19,20 +19,12 @@ import (
 type model struct {
 	copies map[Holder]map[place]int
 	leases [leaseBases]map[Holder]map[int]time.Time
-	orphan []modelRun
 	linked bool // blocks are linked by the index; else stored by key
 }
 
 type place struct {
 	tier Tier
 	node int
-}
-
-type modelRun struct {
-	h     Holder
-	tier  Tier
-	nodes []int
-	gone  map[int]bool
 }
 
 // knows reports whether a holder has reported a block that it has.
@@ -48,32 +40,8 @@ func (m *model) knows(h Holder, node int) bool {
 func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	parent := t.parent[nodes[0]]
 	if m.linked && parent >= 0 && !m.knows(h, parent) {
-		m.orphan = append(m.orphan, modelRun{h, tier, nodes, map[int]bool{}})
 		return
 	}
-	m.hold(h, tier, nodes, full)
-	var joined []modelRun
-	for again := true; again; {
-		again = false
-		for i, r := range m.orphan {
-			if m.knows(r.h, t.parent[r.nodes[0]]) {
-				m.orphan = slices.Delete(m.orphan, i, i+1)
-				m.hold(r.h, r.tier, r.nodes, full)
-				joined, again = append(joined, r), true
-				break
-			}
-		}
-	}
-	for _, r := range joined {
-		for n := range r.gone {
-			if p := (place{r.tier, n}); m.copies[r.h][p] > 0 { // two orphan runs may have had the one copy
-				m.copies[r.h][p]--
-			}
-		}
-	}
-}
-
-func (m *model) hold(h Holder, tier Tier, nodes []int, full bool) {
 	for _, n := range nodes {
 		if p := (place{tier, n}); m.copies[h][p] == 0 || !full {
 			m.copies[h][p]++
@@ -90,15 +58,6 @@ func (m *model) remove(t *forest, h Holder, tier Tier, n int) {
 		if tier == TierGPU {
 			delete(m.leases[leaseSpeculative][h], n)
 		}
-		return
-	}
-	for i := len(m.orphan) - 1; i >= 0; i-- {
-		if r := m.orphan[i]; r.h == h && r.tier == tier && slices.Contains(r.nodes, n) && !r.gone[n] {
-			if r.gone[n] = true; len(r.gone) == len(r.nodes) {
-				m.orphan = slices.Delete(m.orphan, i, i+1)
-			}
-			return
-		}
 	}
 }
 
@@ -107,7 +66,6 @@ func (m *model) clear(h Holder) {
 	for kind := range m.leases {
 		m.leases[kind][h] = map[int]time.Time{}
 	}
-	m.orphan = slices.DeleteFunc(m.orphan, func(r modelRun) bool { return r.h == h })
 }
 
 func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
@@ -283,7 +241,7 @@ func (w *world) step() {
 		}
 		want := w.m.stored(w.f, h, tier, nodes)
 		w.m.store(w.f, h, tier, nodes, w.full)
-		want.compare(w.t, w.apply(h, w.f.stored(h, tier, nodes)))
+		w.wantResult(want, w.apply(h, w.f.stored(h, tier, nodes)))
 	case op < 85:
 		var nodes []int
 		for range 1 + w.rng.IntN(4) {
@@ -295,7 +253,7 @@ func (w *world) step() {
 		for _, n := range nodes {
 			w.m.remove(w.f, h, tier, n)
 		}
-		want.compare(w.t, w.apply(h, w.f.removed(h, tier, nodes...)))
+		w.wantResult(want, w.apply(h, w.f.removed(h, tier, nodes...)))
 	case op < 87:
 		w.m.clear(h)
 		w.apply(h, Event{Kind: Cleared})
@@ -381,8 +339,8 @@ func (w *world) check(step int) {
 	}
 	w.x.Sweep()
 	w.checkStats(step)
-	if got := w.x.Stats(); got.Hashes != names || len(w.m.orphan) == 0 && got.Orphans != 0 {
-		w.t.Fatalf("step %d: %d engine hashes and %d orphans, want %d and %d runs", step, got.Hashes, got.Orphans, names, len(w.m.orphan))
+	if got := w.x.Stats(); got.Hashes != names {
+		w.t.Fatalf("step %d: %d engine hashes, want %d", step, got.Hashes, names)
 	}
 }
 
@@ -414,7 +372,7 @@ func (w *world) run(steps int) {
 	}
 }
 
-func TestModelHolesCopiesOrphans(t *testing.T) {
+func TestModelHolesCopies(t *testing.T) {
 	for seed := range uint64(20) {
 		newWorld(t, seed, 1, SchemeTokens).run(1500)
 	}

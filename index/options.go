@@ -13,7 +13,6 @@ const (
 	DefaultMaxScopes      = 1000
 	DefaultMaxScopeBlocks = 32 << 20 // about 1.4 GiB
 	DefaultMaxBlocks      = 64 << 20
-	DefaultMaxOrphans     = 64 << 10 // about one full replay buffer of one busy replica
 	DefaultMaxLeases      = 8 << 20
 	DefaultSweepEvery     = time.Minute
 	DefaultReplicaTTL     = 20 * time.Minute
@@ -33,7 +32,6 @@ type Options struct {
 	MaxScopes      int // scopes with entries
 	MaxScopeBlocks int // distinct blocks per scope
 	MaxBlocks      int // distinct blocks; and as many of holders with several cache groups, counted for each holder
-	MaxOrphans     int // blocks waiting for their parent
 	MaxLeases      int // speculative and leased entries, (block, holder) pairs
 
 	SweepEvery time.Duration // how often Run sweeps
@@ -77,7 +75,6 @@ func (o Options) Effective() (Options, []string) {
 	}
 	number("max_scope_blocks", &o.MaxScopeBlocks, DefaultMaxScopeBlocks)
 	number("max_blocks", &o.MaxBlocks, DefaultMaxBlocks)
-	number("max_orphans", &o.MaxOrphans, DefaultMaxOrphans)
 	number("max_leases", &o.MaxLeases, DefaultMaxLeases)
 	span("sweep_every", &o.SweepEvery, DefaultSweepEvery)
 	span("replica_ttl", &o.ReplicaTTL, DefaultReplicaTTL)

@@ -42,7 +42,7 @@ func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (know
 			known, hashes = known+n, hashes[n:]
 			continue
 		}
-		if w.removeOne(hashes[0]) || sh.orphans.blocks > 0 && sh.orphans.remove(slot, tier, hashes[0]) {
+		if w.removeOne(hashes[0]) {
 			known++
 		}
 		hashes = hashes[1:]

@@ -28,7 +28,7 @@ type shard struct {
 	slots   holderset.Slots
 	unknown holderset.Mask // slots whose full-attention group is not known
 	hidden  holderset.Mask // slots that must not match here: unknown, or another group is the full one
-	partial holderset.Mask // slots whose blocks were evicted from the index
+	partial holderset.Mask // slots of which the index lacks blocks
 
 	hybrid hybrid.Shard // the members in the slots
 
@@ -38,14 +38,12 @@ type shard struct {
 	keyspaces []*keyspace
 	info      []slotInfo // by slot
 	copies    map[copyKey]uint32
-	orphans   orphans
 
 	unsettled int // blocks stored since tables were settled
 	evicted   int // blocks below the GPU, since forgetEvicted compared hashes with them
 
-	event  segment // the segment that the writer stores, and its scratch
-	keys   []uint64
-	joined []*orphan
+	event segment // the segment that the writer stores, and its scratch
+	keys  []uint64
 }
 
 // slotInfo is the writer's record of a holder's blocks.
@@ -92,7 +90,6 @@ func newShard(x *Index, key shardKey) *shard {
 	sh.sets.Init(&x.clock)
 	sh.hybrid.Init(&sh.sets, &sh.nodes)
 	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
-	sh.orphans.init()
 	return sh
 }
 

@@ -42,7 +42,7 @@ type Cursor struct {
 }
 
 // Snapshot yields the blocks that holders have reported: of each holder's cache of a model the
-// blocks at one time, each behind its parent. It leaves out leases and orphans. Ingest of a model
+// blocks at one time, each behind its parent. It leaves out leases. Ingest of a model
 // waits while the blocks of one holder are read.
 func (x *Index) Snapshot() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {

@@ -14,7 +14,6 @@ type Stats struct {
 	Blocks  int    // distinct blocks kept, all scopes and tiers
 	Hashes  int    // hashes of blocks kept, each for one holder
 	Nodes   int    // stretches of blocks
-	Orphans int    // blocks that wait for their parent
 	Leases  int    // speculative and leased entries
 	Grouped int    // blocks of holders with several cache groups, each holder's by itself
 	Sets    int    // distinct sets of two or more holders
@@ -40,7 +39,6 @@ func (x *Index) Stats() Stats {
 	}
 	for _, sh := range x.allShards() {
 		sh.mu.Lock()
-		s.Orphans += sh.orphans.blocks
 		s.Sets += sh.sets.Len()
 		s.Bytes += sh.nodes.Bytes() + sh.sets.Bytes() + sh.hybrid.Bytes()
 		s.Nodes += sh.nodes.Len()

@@ -88,11 +88,6 @@ func (sh *shard) store(r *segment, res *Result) {
 		sh.partial.Put(r.slot, true)
 		w.info.noteRefused(w.keys, w.capped)
 	}
-	if sh.orphans.blocks > 0 {
-		for _, hash := range r.hashes[:len(r.hashes)-len(w.keys)] {
-			sh.orphans.takeWaiting(r.slot, hash, &sh.joined)
-		}
-	}
 }
 
 // maxRefused bounds the keys of refused blocks that are kept of a holder in a shard.

@@ -171,11 +171,6 @@ func (sh *shard) sweep() {
 			delete(sh.copies, k)
 		}
 	}
-	for _, p := range slices.Clone(sh.orphans.queue) {
-		if gone.Has(p.segment.slot) {
-			sh.orphans.forget(p)
-		}
-	}
 	for _, slot := range dead {
 		sh.info[slot].discard()
 		sh.partial.Put(slot, false)
@@ -364,9 +359,6 @@ func (x *Index) dropDrained() {
 
 // takeDrained removes the empty keyspaces from the shard. Both locks are held.
 func (sh *shard) takeDrained() (drained []*keyspace) {
-	if sh.orphans.blocks > 0 {
-		return nil
-	}
 	for i, ks := range sh.keyspaces {
 		if ks == nil || ks.blocks() > 0 || !ks.idleLeases() {
 			continue

@@ -35,7 +35,7 @@ var removed = map[string]string{
 
 	"index.max_scope_blocks": "it is half of index.max_blocks",
 	"index.cpu_ttl":          "a block in CPU memory counts for ten minutes since its last KV event",
-	"index.max_orphans":      "65,536 blocks wait for their parents",
+	"index.max_orphans":      "a block whose parent is not known is left out",
 	"index.sweep_every":      "expired entries are removed once a minute, and five times within index.replica_ttl",
 	"index.sync_timeout":     "a replica counts as ready after 10 s",
 	"index.probe_every":      "silent replicas are asked for missed events every 30 s",

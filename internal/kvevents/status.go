@@ -40,7 +40,7 @@ type Counters struct {
 	Overflow     uint64 `json:"overflow"`      // live batches dropped because a replay took too long; replayed later
 	Pauses       uint64 `json:"pauses"`        // times at which following the publisher was interrupted
 	ApplyErrors  uint64 `json:"apply_errors"`  // batches the Sink refused, in part or whole
-	OrphanBlocks uint64 `json:"orphan_blocks"` // stored blocks whose parent the Sink did not know yet
+	OrphanBlocks uint64 `json:"orphan_blocks"` // stored blocks that the Sink left out, as it did not know their parent
 }
 
 // Contents count what applied batches contain.

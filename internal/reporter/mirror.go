@@ -13,11 +13,9 @@ import (
 // lost them. It turns vLLM's hashes into keys of the reported scheme. It is not safe for
 // concurrent use.
 type mirror struct {
-	held    map[blockID]*block
-	byHash  map[hashID]*block // of any tier, to resolve parents
-	orphans map[hashID][]orphan
-	parked  int
-	added   uint64
+	held   map[blockID]*block
+	byHash map[hashID]*block // of any tier, to resolve parents
+	added  uint64
 
 	groups  []*cacheGroup       // that events named
 	full    int                 // of full attention, -1 = none was named
@@ -58,15 +56,6 @@ type block struct {
 	loose bool        // in no order: its key is the key of full attention's block with the same hash; 0 = no such block yet
 }
 
-// orphan is the rest of an event whose parent is not known yet.
-type orphan struct {
-	event index.Event // its slices are the mirror's own
-	full  bool
-}
-
-// orphanLimit bounds the blocks that wait for their parent, as the index does.
-const orphanLimit = index.DefaultMaxOrphans
-
 func newMirror() *mirror {
 	m := new(mirror)
 	m.clear()
@@ -74,7 +63,7 @@ func newMirror() *mirror {
 }
 
 func (m *mirror) clear() {
-	m.held, m.byHash, m.orphans, m.parked = make(map[blockID]*block), make(map[hashID]*block), make(map[hashID][]orphan), 0
+	m.held, m.byHash = make(map[blockID]*block), make(map[hashID]*block)
 	m.groups, m.full, m.waiting = nil, -1, make(map[uint64][]*block)
 	m.reported, m.twins = make(map[blockID]int), false
 }
@@ -123,7 +112,8 @@ func (m *mirror) groupOf(e index.Event) *cacheGroup {
 	return nil
 }
 
-// store applies a Stored event and calls add for every new block with a key.
+// store applies a Stored event and calls add for every new block with a key. It drops blocks
+// whose parent is not held, as the index does.
 func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int) {
 	if e.ByHash {
 		return m.storeByHash(e, full, add)
@@ -140,7 +130,7 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 			parent = &block{key: e.Parent} // the hash is the key, at any place in the chain
 		}
 		if parent == nil {
-			return m.park(e, full)
+			return len(e.Hashes)
 		}
 	}
 	for i, hash := range e.Hashes {
@@ -153,9 +143,8 @@ func (m *mirror) store(e index.Event, full bool, add func(*block)) (dropped int)
 			key = uint64(prefixhash.Link(from, e.Content[i]))
 		}
 		parent = m.add(block{id: blockID{hashID{hash, e.Scope.Group}, e.Tier}, scope: e.Scope, key: key, group: group}, parent, full, add)
-		dropped += m.join(parent.id.hashID, add)
 	}
-	return dropped
+	return 0
 }
 
 // storeByHash applies a Stored event that does not describe its blocks: each is the block
@@ -227,35 +216,12 @@ func (m *mirror) storeLoose(e index.Event, group *cacheGroup, full bool, add fun
 	}
 }
 
-func (m *mirror) park(e index.Event, full bool) (dropped int) {
-	if m.parked+len(e.Hashes) > orphanLimit {
-		return len(e.Hashes)
-	}
-	m.parked += len(e.Hashes)
-	e.Hashes, e.Content = slices.Clone(e.Hashes), slices.Clone(e.Content)
-	at := hashID{e.Parent, e.Scope.Group}
-	m.orphans[at] = append(m.orphans[at], orphan{e, full})
-	return 0
-}
-
-// join stores the blocks that waited for a block.
-func (m *mirror) join(id hashID, add func(*block)) (dropped int) {
-	waiting := m.orphans[id]
-	delete(m.orphans, id)
-	for _, o := range waiting {
-		m.parked -= len(o.event.Hashes)
-		dropped += m.store(o.event, o.full, add)
-	}
-	return dropped
-}
-
 // remove applies a Removed event and calls gone for every block without a copy left.
 func (m *mirror) remove(e index.Event, gone func(*block)) {
 	for _, hash := range e.Hashes {
 		id := blockID{hashID{hash, e.Scope.Group}, e.Tier}
 		b := m.held[id]
 		if b == nil {
-			m.unpark(id)
 			continue
 		}
 		if b.copies--; b.copies > 0 {
@@ -283,27 +249,6 @@ func (m *mirror) unwait(b *block) {
 	hash := b.id.hash
 	if m.waiting[hash] = slices.DeleteFunc(m.waiting[hash], func(o *block) bool { return o == b }); len(m.waiting[hash]) == 0 {
 		delete(m.waiting, hash)
-	}
-}
-
-// unpark drops a block that was removed before its parent was stored, and the blocks
-// chained on it in the same event.
-func (m *mirror) unpark(id blockID) {
-	if m.parked == 0 {
-		return
-	}
-	for at, waiting := range m.orphans {
-		for i := range waiting {
-			e := &waiting[i].event
-			if n := slices.Index(e.Hashes, id.hash); n >= 0 && e.Scope.Group == id.group && e.Tier == id.tier {
-				m.parked -= len(e.Hashes) - n
-				e.Hashes, e.Content = e.Hashes[:n], e.Content[:n]
-			}
-		}
-		m.orphans[at] = slices.DeleteFunc(waiting, func(o orphan) bool { return len(o.event.Hashes) == 0 })
-		if len(m.orphans[at]) == 0 {
-			delete(m.orphans, at)
-		}
 	}
 }
 
