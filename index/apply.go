@@ -243,7 +243,6 @@ func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent u
 		at, known := sh.resolve(r.ks, r.slot, parent)
 		if !known {
 			res.Orphaned += len(contents)
-			sh.partial.Put(r.slot, true)
 			return
 		}
 		r.parent, root = at, at.key

@@ -130,8 +130,8 @@ func TestBlocksWithoutParentAreLeftOut(t *testing.T) {
 		t.Errorf("%+v, want no block", st)
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:20]))
-	if m := x.match(a); m.Reported != 20 || !m.Incomplete {
-		t.Errorf("%+v, want 20 blocks, incomplete", m)
+	if m := x.match(a); m.Reported != 20 {
+		t.Errorf("%+v, want 20 blocks", m)
 	}
 	if res := x.send(a, inc, x.f.removed(a, TierGPU, x.all()[20:30]...)); res != (Result{Unknown: 10}) {
 		t.Errorf("%+v, want 10 blocks that it was not known to have", res)
@@ -140,11 +140,11 @@ func TestBlocksWithoutParentAreLeftOut(t *testing.T) {
 	x.wantReported(a, 30)
 }
 
-func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
+func TestCapEvictsLeaves(t *testing.T) {
 	x := newFixture(t, Options{MaxScopeBlocks: 40})
 	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()[:40]))
-	if m := x.match(a); m.Reported != 40 || m.Incomplete {
-		t.Fatalf("%+v, want 40 blocks, complete", m)
+	if m := x.match(a); m.Reported != 40 {
+		t.Fatalf("%+v, want 40 blocks", m)
 	}
 	x.clock.t = x.clock.t.Add(time.Hour)
 	inc := x.Begin(b)
@@ -161,9 +161,6 @@ func TestCapEvictsLeavesAndMarksIncomplete(t *testing.T) {
 		if m := x.match(a); m.Reported != int32(x.Holdings(a)) { // leaves go first, so the blocks that are left have no hole
 			t.Fatalf("after %d stores: %d of %d blocks match", i, m.Reported, x.Holdings(a))
 		}
-	}
-	if m := x.match(a); m.Reported > 0 && !m.Incomplete {
-		t.Errorf("%+v, want incomplete", m)
 	}
 	x.Sweep()
 	if st := x.Stats(); st.Hashes != st.Blocks || st.Evicted == 0 {

@@ -106,7 +106,6 @@ func (w *storing) promote(p radix.Place, key uint64) {
 				continue
 			}
 			w.info.blocks[TierGPU]--
-			sh.partial.Put(w.segment.slot, true)
 		}
 	}
 }
@@ -138,7 +137,6 @@ func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 	for _, m := range all {
 		if !sh.detach(slot, m.hash, m.detachedBlock) {
 			info.blocks[TierGPU]--
-			sh.partial.Put(slot, true)
 		}
 	}
 }
@@ -146,7 +144,5 @@ func (sh *shard) detachBehind(slot int, from map[uint32]int) {
 // leave removes a slot from a node's blocks, from an offset on.
 func (sh *shard) leave(slot int, id uint32, from int) {
 	sh.hybrid.Cut(slot, id, from)
-	if !sh.info[slot].gpu.Leave(id, from) {
-		sh.partial.Put(slot, true)
-	}
+	sh.info[slot].gpu.Leave(id, from)
 }

@@ -30,7 +30,7 @@ func TestABlockBehindTwoBlocks(t *testing.T) {
 	}
 	for first, want := range map[prefixhash.Key]Holder{1: a, 2: b} {
 		all := x.Lookup(nil, x.f.scope, []prefixhash.Key{first, 7})
-		if len(all) != 1 || all[0].ID != x.ID(want) || all[0].Reported != 2 || all[0].Incomplete {
+		if len(all) != 1 || all[0].ID != x.ID(want) || all[0].Reported != 2 {
 			t.Errorf("behind %d: %+v, want two blocks of %v", first, all, want)
 		}
 	}
@@ -61,7 +61,7 @@ func TestABlockByTwoHashes(t *testing.T) {
 		t.Errorf("%+v, want one block removed", res)
 	}
 	x.wantReported(a, 0)
-	if n, m := x.Holdings(a), x.match(a); n != 2 || m.Lower != 3 || !m.Incomplete {
+	if n, m := x.Holdings(a), x.match(a); n != 2 || m.Lower != 3 {
 		t.Errorf("%d blocks are held, want 2; %+v", n, m)
 	}
 	if err := x.check(); err != nil {

@@ -20,8 +20,8 @@
 // there. Copies are counted: a block announced twice is gone after two removals,
 // unless the holder is known to announce blocks again (Batch.Full). Copies in CPU
 // memory and storage are kept apart. A block's parent is looked up by its hash among
-// the same holder's blocks; a block whose parent is not among them is left out, and its
-// holder is Incomplete from then on. Begin, Remove and Cleared take effect for every lookup that starts after they return; a batch of
+// the same holder's blocks; a block whose parent is not among them is left out. Begin,
+// Remove and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
 // To explain a match (Why), the index remembers the last removals of each holder, and when

@@ -70,7 +70,6 @@ func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
 		}
 		info.blocks[TierGPU] -= len(gone)
 		info.capped = true
-		sh.partial.Put(slot, true)
 	}
 	for id, end := range ends {
 		sh.leave(slot, id, end)
@@ -87,7 +86,6 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 		}
 		info.blocks[tier]--
 		info.capped = true
-		sh.partial.Put(slot, true)
 		delete(sh.copies, copyKey{int32(ks.index), int32(slot), tier, s.Key()})
 		if detached {
 			sh.forgetDetached(slot, keyspaceKey{ks.index, s.Key()})

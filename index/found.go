@@ -23,7 +23,6 @@ type Found struct {
 	ends  []int32  // by slot: blocks without a gap; valid for slots in first
 	ids   []int32  // HolderIDs by slot
 
-	partial []uint64   // the slots of first with blocks that the index had to drop
 	unknown []HolderID // holders with several cache groups whose group of full attention is unknown
 
 	decided []uint64 // the slots of first whose groups decide: ends are the blocks that they hit
@@ -43,7 +42,7 @@ func (f *Found) reset(x *Index, words int) {
 	f.grouped, f.block = f.grouped[:0], 0
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
-		f.first, f.alive, f.partial, f.decided = make([]uint64, n), make([]uint64, n), make([]uint64, n), make([]uint64, n)
+		f.first, f.alive, f.decided = make([]uint64, n), make([]uint64, n), make([]uint64, n)
 		f.ends, f.full = make([]int32, n*64), make([]int32, n*64)
 	}
 	clear(f.first[:words])
@@ -84,8 +83,7 @@ func (f *Found) All() iter.Seq[Match] {
 						Grouped: true, Hit: end * f.block, Coming: end * f.block, Full: f.full[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
 						return
 					}
-				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
-					Incomplete: f.partial[i]>>bit&1 != 0, Seen: f.x.newestBatch(id)}) {
+				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end, Seen: f.x.newestBatch(id)}) {
 					return
 				}
 			}
@@ -130,7 +128,6 @@ func (f *Found) begin(sh *shard, set holderset.ID) bool {
 			w &^= sh.hidden.Load(i)
 		}
 		f.first[i], f.alive[i] = w, w
-		f.partial[i] = sh.partial.Load(i)
 		any |= w
 	}
 	return any != 0

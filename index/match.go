@@ -14,9 +14,6 @@ type Match struct {
 	Lower    int32 // Blocks, or a copy in CPU memory
 	Storage  int32 // Lower, or a copy in storage
 
-	// Incomplete reports that blocks of the holder are not in the index: a cap was reached, or
-	// an event named a parent that the holder was not known to have.
-	Incomplete bool
 	// HybridUnknown reports that the holder has several cache groups, and that full
 	// attention is unknown among them, so its blocks prove nothing. Counts are 0.
 	HybridUnknown bool

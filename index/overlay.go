@@ -165,7 +165,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 		if sh.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
 			return dst
 		}
-		slot, m.Incomplete = int32(s), sh.partial.Has(s)
+		slot = int32(s)
 	}
 	c := continuation{id: id, match: len(dst), slots: ks.slotsOf(id, slot)}
 	for earlier := inCPU; earlier < layer; earlier++ {

@@ -28,7 +28,6 @@ type shard struct {
 	slots   holderset.Slots
 	unknown holderset.Mask // slots whose full-attention group is not known
 	hidden  holderset.Mask // slots that must not match here: unknown, or another group is the full one
-	partial holderset.Mask // slots of which the index lacks blocks
 
 	hybrid hybrid.Shard // the members in the slots
 
@@ -129,7 +128,6 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	}
 	sh.info[slot] = slotInfo{holder: h}
 	sh.info[slot].gpu.Init(&sh.nodes, slot)
-	sh.partial.Put(slot, false)
 	var member *hybrid.Member
 	if m := h.memberOf(sh.key.modelKey()); m != nil && m.Attached(sh.key.group) {
 		member = m

@@ -85,7 +85,6 @@ func (sh *shard) store(r *segment, res *Result) {
 	}
 	if n := len(w.keys); n > 0 {
 		res.Dropped += n
-		sh.partial.Put(r.slot, true)
 		w.info.noteRefused(w.keys, w.capped)
 	}
 }

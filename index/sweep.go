@@ -173,7 +173,6 @@ func (sh *shard) sweep() {
 	}
 	for _, slot := range dead {
 		sh.info[slot].discard()
-		sh.partial.Put(slot, false)
 	}
 	sh.slots.Free(dead)
 }
