@@ -11,6 +11,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -56,6 +57,7 @@ type Decider struct {
 	ledger   *load.Ledger
 	book     *policy.Book
 	history  *history.History // of the holders that report nothing
+	sessions *sessions.Table
 	pressure *Pressure
 	splits   splits
 	ordinal  atomic.Uint64
@@ -82,7 +84,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.ReadsSalt = func(string) bool { return true }
 	}
 	d := &Decider{
-		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), pressure: o.Pressure,
+		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), sessions: sessions.New(), pressure: o.Pressure,
 		views: views{fleet: f, index: x, ledger: l, clock: o.Now, readsSalt: o.ReadsSalt},
 	}
 	d.views.history = d.history
@@ -109,11 +111,6 @@ func (d *Decider) Forget(replica string) {
 		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})
 	}
 }
-
-// WakeHeld lets the held requests that may go be decided again: it closes their tickets' Ready. It
-// returns the number that are still held. While there are any, the caller calls it ten times a second
-// or more: room appears as answers end, and as time passes.
-func (d *Decider) WakeHeld() int { return 0 }
 
 // Uncharged records that a request goes where Envoy sends it.
 func (d *Decider) Uncharged() { d.ledger.Uncharged() }
@@ -147,6 +144,8 @@ type Work struct {
 	apart    bool             // the request may be split
 	partners []policy.Partner // with apart, by candidate
 	compared policy.Compared  // with apart
+	asking   sessions.Request // where requests are held
+	places   []int32          // candidates, with asking
 }
 
 // held counts the tokens of the prompts that one holder has.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -26,7 +27,8 @@ type Reservation struct {
 	mv          *View
 	own         load.Charge // the first charge, so that a decision allocates once
 	speculation speculation
-	split       *Split // nil = one replica does all
+	split       *Split         // nil = one replica does all
+	work        *sessions.Work // nil: no request of the model is held
 
 	awaited int    // its place, if its answer is awaited
 	seq     uint64 // of its decision; 0: its answer is not awaited
@@ -112,6 +114,7 @@ func (r *Reservation) Release() {
 	if r.done.Swap(true) {
 		return
 	}
+	r.work.End(r.d.now())
 	if r.split != nil {
 		r.split.over()
 		r.split.observe()
@@ -142,6 +145,7 @@ func (r *Reservation) Release() {
 // end empties a reservation whose charge is released.
 func (r *Reservation) end() {
 	if !r.done.Swap(true) {
+		r.work.End(r.d.now())
 		r.speculation.giveBack()
 	}
 }
