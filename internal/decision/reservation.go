@@ -87,6 +87,15 @@ func (r *Reservation) FirstTokenAt() time.Time {
 	return time.Time{}
 }
 
+// Session returns the number of the request's session, the same for all its requests, and the
+// request's own in it, from 1 on; 0: no requests of its kind are held.
+func (r *Reservation) Session() (number uint64, turn int) {
+	if r.work == nil {
+		return 0, 0
+	}
+	return r.work.Session, r.work.Turn
+}
+
 // ending says how a response ended.
 type ending uint8
 

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"warmroute/internal/sessions"
 )
 
 // Overrides are the Settings that an operator has set. A nil field has its default; an
@@ -48,6 +50,10 @@ func DefaultOverrides() Overrides {
 type Config struct {
 	Overrides `yaml:",inline"`
 	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // the settings that differ for a model, by its served name; it has no `models` of its own
+
+	// Sessions say how cold prompts of every model are held. They stay in changes at run time, and
+	// the file has them in a section of their own.
+	Sessions sessions.Settings `yaml:"-" json:"-"`
 }
 
 // constant is a field of T with its smallest valid value. All are finite.
