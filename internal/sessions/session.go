@@ -20,6 +20,7 @@ type Session struct {
 	name           string         // that a header gave it, "" = none
 	number         uint64         // of the session; one that was rewritten keeps it
 	replaced       bool           // another prompt rewrote its tail
+	heir           *Session       // that prompt's
 	ticket         *Ticket        // of a request that is held, or whose place is kept
 
 	newer, older *Session // in the table's list, by use
@@ -53,6 +54,10 @@ type mark struct {
 	last   *Session // the owner that had it most recently
 }
 
+// tails is how many times as long as a tail a prompt is of which a tail alone is new: what tools
+// have said is rewritten, or left out. Where more is new, another session may have the same head.
+const tails = 8
+
 // continued returns the session that a prompt continues; nil: none, it begins one. rewritten says
 // that it has another tail, so that what was there may still be continued, too.
 func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten bool) {
@@ -72,7 +77,7 @@ func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten 
 		return s, false
 	case m.live > 1:
 		return nil, false
-	case 2*p.Marks.End(n) >= s.size:
+	case tails*(s.size-p.Marks.End(n)) <= s.size:
 		return s, false
 	case t.marks[p.Keys[0]].live > 1 || t.sessions > t.marks[p.Keys[0]].live:
 		return s, true
@@ -114,6 +119,8 @@ func (t *Table) take(s *Session, p history.Prompt, size int) {
 	}
 	if s.replaced {
 		s.replaced, t.sessions = false, t.sessions+1
+		t.number++ // the one behind the same head is another one after all
+		s.heir.number, s.heir = t.number, nil
 		for _, k := range s.Keys[:same] {
 			t.marks[k].live++
 		}
@@ -138,9 +145,9 @@ func (t *Table) disown(s *Session, keys []prefixhash.Key) {
 	t.keys -= len(keys)
 }
 
-// replace records that another prompt rewrote the tail of s.
-func (t *Table) replace(s *Session) {
-	if s.replaced {
+// replace records that the prompt of heir rewrote the tail of s.
+func (t *Table) replace(s, heir *Session) {
+	if s.heir = heir; s.replaced {
 		return
 	}
 	s.replaced, t.sessions = true, t.sessions-1

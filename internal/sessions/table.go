@@ -198,21 +198,8 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Place, now time.
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
 		d.saved = max(0, d.saved-price(lacking, p.Rate))
 	}
-	number := uint64(0)
 	if s == nil || rewritten {
-		turns := 0
-		if rewritten {
-			t.replace(s)
-			number, turns = s.number, s.turns
-		} else {
-			t.number++
-			number = t.number
-		}
-		s = &Session{number: number, turns: turns, name: r.Session}
-		t.sessions++
-		if s.name != "" {
-			t.named[s.name] = s
-		}
+		s = t.begin(s, r.Session)
 	}
 	t.take(s, r.Prompt, r.Tokens)
 	t.use(s)
@@ -224,6 +211,23 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Place, now time.
 	}
 	t.forget()
 	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
+}
+
+// begin begins a session, which goes on from before, if there is such a one.
+func (t *Table) begin(before *Session, name string) *Session {
+	s := &Session{name: name}
+	if before != nil {
+		s.number, s.turns = before.number, before.turns
+		t.replace(before, s)
+	} else {
+		t.number++
+		s.number = t.number
+	}
+	t.sessions++
+	if name != "" {
+		t.named[name] = s
+	}
+	return s
 }
 
 // End records that the request has ended. A nil Work is of no session.

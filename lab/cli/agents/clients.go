@@ -15,12 +15,14 @@ const spread = 900
 
 // client has one session at a time, and one request of it.
 type client struct {
-	number int
-	at     float64 // of its next request, or when it gives up the present one; infinite: it waits
-	turns  []Turn  // left of its session
-	began  bool    // its session has
-	blocks []int32 // of its latest prompt
-	tokens int
+	number  int
+	at      float64 // of its next request, or when it gives up the present one; infinite: it waits
+	turns   []Turn  // left of its session
+	began   bool    // its session has
+	begins  bool    // the present request begins it
+	session uint64  // of its latest request, by the router's number
+	blocks  []int32 // of its latest prompt
+	tokens  int
 
 	request *simulator.Request // nil: it thinks
 	first   float64            // when it first asked
@@ -63,7 +65,7 @@ func (c *crowd) begin(k *client) bool {
 // ask returns a client's next request.
 func (c *crowd) ask(k *client, id int) *simulator.Request {
 	t := k.turns[0]
-	k.turns, k.began = k.turns[1:], true
+	k.turns, k.began, k.begins = k.turns[1:], true, !k.began
 	blocks := append([]int32(nil), k.blocks[:min(len(k.blocks), t.Same/block)]...)
 	for len(blocks) < t.Input/block {
 		blocks = append(blocks, c.fresh)

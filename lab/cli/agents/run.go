@@ -56,6 +56,8 @@ type run struct {
 	result  Cell
 	ttft    []float64
 	hit, in int
+
+	turns, right int // that the router has assigned to sessions, and of these, to their own
 }
 
 // Run runs one cell of a policy.
@@ -186,12 +188,30 @@ func (r *run) route(k *client) {
 	if to < 0 {
 		to = k.number % len(r.engines)
 	}
+	r.assign(k)
 	k.request.Replica = to
 	r.router.Routed(r.now, k.request)
 	e := r.engines[to]
 	if e.Enqueue(k.request); math.IsInf(e.end, 1) {
 		r.begin(e)
 	}
+}
+
+// assign counts whether the router knows the session of a request that it has let go.
+func (r *run) assign(k *client) {
+	knows, ok := r.router.(interface{ Work(id int) (uint64, int) })
+	if !ok || r.o.Patience > 0 {
+		return
+	}
+	session, turn := knows.Work(k.request.ID)
+	if session == 0 {
+		return
+	}
+	r.turns++
+	if k.begins && turn == 1 || !k.begins && session == k.session {
+		r.right++
+	}
+	k.session = session
 }
 
 // giveUp lets a client leave that has waited too long for its first token, and ask again.
@@ -260,6 +280,9 @@ func (r *run) done(k *client) {
 // ended returns the cell.
 func (r *run) ended() Cell {
 	c := r.result
+	if r.turns > 0 {
+		c.Assigned = float64(r.right) / float64(r.turns)
+	}
 	c.HitRate, c.Makespan = float64(r.hit)/float64(max(1, r.in)), r.now
 	slices.Sort(r.ttft)
 	for _, t := range r.ttft {

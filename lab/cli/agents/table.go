@@ -17,6 +17,7 @@ type Cell struct {
 	Max       float64 `json:"ttft_max"` // also of requests that still wait
 	ShutOut   int     `json:"shut_out"` // clients without any answer in the time that counts
 	GivenUp   int     `json:"given_up,omitempty"`
+	Assigned  float64 `json:"assigned,omitempty"` // of the turns that may be held, those that the router gave to their session
 	Makespan  float64 `json:"makespan,omitempty"` // s, of a fixed list
 }
 
