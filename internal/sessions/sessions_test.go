@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	unit = 64
+	unit = 32 // marks of texts have another one
 	rate = 1000 // tokens of prefill in a second
 	size = 100_000
 )
@@ -154,14 +154,39 @@ func TestSessionsAreKnownByContent(t *testing.T) {
 	if s, _ := turn(text{head, {3, 6000}, {6, 2000}}); s != b {
 		t.Errorf("the second turn of %d is of %d", b, s)
 	}
-	if s, n := turn(text{head, {2, 2000}, {7, 4000}}); s != a || n != 4 {
-		t.Errorf("a compaction, turn 4 of %d, is turn %d of %d", a, n, s)
+	if s, n := turn(text{head, {2, 5000}, {4, 2000}, {5, 9000}, {6, 1000}}); s != a || n != 4 {
+		t.Errorf("turn 4 of %d is turn %d of %d", a, n, s)
 	}
-	if s, n := turn(text{head, {2, 2000}, {7, 4000}, {8, 1000}}); s != a || n != 5 {
-		t.Errorf("turn 5 of %d is turn %d of %d", a, n, s)
+	if s, n := turn(text{head, {2, 2000}, {7, 4000}}); s != a || n != 5 {
+		t.Errorf("a compaction, turn 5 of %d, is turn %d of %d", a, n, s)
+	}
+	if s, n := turn(text{head, {2, 2000}, {7, 4000}, {8, 1000}}); s != a || n != 6 {
+		t.Errorf("turn 6 of %d is turn %d of %d", a, n, s)
 	}
 	if s, _ := turn(text{head, {9, 1000}}); s == a || s == b {
 		t.Errorf("a third session behind the head is %d", s)
+	}
+}
+
+// TestSameHeadAfterAll: a prompt that seemed to rewrite a session's tail is another session, as soon
+// as the session goes on where it was.
+func TestSameHeadAfterAll(t *testing.T) {
+	o := open(t, 1)
+	turn := func(x text) uint64 {
+		s := o.send(x)
+		s.end()
+		return s.w.Session
+	}
+	turn(text{{9, 5000}})
+	a, b := turn(text{{1, 15_040}, {2, 9000}}), turn(text{{1, 15_040}, {3, 9000}})
+	if a != b {
+		t.Fatal("of a head that one session had, another tail is another session")
+	}
+	if s := turn(text{{1, 15_040}, {2, 9000}, {4, 1000}}); s != a {
+		t.Errorf("the session %d goes on as %d", a, s)
+	}
+	if s := turn(text{{1, 15_040}, {3, 9000}, {5, 1000}}); s == a {
+		t.Errorf("both sessions behind the head are %d", s)
 	}
 }
 
@@ -293,22 +318,45 @@ func TestFullQueuePasses(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	o := open(t, 1)
 	o.send(text{{1, 64_000}})
-	r, held := o.hold(text{{2, 90_000}})
-	if after := held.RetryAfter(o.now); after != sessions.Longest {
-		t.Errorf("before anything has left the queue, retry after %s", after)
+	var asks []*sessions.Request
+	for i := range 7 {
+		r, _ := o.hold(text{{2 + i, 90_000}})
+		asks = append(asks, r)
 	}
-	_, second := o.hold(text{{3, 90_000}})
-	_, third := o.hold(text{{4, 90_000}})
-	o.pass(200)
-	o.wake()
-	if s, _, _ := o.ask(r); s == nil {
-		t.Fatal("the first does not go")
+	after := func(want ...time.Duration) {
+		t.Helper()
+		for i, w := range want {
+			if got := asks[i].Ticket.RetryAfter(o.now); got != w*time.Second {
+				t.Errorf("number %d of the queue is to retry after %s, not %d s", i, got, w)
+			}
+		}
 	}
-	if a, b := second.RetryAfter(o.now), third.RetryAfter(o.now); a != 200*time.Second || b != 400*time.Second {
-		t.Errorf("one left in 200 s: the next two go after %s and %s", a, b)
+	after(900)
+	for _, next := range []struct {
+		after float64
+		want  []time.Duration
+	}{{200, []time.Duration{200, 400, 600, 800, 900}}, {200, []time.Duration{200, 400, 600}}, {1100, []time.Duration{900, 900}}, {200, []time.Duration{450, 900}}} {
+		o.pass(next.after)
+		o.wake()
+		s, held, _ := o.ask(asks[0])
+		if held != nil {
+			t.Fatalf("%+v", held.Wait(o.now))
+		}
+		s.end()
+		o.pass(0)
+		asks = asks[1:]
+		after(next.want...)
 	}
-	if o.pass(1000); third.RetryAfter(o.now) != sessions.Longest {
-		t.Errorf("nothing has left for 1,000 s: retry after %s", third.RetryAfter(o.now))
+}
+
+// TestOwnContextLeavesRoom: what a session had is no reason to hold its own next prompt.
+func TestOwnContextLeavesRoom(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{9, 1000}}).end()
+	s := o.send(text{{1, 64_000}})
+	s.end()
+	if next := o.send(text{{1, 10_000}, {2, 80_000}}); next.w.Session != s.w.Session {
+		t.Error("a compaction is another session's")
 	}
 }
 

@@ -119,8 +119,8 @@ func (t *Table) place(set *Settings, s *Session, k *Ticket, q *queue, r *Request
 	return warm, why
 }
 
-// fits returns the best place where the request fits, or whose savings pay for what it takes from
-// others; -1: there is none.
+// fits returns the place where the request takes least from others, and whose savings pay for it:
+// where it fits it takes nothing. Of equal ones it is the best one, -1: there is none.
 func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int, Wait) {
 	least, pays := Wait{Context: r.Tokens, Lacking: -1}, -1
 	cheapest := 0.0
@@ -132,9 +132,6 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 		d := t.desk(p.Cache)
 		d.save(now, set.Share)
 		lacking, live := d.room(s, r.Tokens+r.Answer, p, now)
-		if lacking == 0 {
-			return i, least
-		}
 		if least.Lacking < 0 || lacking < least.Lacking {
 			least.Lacking, least.Live = lacking, live
 		}

@@ -7,8 +7,8 @@ import (
 	"warmroute/lab/simulator"
 )
 
-// block is the tokens of a block of prompts.
-const block = 64
+// block is the tokens of a block of prompts: it divides what turns share, and is none of a text's units.
+const block = 32
 
 // spread is the time over which the places start, in s.
 const spread = 900

@@ -29,7 +29,7 @@ const (
 	leastStep = 0.025
 	budget    = 8192
 	places    = 256
-	mostIDs   = 1 << 22 // of blocks
+	mostIDs   = 1 << 23 // of blocks
 	wakeEvery = 0.1
 )
 
