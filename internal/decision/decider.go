@@ -145,7 +145,7 @@ type Work struct {
 	partners []policy.Partner // with apart, by candidate
 	compared policy.Compared  // with apart
 	asking   sessions.Request // where requests are held
-	places   []int32          // candidates, with asking
+	sites    []int32          // candidates, with asking
 }
 
 // held counts the tokens of the prompts that one holder has.

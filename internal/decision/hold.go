@@ -34,21 +34,21 @@ func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work, res *Re
 	r := &w.asking
 	*r = sessions.Request{
 		Model: mv.model.ID, Prompt: history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks}, Tokens: w.Record.Input.Input,
-		Session: a.Session, Places: r.Places[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must,
+		Session: a.Session, Sites: r.Sites[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must,
 	}
 	r.Answer = mv.holders[w.at[w.ranked[0]]].history.Answer()
 	if a.Answer > 0 {
 		r.Answer = min(r.Answer, a.Answer)
 	}
-	for _, i := range w.places {
-		r.Places = append(r.Places, w.seat(a, mv, set, i))
+	for _, i := range w.sites {
+		r.Sites = append(r.Sites, w.site(a, mv, set, i))
 	}
-	place, work, held, full := d.sessions.Admit(&set.Sessions, r, w.LookedUp)
+	at, work, held, full := d.sessions.Admit(&set.Sessions, r, w.LookedUp)
 	if held != nil {
 		return held, full
 	}
 	res.work = work
-	if to := w.places[place]; to != w.ranked[0] {
+	if to := w.sites[at]; to != w.ranked[0] {
 		most := len(w.ranked)
 		w.ranked = slices.DeleteFunc(w.ranked, func(i int32) bool { return i == to })
 		w.ranked = slices.Insert(w.ranked, 0, to)
@@ -57,22 +57,22 @@ func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work, res *Re
 	return nil, false
 }
 
-// order puts the candidates that may answer into w.places: the ranked ones, then the others by
+// order puts the candidates that may answer into w.sites: the ranked ones, then the others by
 // cost, unless a guard passes them over.
 func (w *Work) order() {
-	w.places = append(w.places[:0], w.ranked...)
+	w.sites = append(w.sites[:0], w.ranked...)
 	for i := range int32(w.answer) {
 		if w.scores[i].Verdict == policy.Ranked && !slices.Contains(w.ranked, i) {
-			w.places = append(w.places, i)
+			w.sites = append(w.sites, i)
 		}
 	}
-	slices.SortStableFunc(w.places[len(w.ranked):], func(i, j int32) int { return cmp.Compare(w.scores[i].Cost, w.scores[j].Cost) })
+	slices.SortStableFunc(w.sites[len(w.ranked):], func(i, j int32) int { return cmp.Compare(w.scores[i].Cost, w.scores[j].Cost) })
 }
 
-// seat returns candidate i as a place for the request.
-func (w *Work) seat(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Place {
+// site returns candidate i as a site for the request.
+func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Site {
 	at, c := &mv.holders[w.at[i]], &w.cands[i]
-	p := sessions.Place{Cache: at.history, Cached: c.Match.Credited()}
+	p := sessions.Site{Cache: at.history, Cached: c.Match.Credited()}
 	marks := at.marks
 	if a.Text != nil {
 		marks = prefixhash.TextMarks

@@ -11,30 +11,30 @@ import (
 // mostSaved is the most seconds that a desk saves up for cold prompts: no prompt costs more.
 const mostSaved = 20
 
-// leases is how many times the seconds that a session's context takes to be computed it counts as
+// returns is how many times the seconds that a session's context takes to be computed it counts as
 // live after its answer.
-const leases = 2
+const returns = 2
 
-// desk is a holder as a place of work.
+// desk is a holder at which sessions work.
 type desk struct {
 	live  []*Session // that work here, some of which may have ended
 	saved float64    // seconds of prefill that cold prompts may take from the others
 	at    time.Time  // of saved
 }
 
-// Place is a holder that a request may be sent to.
-type Place struct {
+// Site is a holder that a request may be sent to.
+type Site struct {
 	Cache  *history.Cache // the model of its cache
 	Cached int            // tokens of the prompt that it has
 	Size   int            // tokens that its cache has room for; 0 = not known
 	Rate   float64        // tokens of prefill in a second; 0 = not known
 }
 
-// known reports whether the place may hold back a request.
-func (p *Place) known() bool { return p.Size > 0 && p.Rate > 0 }
+// known reports whether the site may hold back a request.
+func (p *Site) known() bool { return p.Size > 0 && p.Rate > 0 }
 
-// warm reports whether the place has so much of a prompt that it never waits.
-func (p *Place) warm(tokens int) bool { return 2*p.Cached >= tokens }
+// warm reports whether the site has so much of a prompt that it never waits.
+func (p *Site) warm(tokens int) bool { return 2*p.Cached >= tokens }
 
 // save adds a share of the time that has passed.
 func (d *desk) save(now time.Time, share float64) {
@@ -46,7 +46,7 @@ func (d *desk) save(now time.Time, share float64) {
 
 // room returns the tokens that a session needs beyond what the others that are live leave free,
 // and the number of these.
-func (d *desk) room(s *Session, need int, p *Place, now time.Time) (lacking, live int) {
+func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int) {
 	used := 0
 	d.live = slices.DeleteFunc(d.live, func(of *Session) bool { return of.cache != p.Cache || !of.working(p.Rate, now) })
 	for _, of := range d.live {

@@ -31,8 +31,8 @@ func (s *Session) working(rate float64, now time.Time) bool {
 	if s.open > 0 {
 		return true
 	}
-	lease := leases * float64(s.context) / rate
-	return !s.replaced && now.Sub(s.answered).Seconds() < lease
+	live := returns * float64(s.context) / rate
+	return !s.replaced && now.Sub(s.answered).Seconds() < live
 }
 
 // holds returns the tokens that the session needs to keep in the cache.
@@ -47,8 +47,8 @@ func (s *Session) holds(now time.Time) int {
 	return has
 }
 
-// mark is what is known of a key.
-type mark struct {
+// entry is what is known of a key.
+type entry struct {
 	owners int      // sessions whose latest prompt has the key
 	live   int      // of these, sessions that were not replaced
 	last   *Session // the owner that had it most recently
@@ -68,7 +68,7 @@ func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten 
 	if n == 0 {
 		return nil, false
 	}
-	m := t.marks[p.Keys[n-1]]
+	m := t.known[p.Keys[n-1]]
 	s = m.last
 	switch {
 	case s == nil || s.open > 0 || s.name != "" || s.Marks != p.Marks: // a child of it
@@ -79,7 +79,7 @@ func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten 
 		return nil, false
 	case tails*(s.size-p.Marks.End(n)) <= s.size:
 		return s, false
-	case t.marks[p.Keys[0]].live > 1 || t.sessions > t.marks[p.Keys[0]].live:
+	case t.known[p.Keys[0]].live > 1 || t.sessions > t.known[p.Keys[0]].live:
 		return s, true
 	}
 	return nil, false
@@ -88,7 +88,7 @@ func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten 
 // depth returns the number of keys that some session has: a prompt's first ones.
 func (t *Table) depth(keys []prefixhash.Key) int {
 	n, _ := slices.BinarySearchFunc(keys, 0, func(k prefixhash.Key, _ int) int {
-		if t.marks[k] != nil {
+		if t.known[k] != nil {
 			return -1
 		}
 		return 1
@@ -106,23 +106,23 @@ func (t *Table) take(s *Session, p history.Prompt, size int) {
 	s.Keys = append(s.Keys[:same], p.Keys[same:]...)
 	s.Marks, s.size = p.Marks, size
 	for _, k := range s.Keys[same:] {
-		m := t.marks[k]
+		m := t.known[k]
 		if m == nil {
-			m = new(mark)
-			t.marks[k] = m
+			m = new(entry)
+			t.known[k] = m
 		}
 		m.owners++
 		m.live++
 	}
 	for _, k := range s.Keys {
-		t.marks[k].last = s
+		t.known[k].last = s
 	}
 	if s.replaced {
 		s.replaced, t.sessions = false, t.sessions+1
 		t.number++ // the one behind the same head is another one after all
 		s.heir.number, s.heir = t.number, nil
 		for _, k := range s.Keys[:same] {
-			t.marks[k].live++
+			t.known[k].live++
 		}
 	}
 	t.keys += len(s.Keys) - same
@@ -131,7 +131,7 @@ func (t *Table) take(s *Session, p history.Prompt, size int) {
 // disown takes keys from s.
 func (t *Table) disown(s *Session, keys []prefixhash.Key) {
 	for _, k := range keys {
-		m := t.marks[k]
+		m := t.known[k]
 		if !s.replaced {
 			m.live--
 		}
@@ -139,7 +139,7 @@ func (t *Table) disown(s *Session, keys []prefixhash.Key) {
 			m.last = nil
 		}
 		if m.owners--; m.owners == 0 {
-			delete(t.marks, k)
+			delete(t.known, k)
 		}
 	}
 	t.keys -= len(keys)
@@ -152,7 +152,7 @@ func (t *Table) replace(s, heir *Session) {
 	}
 	s.replaced, t.sessions = true, t.sessions-1
 	for _, k := range s.Keys {
-		t.marks[k].live--
+		t.known[k].live--
 	}
 }
 

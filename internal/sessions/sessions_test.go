@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	unit = 32 // marks of texts have another one
+	unit = 32   // marks of texts have another one
 	rate = 1000 // tokens of prefill in a second
 	size = 100_000
 )
@@ -70,7 +70,7 @@ func (x text) prompt() history.Prompt {
 func (o *office) request(x text) *sessions.Request {
 	r := &sessions.Request{Model: "m", Prompt: x.prompt(), Tokens: x.tokens(), MayHold: true}
 	for _, c := range o.at {
-		r.Places = append(r.Places, sessions.Place{Cache: c, Cached: c.Match(r.Prompt, o.now), Size: size, Rate: rate})
+		r.Sites = append(r.Sites, sessions.Site{Cache: c, Cached: c.Match(r.Prompt, o.now), Size: size, Rate: rate})
 	}
 	return r
 }
@@ -129,7 +129,9 @@ func ready(k *sessions.Ticket) bool {
 	}
 }
 
-func (o *office) wake() int { return o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now) }
+func (o *office) wake() int {
+	return o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now)
+}
 
 func TestSessionsAreKnownByContent(t *testing.T) {
 	o := open(t, 1)
@@ -373,10 +375,10 @@ func TestFleetPlaces(t *testing.T) {
 func TestUnknownSizeHoldsNothing(t *testing.T) {
 	o := open(t, 1)
 	o.send(text{{1, 64_000}})
-	for _, unknown := range []sessions.Place{{Rate: rate}, {Size: size}} {
+	for _, unknown := range []sessions.Site{{Rate: rate}, {Size: size}} {
 		r := o.request(text{{2, 64_000}})
 		unknown.Cache = o.at[0]
-		r.Places[0] = unknown
+		r.Sites[0] = unknown
 		if _, held, _ := o.ask(r); held != nil {
 			t.Errorf("a holder of size %d and rate %g holds", unknown.Size, unknown.Rate)
 		}
@@ -405,7 +407,7 @@ func TestSessionIsKnownWhileHeld(t *testing.T) {
 	busy.end()
 	for i := range 6000 {
 		r := o.request(text{{10 + i, 60_000}})
-		r.Places[0].Rate = 0 // never held there
+		r.Sites[0].Rate = 0 // never held there
 		s, _, _ := o.ask(r)
 		s.end()
 	}

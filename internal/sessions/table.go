@@ -15,7 +15,7 @@ const mostKeys = 1 << 20
 // Table knows the sessions of all models, and the requests that wait. See the package comment.
 type Table struct {
 	mu       sync.Mutex
-	marks    map[prefixhash.Key]*mark
+	known    map[prefixhash.Key]*entry
 	keys     int // of all sessions
 	sessions int // that are not replaced
 	list     Session
@@ -27,7 +27,7 @@ type Table struct {
 
 // New returns an empty table.
 func New() *Table {
-	t := &Table{marks: map[prefixhash.Key]*mark{}, named: map[string]*Session{}, desks: map[*history.Cache]*desk{}, queues: map[string]*queue{}}
+	t := &Table{known: map[prefixhash.Key]*entry{}, named: map[string]*Session{}, desks: map[*history.Cache]*desk{}, queues: map[string]*queue{}}
 	t.list.newer, t.list.older = &t.list, &t.list
 	return t
 }
@@ -39,7 +39,7 @@ type Request struct {
 	Tokens  int
 	Answer  int     // tokens of the answer, a guess
 	Session string  // the name that a header gave it, "" = none
-	Places  []Place // where it may go, best first
+	Sites   []Site  // where it may go, best first
 	Ticket  *Ticket // of an earlier decision on it
 	MayHold bool
 }
@@ -53,7 +53,7 @@ type Work struct {
 	Turn    int
 }
 
-// Admit decides where a request goes: to the place of the returned number, or nowhere yet, with
+// Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
 // the ticket that it waits for. full: it was refused because the queue is full.
 func (t *Table) Admit(set *Settings, r *Request, now time.Time) (place int, w *Work, held *Ticket, full bool) {
 	t.mu.Lock()
@@ -66,18 +66,18 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (place int, w *W
 	k := t.ticketOf(q, r)
 	s, rewritten := t.continued(r.Prompt, r.Session)
 	why := Wait{Context: r.Tokens}
-	if place, why = t.place(set, s, k, q, r, now); place < 0 {
+	if site, why = t.site(set, s, k, q, r, now); site < 0 {
 		if held, full = t.hold(set, q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}
-		place = 0
+		site = 0
 	}
-	w = t.send(s, rewritten, r, &r.Places[place], now)
+	w = t.send(s, rewritten, r, &r.Sites[site], now)
 	if k != nil {
 		q.depart(k, now)
 		t.callFirst(q, set, now)
 	}
-	return place, w, nil, false
+	return site, w, nil, false
 }
 
 func (t *Table) queue(model string) *queue {
@@ -103,13 +103,13 @@ func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
 	return nil
 }
 
-// place returns the place for a request, -1: it is held.
-func (t *Table) place(set *Settings, s *Session, k *Ticket, q *queue, r *Request, now time.Time) (int, Wait) {
+// site returns the site for a request, -1: it is held.
+func (t *Table) site(set *Settings, s *Session, k *Ticket, q *queue, r *Request, now time.Time) (int, Wait) {
 	why := Wait{Context: r.Tokens}
-	if first := &r.Places[0]; first.warm(r.Tokens) || !first.known() {
+	if first := &r.Sites[0]; first.warm(r.Tokens) || !first.known() {
 		return 0, why
 	}
-	warm := slices.IndexFunc(r.Places, func(p Place) bool { return p.warm(r.Tokens) })
+	warm := slices.IndexFunc(r.Sites, func(p Site) bool { return p.warm(r.Tokens) })
 	if first := q.first(); first != nil && first != k && (k == nil || first.number < k.number) {
 		return warm, first.why
 	}
@@ -119,13 +119,13 @@ func (t *Table) place(set *Settings, s *Session, k *Ticket, q *queue, r *Request
 	return warm, why
 }
 
-// fits returns the place where the request takes least from others, and whose savings pay for it:
+// fits returns the site where the request takes least from others, and whose savings pay for it:
 // where it fits it takes nothing. Of equal ones it is the best one, -1: there is none.
 func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int, Wait) {
 	least, pays := Wait{Context: r.Tokens, Lacking: -1}, -1
 	cheapest := 0.0
-	for i := range r.Places {
-		p := &r.Places[i]
+	for i := range r.Sites {
+		p := &r.Sites[i]
 		if !p.known() {
 			continue
 		}
@@ -167,7 +167,7 @@ func (t *Table) hold(set *Settings, q *queue, k *Ticket, s *Session, r *Request,
 		}
 		k.session.ticket = k
 	}
-	k.why, k.answer, k.places = why, r.Answer, append(k.places[:0], r.Places...)
+	k.why, k.answer, k.sites = why, r.Answer, append(k.sites[:0], r.Sites...)
 	if !k.gone.IsZero() {
 		if full = set.Queue > 0 && q.ahead(k) >= set.Queue; full && set.Full == Pass {
 			return nil, false
@@ -188,8 +188,8 @@ func (t *Table) hold(set *Settings, q *queue, k *Ticket, s *Session, r *Request,
 	return k, false
 }
 
-// send records that a request of s goes to a place, and pays for what it takes there.
-func (t *Table) send(s *Session, rewritten bool, r *Request, p *Place, now time.Time) *Work {
+// send records that a request of s goes to a site, and pays for what it takes there.
+func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
 	d := t.desk(p.Cache)
 	if p.known() && !p.warm(r.Tokens) {
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
@@ -264,9 +264,9 @@ func (t *Table) callFirst(q *queue, set *Settings, now time.Time) {
 	if k == nil || k.called {
 		return
 	}
-	r := Request{Tokens: k.tokens, Answer: k.answer, Places: k.places}
-	for i := range k.places {
-		if p := &k.places[i]; 2*p.Cache.Match(k.prompt, now) >= k.tokens {
+	r := Request{Tokens: k.tokens, Answer: k.answer, Sites: k.sites}
+	for i := range k.sites {
+		if p := &k.sites[i]; 2*p.Cache.Match(k.prompt, now) >= k.tokens {
 			k.call()
 			return
 		}

@@ -21,7 +21,7 @@ type Ticket struct {
 	prompt  history.Prompt // the keys are the session's own
 	tokens  int
 	answer  int
-	places  []Place
+	sites   []Site
 	why     Wait
 }
 
