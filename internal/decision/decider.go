@@ -204,6 +204,14 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 // Place is Decide with a view and settings that the caller has found. The caller
 // resets the record.
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
+	dec := d.place(a, mv, set, w)
+	if a.Ticket != nil && dec.Held == nil { // if it goes for another reason it is still in the queue
+		a.Ticket.Leave(d.now())
+	}
+	return dec
+}
+
+func (d *Decider) place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
 	w.guess.Reset()
 	if set.Policy == policy.NameDisabled {

@@ -60,6 +60,18 @@ func TestColdPromptIsHeld(t *testing.T) {
 	}
 }
 
+// TestHeldRequestGoesOtherwise: a held request that is then decided for another reason keeps no
+// other request waiting.
+func TestHeldRequestGoesOtherwise(t *testing.T) {
+	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	a := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
+	d := r.decider.Decide(a, new(Work))
+	a.Ticket, a.Ended = d.Held, func() bool { return true }
+	if d = r.decider.Decide(a, new(Work)); d.Reason != ReasonBudget || r.decider.WakeHeld() != 0 {
+		t.Errorf("%+v; %d are held", d, r.decider.WakeHeld())
+	}
+}
+
 func isReady(k *sessions.Ticket) bool {
 	select {
 	case <-k.Ready():

@@ -117,6 +117,14 @@ func (q *queue) expire(now time.Time) {
 	}
 }
 
+// empty lets all go.
+func (q *queue) empty() {
+	for len(q.tickets) > 0 {
+		q.tickets[0].call()
+		q.remove(0)
+	}
+}
+
 // turn forgets departures that are too old.
 func (q *queue) turn(now time.Time) {
 	part := now.UnixNano() / int64(lately/parts)

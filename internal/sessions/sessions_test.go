@@ -391,8 +391,8 @@ func TestOffLetsAllGo(t *testing.T) {
 	_, first := o.hold(text{{2, 90_000}})
 	_, second := o.hold(text{{3, 90_000}})
 	o.set = sessions.Settings{}
-	if o.wake(); !ready(first) || !ready(second) {
-		t.Error("requests are held after that was turned off")
+	if n := o.wake(); n != 0 || !ready(first) || !ready(second) {
+		t.Errorf("%d requests are held after that was turned off", n)
 	}
 }
 

@@ -55,7 +55,7 @@ type Work struct {
 
 // Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
 // the ticket that it waits for. full: it was refused because the queue is full.
-func (t *Table) Admit(set *Settings, r *Request, now time.Time) (place int, w *Work, held *Ticket, full bool) {
+func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Work, held *Ticket, full bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(r.Prompt.Keys) == 0 {
@@ -249,9 +249,7 @@ func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting in
 		if set.On() {
 			t.callFirst(q, set, now)
 		} else {
-			for _, k := range q.tickets {
-				k.call()
-			}
+			q.empty()
 		}
 		waiting += q.waiting
 	}

@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-
-	"warmroute/internal/sessions"
 )
 
 // Overrides are the Settings that an operator has set. A nil field has its default; an
@@ -53,7 +51,7 @@ type Config struct {
 
 	// Sessions say how cold prompts of every model are held. They stay in changes at run time, and
 	// the file has them in a section of their own.
-	Sessions sessions.Settings `yaml:"-" json:"-"`
+	Sessions Sessions `yaml:"-" json:"-"`
 }
 
 // constant is a field of T with its smallest valid value. All are finite.

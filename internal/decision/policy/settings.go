@@ -1,7 +1,5 @@
 package policy
 
-import "warmroute/internal/sessions"
-
 // Name is the name of a policy.
 type Name string
 
@@ -22,7 +20,7 @@ type Settings struct {
 	Version  uint64  // of the Book it came from
 
 	PrefillDecode PrefillDecode
-	Sessions      sessions.Settings // how cold prompts are held; by default they are not
+	Sessions      Sessions // how cold prompts are held; by default they are not
 }
 
 // DefaultSettings returns the settings of a model without settings of its own.
