@@ -65,8 +65,8 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	q.expire(now)
 	k := t.ticketOf(q, r)
 	s, rewritten := t.continued(r.Prompt, r.Session)
-	why := Wait{Context: r.Tokens}
-	if site, why = t.site(set, s, k, q, r, now); site < 0 {
+	site, why := t.site(set, s, k, q, r, now)
+	if site < 0 {
 		if held, full = t.hold(set, q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}

@@ -298,7 +298,7 @@ func (r *run) ended() Cell {
 		if k.request.First == 0 {
 			c.Max = max(c.Max, r.now-k.first)
 		}
-		if k.answers == 0 {
+		if k.answers == 0 && r.now-k.first > 1800*r.o.Hours { // others have thought for most of the time
 			c.ShutOut++
 		}
 	}

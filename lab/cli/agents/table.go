@@ -15,7 +15,7 @@ type Cell struct {
 	Mean      float64 `json:"ttft_mean"` // s from a client's first attempt on
 	P95       float64 `json:"ttft_p95"`
 	Max       float64 `json:"ttft_max"` // also of requests that still wait
-	ShutOut   int     `json:"shut_out"` // clients without any answer in the time that counts
+	ShutOut   int     `json:"shut_out"` // clients that waited for more than half of the time that counts, without any answer in it
 	GivenUp   int     `json:"given_up,omitempty"`
 	Assigned  float64 `json:"assigned,omitempty"` // of the turns that may be held, those that the router gave to their session
 	Makespan  float64 `json:"makespan,omitempty"` // s, of a fixed list
