@@ -2,6 +2,7 @@ package decision
 
 import (
 	"warmroute/index"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -34,6 +35,12 @@ type Ask struct {
 	// Ended reports whether the work on the prompts was stopped, so that keys are
 	// missing; nil: it never is.
 	Ended func() bool
+	// Ticket is of an earlier decision on the same request; nil at first.
+	Ticket *sessions.Ticket
+	// MayHold: the caller can let the request wait for Decision.Held.
+	MayHold bool
+	// Session is an id that a header named, "" = the prompt's content tells the session.
+	Session string
 }
 
 // ended is Ended.

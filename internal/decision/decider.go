@@ -11,6 +11,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -56,6 +57,7 @@ type Decider struct {
 	ledger   *load.Ledger
 	book     *policy.Book
 	history  *history.History // of the holders that report nothing
+	sessions *sessions.Table
 	pressure *Pressure
 	splits   splits
 	ordinal  atomic.Uint64
@@ -82,7 +84,7 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 		o.ReadsSalt = func(string) bool { return true }
 	}
 	d := &Decider{
-		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), pressure: o.Pressure,
+		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), sessions: sessions.New(), pressure: o.Pressure,
 		views: views{fleet: f, index: x, ledger: l, clock: o.Now, readsSalt: o.ReadsSalt},
 	}
 	d.views.history = d.history
@@ -142,6 +144,8 @@ type Work struct {
 	apart    bool             // the request may be split
 	partners []policy.Partner // with apart, by candidate
 	compared policy.Compared  // with apart
+	asking   sessions.Request // where requests are held
+	sites    []int32          // candidates, with asking
 }
 
 // held counts the tokens of the prompts that one holder has.
@@ -200,6 +204,14 @@ func (d *Decider) Settings(mv *View) *policy.Settings {
 // Place is Decide with a view and settings that the caller has found. The caller
 // resets the record.
 func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
+	dec := d.place(a, mv, set, w)
+	if a.Ticket != nil && dec.Held == nil { // if it goes for another reason it is still in the queue
+		a.Ticket.Leave(d.now())
+	}
+	return dec
+}
+
+func (d *Decider) place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
 	w.guess.Reset()
 	if set.Policy == policy.NameDisabled {

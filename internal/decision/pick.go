@@ -6,6 +6,7 @@ import (
 
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -46,11 +47,11 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	res := &Reservation{d: d, mv: mv}
 	w.sentinel, w.blocks = d.sentinel(a, mv)
 	d.ledger.Lock()
-	reason := d.choose(a, mv, set, w, res)
+	reason, held := d.choose(a, mv, set, w, res)
 	d.ledger.Unlock()
 	w.record(mv)
 	if reason != "" {
-		return Decision{Reason: reason}
+		return Decision{Reason: reason, Held: held}
 	}
 	best := w.ranked[0]
 	d.speculate(a, mv, set, w, res)
@@ -96,22 +97,27 @@ func (w *Work) foresee(set *policy.Settings, mv *View, best int32) {
 
 // choose reads the loads, ranks the candidates and charges res on the best, which will
 // store the missing blocks, and on the replica that computes the prompt for it, if there is
-// one. It returns the reason if there is no candidate. The ledger is locked.
-func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) Reason {
+// one. It returns the reason if there is no candidate, or if the request is held. The ledger is locked.
+func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) (Reason, *sessions.Ticket) {
 	if reason := d.rank(a, mv, set, w); reason != "" {
-		return reason
+		return reason, nil
+	}
+	if held, full := d.admit(a, mv, set, w, res); full {
+		return ReasonHeldFull, held
+	} else if held != nil {
+		return ReasonHeld, held
 	}
 	at := w.ranked[0]
 	res.here = &mv.holders[w.at[at]]
 	terms := d.terms(a, mv, set, w, at)
 	if w.compared.Split {
 		d.chooseBoth(a, mv, set, w, res, terms)
-		return ""
+		return "", nil
 	}
 	res.own.Put(res.here.account, terms)
 	res.charge.Store(&res.own)
 	w.noted(&res.own, at)
-	return ""
+	return "", nil
 }
 
 // terms returns the charge of the whole request on candidate i.
@@ -213,7 +219,7 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 func (d *Decider) speculate(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) {
 	c := &res.speculation
 	c.keys = w.missing(a, mv, w.ranked[0])
-	c.past.priced = a.pricesSpace(set)
+	c.past.priced = a.pricesSpace(set) || res.work != nil
 	if c.past.priced || d.recalls(a, mv) {
 		to := res.here
 		if a.Text == nil && to.reports() && !c.past.priced {

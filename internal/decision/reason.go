@@ -40,6 +40,8 @@ const (
 	ReasonNoMatch      Reason = "no_match"        // nothing cached anywhere and cold hints are off
 	ReasonAllGuarded   Reason = "all_guarded"     // every candidate is beyond the guard
 	ReasonSaturated    Reason = "saturated"       // every candidate is beyond the configured time to first token
+	ReasonHeld         Reason = "held"            // it waits until the caches of live sessions have room for it, or are paid for
+	ReasonHeldFull     Reason = "held_full"       // it would be held, and as many are held as may be
 	ReasonPanic        Reason = "panic"           // a defect of ours, contained
 )
 
@@ -50,7 +52,7 @@ func Reasons() []Reason {
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
 		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow, ReasonEncoded,
 		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
-		ReasonAllGuarded, ReasonSaturated, ReasonPanic,
+		ReasonAllGuarded, ReasonSaturated, ReasonHeld, ReasonHeldFull, ReasonPanic,
 	}
 	for _, r := range openai.Reasons {
 		all = append(all, Reason(r))
@@ -113,6 +115,8 @@ var whatToDo = map[Reason]string{
 	ReasonNoMatch:                 "Nothing; `hint_when_cold` names a replica all the same.",
 	ReasonAllGuarded:              "Add replicas.",
 	ReasonSaturated:               "Add replicas.",
+	ReasonHeld:                    "Nothing, if waits are short; else add replicas.",
+	ReasonHeldFull:                "Add replicas.",
 	ReasonPanic:                   "See the log, and report it.",
 	Reason(openai.UnreadableJSON): "Fix the client: send one JSON value.",
 	Reason(openai.TooDeep):        "Fix the client: nest less.",

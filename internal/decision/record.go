@@ -7,6 +7,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -27,6 +28,10 @@ type Decision struct {
 	Traced   bool   // the trace file has a line of that number
 	Telling  bool   // the answer shows which of the first one's assumed settings are wrong
 	Usage    string // how Envoy is asked to read the answer's usage, "" = not at all
+
+	// Held is what a request waits for, with ReasonHeld: nothing is charged, and it is decided
+	// again. With ReasonHeldFull it says when to come back. Else nil.
+	Held *sessions.Ticket
 }
 
 // Record explains a decision later: it has names, numbers and verdicts, no text of a prompt

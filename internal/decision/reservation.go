@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -26,7 +27,8 @@ type Reservation struct {
 	mv          *View
 	own         load.Charge // the first charge, so that a decision allocates once
 	speculation speculation
-	split       *Split // nil = one replica does all
+	split       *Split         // nil = one replica does all
+	work        *sessions.Work // nil: no request of the model is held
 
 	awaited int    // its place, if its answer is awaited
 	seq     uint64 // of its decision; 0: its answer is not awaited
@@ -85,6 +87,15 @@ func (r *Reservation) FirstTokenAt() time.Time {
 	return time.Time{}
 }
 
+// Session returns the number of the request's session, the same for all its requests, and the
+// request's own in it, from 1 on; 0: no requests of its kind are held.
+func (r *Reservation) Session() (number uint64, turn int) {
+	if r.work == nil {
+		return 0, 0
+	}
+	return r.work.Session, r.work.Turn
+}
+
 // ending says how a response ended.
 type ending uint8
 
@@ -112,6 +123,7 @@ func (r *Reservation) Release() {
 	if r.done.Swap(true) {
 		return
 	}
+	r.work.End(r.d.now())
 	if r.split != nil {
 		r.split.over()
 		r.split.observe()
@@ -142,6 +154,7 @@ func (r *Reservation) Release() {
 // end empties a reservation whose charge is released.
 func (r *Reservation) end() {
 	if !r.done.Swap(true) {
+		r.work.End(r.d.now())
 		r.speculation.giveBack()
 	}
 }

@@ -1,5 +1,7 @@
 package simulator
 
+import "slices"
+
 // Scheduler forms an engine's batches and keeps its KV cache. This package has a scheduler
 // for caches of full attention alone, package hybrid one for several groups.
 type Scheduler interface {
@@ -15,6 +17,43 @@ type Scheduler interface {
 func NewScheduler(hw Hardware, blocks int) Scheduler {
 	return &dense{hw: &hw, cache: newCache(blocks, page, hw.Capacity), block: page, exact: true}
 }
+
+// NewDense is NewScheduler for requests with blocks of that many tokens, a multiple of 16. A client
+// of its requests may leave.
+func NewDense(hw Hardware, blocks, block int) interface {
+	Scheduler
+	Abort(r *Request)
+} {
+	return &dense{hw: &hw, cache: newCache(blocks, block, hw.Capacity), block: block, exact: true}
+}
+
+// Abort drops a request whose client has left.
+func (d *dense) Abort(r *Request) {
+	same := func(s *sequence) bool { return s.r == r }
+	d.waiting = slices.DeleteFunc(d.waiting, same)
+	if i := slices.IndexFunc(d.running, same); i >= 0 {
+		d.release(d.running[i])
+		d.running = slices.Delete(d.running, i, i+1)
+	}
+}
+
+// Ignored is a Policy's observations, all of which it ignores.
+type Ignored struct{}
+
+// Routed implements Policy.
+func (Ignored) Routed(float64, *Request) {}
+
+// First implements Policy.
+func (Ignored) First(float64, *Request) {}
+
+// Stored implements Policy.
+func (Ignored) Stored(float64, int, []int32) {}
+
+// Removed implements Policy.
+func (Ignored) Removed(float64, int, []int32) {}
+
+// Scraped implements Policy.
+func (Ignored) Scraped(float64, []Page) {}
 
 // Ended is the outcome of a batch.
 type Ended struct {

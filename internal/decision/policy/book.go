@@ -48,9 +48,9 @@ func NewBook(c Config) (*Book, error) {
 }
 
 func newEdition(version uint64, c Config) *edition {
-	e := &edition{version: version, config: Config{c.Overrides.clone(), map[string]Overrides{}}, models: map[string]*Settings{}}
+	e := &edition{version: version, config: Config{c.Overrides.clone(), map[string]Overrides{}, c.Sessions}, models: map[string]*Settings{}}
 	general := c.Overrides.applyTo(DefaultSettings())
-	general.Version = version
+	general.Version, general.Sessions = version, c.Sessions
 	e.general, e.idle = &general, general.Policy == NameDisabled
 	for id, o := range c.Models {
 		s := o.applyTo(general)
@@ -96,6 +96,9 @@ func (b *Book) Replace(c Config) (Change, error) {
 	for _, id := range slices.Sorted(maps.Keys(ids)) {
 		fields = append(fields, differences("models."+id+".", old.config.Models[id], next.config.Models[id])...)
 	}
+	if c.Sessions != old.config.Sessions {
+		fields = append(fields, fmt.Sprintf("sessions: %v -> %v", old.config.Sessions, c.Sessions))
+	}
 	if len(fields) == 0 {
 		return Change{Version: old.version}, nil
 	}
@@ -122,7 +125,7 @@ func (b *Book) Patch(model string, body []byte) (Change, error) {
 	if len(change.Fields) == 0 {
 		return change, nil
 	}
-	c := Config{old.config.Overrides, maps.Clone(old.config.Models)}
+	c := Config{old.config.Overrides, maps.Clone(old.config.Models), old.config.Sessions}
 	switch {
 	case model == "":
 		c.Overrides = after

@@ -20,6 +20,7 @@ type Settings struct {
 	Version  uint64  // of the Book it came from
 
 	PrefillDecode PrefillDecode
+	Sessions      Sessions // how cold prompts are held; by default they are not
 }
 
 // DefaultSettings returns the settings of a model without settings of its own.

@@ -20,6 +20,7 @@ func program() cli.Program {
 	return cli.Program{Name: "lab", Commands: []cli.Command{
 		{Name: "replay", About: "simulate each policy on a log of requests", Run: replayCommand},
 		{Name: "compare", About: "simulate this router and other routers' policies on workloads", Run: compareCommand},
+		{Name: "agents", About: "simulate sessions of coding agents that exceed the replicas' caches, with and without held prompts", Run: agentsCommand},
 		{Name: "policy", About: "the decision for a simulator, as JSON lines on stdin and stdout", Run: policyCommand},
 		{Name: "predict", About: "a replica's cache hits, predicted from captured KV events as JSON lines", Run: predictCommand},
 		{Name: "hash", About: "vLLM's block hashes of requests given as JSON lines", Run: hashCommand},

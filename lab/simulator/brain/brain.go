@@ -73,6 +73,7 @@ type Brain struct {
 	incarnations []uint64                  // incarnation by replica
 	parents      map[int64]int64           // block → the block before it in requests; -1 = first block
 	open         map[int]decision.Decision // by request id
+	tickets      map[int]decision.Decision // of held requests by id; nil: none may be held
 	batch        index.Batch
 	scraped      time.Time
 }
@@ -138,7 +139,7 @@ func (b *Brain) To(t float64) {
 	}
 }
 
-// Route returns the replica for a request; -1 = no hint. blocks are chained ids; the last
+// Route returns the replica for a request; -1 = no hint, Held = it waits. blocks are chained ids; the last
 // block may be partial.
 func (b *Brain) Route(id, input int, blocks []int64) int {
 	parent := int64(-1)
@@ -154,11 +155,16 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 	if b.o.Groups != OneGroup || b.o.Source == History {
 		b.prompt.chain(b.o.Block)
 	}
-	b.ask = decision.Ask{Model: model, Prompts: &b.prompt, MaySplit: b.o.Split}
+	b.ask = decision.Ask{Model: model, Prompts: &b.prompt, MaySplit: b.o.Split, MayHold: b.tickets != nil, Ticket: b.tickets[id].Held}
 	if b.o.Source == Text {
 		b.readText(input, blocks)
 	}
 	d := b.decider.Decide(&b.ask, &b.work)
+	if d.Held != nil {
+		b.tickets[id] = d
+		return Held
+	}
+	delete(b.tickets, id)
 	if d.Reservation == nil {
 		return -1
 	}

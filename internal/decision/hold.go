@@ -1,0 +1,90 @@
+package decision
+
+import (
+	"cmp"
+	"slices"
+
+	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/sessions"
+	"warmroute/prefixhash"
+)
+
+// WakeHeld lets the held requests that may go be decided again: it closes their tickets' Ready. It
+// returns the number that are still held. While there are any, the caller calls it ten times a second
+// or more: room appears as answers end, and as time passes.
+func (d *Decider) WakeHeld() int {
+	return d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, d.now())
+}
+
+// holds reports whether cold prompts of such requests are held: those with one prompt, which one
+// replica computes.
+func (a *Ask) holds(set *policy.Settings, w *Work) bool {
+	return set.Sessions.On() && (a.Prompts != nil && a.Prompts.Len() == 1 || a.Text != nil) && !a.Cacheless && !w.apart
+}
+
+// admit lets a request go to the first of w.ranked, or to another one where the context of its
+// session fits. It returns the ticket of a request that goes nowhere yet. The ledger is locked.
+func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) (held *sessions.Ticket, full bool) {
+	if !a.holds(set, w) {
+		return nil, false
+	}
+	w.mark(a, mv, &mv.holders[w.at[w.ranked[0]]])
+	w.order()
+	r := &w.asking
+	*r = sessions.Request{
+		Model: mv.model.ID, Prompt: history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks}, Tokens: w.Record.Input.Input,
+		Session: a.Session, Sites: r.Sites[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must,
+	}
+	r.Answer = mv.holders[w.at[w.ranked[0]]].history.Answer()
+	if a.Answer > 0 {
+		r.Answer = min(r.Answer, a.Answer)
+	}
+	for _, i := range w.sites {
+		r.Sites = append(r.Sites, w.site(a, mv, set, i))
+	}
+	at, work, held, full := d.sessions.Admit(&set.Sessions, r, w.LookedUp)
+	if held != nil {
+		return held, full
+	}
+	res.work = work
+	if to := w.sites[at]; to != w.ranked[0] {
+		most := len(w.ranked)
+		w.ranked = slices.DeleteFunc(w.ranked, func(i int32) bool { return i == to })
+		w.ranked = slices.Insert(w.ranked, 0, to)
+		w.ranked = w.ranked[:most]
+	}
+	return nil, false
+}
+
+// order puts the candidates that may answer into w.sites: the ranked ones, then the others by
+// cost, unless a guard passes them over.
+func (w *Work) order() {
+	w.sites = append(w.sites[:0], w.ranked...)
+	for i := range int32(w.answer) {
+		if w.scores[i].Verdict == policy.Ranked && !slices.Contains(w.ranked, i) {
+			w.sites = append(w.sites, i)
+		}
+	}
+	slices.SortStableFunc(w.sites[len(w.ranked):], func(i, j int32) int { return cmp.Compare(w.scores[i].Cost, w.scores[j].Cost) })
+}
+
+// site returns candidate i as a site for the request.
+func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Site {
+	at, c := &mv.holders[w.at[i]], &w.cands[i]
+	p := sessions.Site{Cache: at.history, Cached: c.Match.Credited()}
+	marks := at.marks
+	if a.Text != nil {
+		marks = prefixhash.TextMarks
+	}
+	size, learned := at.history.Capacity()
+	if learned || c.Speed == 0 || marks != w.marked.marks {
+		return p
+	}
+	idle := policy.Candidate{}
+	idle.Speed = c.Speed
+	if seconds := set.TTFT.Cost(policy.Request{Input: w.Record.Input.Input}, &idle); seconds > 0 {
+		p.Size, p.Rate = size, float64(w.Record.Input.Input)/seconds
+	}
+	return p
+}

@@ -1,0 +1,128 @@
+package decision
+
+import (
+	"testing"
+	"time"
+
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/sessions"
+)
+
+// crammed returns a rig with one replica, whose speed is known and whose cache a session at work
+// fills by half, and the request of that session.
+func crammed(t *testing.T, set sessions.Settings) (*rig, *Reservation) {
+	all := replicas(1)
+	all[0].BlockSize, all[0].Blocks = blockSize, 1500
+	r := newRig(t, policy.Config{Sessions: set}, all...)
+	first := prompt(8, 0, 200)
+	d, _ := r.ask(first)
+	r.wait(time.Second)
+	r.stored(all[0].Addr, first)
+	d.Reservation.Release()
+	r.wait(time.Hour)
+	d, _ = r.ask(prompt(1, 0, 800))
+	return r, d.Reservation
+}
+
+func TestColdPromptIsHeld(t *testing.T) {
+	r, busy := crammed(t, sessions.Settings{Share: 1e-6})
+	account := r.account("10.0.0.1:8000")
+	w, a := new(Work), &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
+	d := r.decider.Decide(a, w)
+	if d.Reason != ReasonHeld || d.Held == nil || d.Reservation != nil || d.Chosen != "" {
+		t.Fatalf("a prompt that would evict a session at work: %+v", d)
+	}
+	if n := account.State(r.now.UnixNano()).InFlight; n != 1 || w.Record.Chosen != "" {
+		t.Errorf("%d requests are charged; the record chose %q", n, w.Record.Chosen)
+	}
+	if n := r.decider.WakeHeld(); n != 1 {
+		t.Errorf("%d requests are held", n)
+	}
+	if dry, _ := r.dry(prompt(3, 0, 800)); dry.Held != nil || r.decider.WakeHeld() != 1 {
+		t.Errorf("a dry decision holds: %+v", dry)
+	}
+	busy.Answered(200)
+	busy.Ended(true)
+	busy.Release()
+	if r.decider.WakeHeld(); isReady(d.Held) {
+		t.Fatal("it goes right after the session's answer")
+	}
+	r.wait(time.Hour)
+	if r.decider.WakeHeld(); !isReady(d.Held) {
+		t.Fatal("it does not go when the session is no longer live")
+	}
+	a.Ticket = d.Held
+	if d = r.decider.Decide(a, w); d.Held != nil || d.Reservation == nil || r.decider.WakeHeld() != 0 {
+		t.Fatalf("it is held again: %+v", d)
+	}
+	if session, turn := d.Reservation.Session(); session == 0 || turn != 1 {
+		t.Errorf("it is turn %d of session %d", turn, session)
+	}
+}
+
+// TestHeldRequestGoesOtherwise: a held request that is then decided for another reason keeps no
+// other request waiting.
+func TestHeldRequestGoesOtherwise(t *testing.T) {
+	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	a := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
+	d := r.decider.Decide(a, new(Work))
+	a.Ticket, a.Ended = d.Held, func() bool { return true }
+	if d = r.decider.Decide(a, new(Work)); d.Reason != ReasonBudget || r.decider.WakeHeld() != 0 {
+		t.Errorf("%+v; %d are held", d, r.decider.WakeHeld())
+	}
+}
+
+func isReady(k *sessions.Ticket) bool {
+	select {
+	case <-k.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestFullQueueIsRefused(t *testing.T) {
+	r, _ := crammed(t, sessions.Settings{Share: 1e-6, Queue: 1})
+	for i, want := range []Reason{ReasonHeld, ReasonHeldFull} {
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(2+i, 0, 800), MayHold: true}, new(Work))
+		if d.Reason != want || d.Held == nil || d.Reservation != nil {
+			t.Errorf("number %d: %+v, want %s", i, d, want)
+		}
+	}
+}
+
+// TestNotHeld: requests go as before where holding is off, where their caller cannot wait, and
+// where the gateway needs a pick.
+func TestNotHeld(t *testing.T) {
+	for name, c := range map[string]struct {
+		share float64
+		ask   Ask
+	}{"off": {0, Ask{MayHold: true}}, "no waiting": {1e-6, Ask{}}, "a pick": {1e-6, Ask{MayHold: true, Must: true}}} {
+		r, _ := crammed(t, sessions.Settings{Share: c.share})
+		a := c.ask
+		a.Model, a.Prompts = "m", prompt(2, 0, 800)
+		d := r.decider.Decide(&a, new(Work))
+		if d.Held != nil || d.Reservation == nil {
+			t.Errorf("%s: %+v", name, d)
+			continue
+		}
+		if session, _ := d.Reservation.Session(); (session == 0) != (c.share == 0) {
+			t.Errorf("%s: it is of session %d", name, session)
+		}
+	}
+}
+
+// TestSettingsOfSessionsChange: a reload without holding lets all held requests go.
+func TestSettingsOfSessionsChange(t *testing.T) {
+	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}, new(Work))
+	if d.Reason != ReasonHeld {
+		t.Fatalf("%+v", d)
+	}
+	if change, err := r.book.Replace(policy.Config{}); err != nil || len(change.Fields) != 1 {
+		t.Errorf("%+v, %v", change, err)
+	}
+	if r.decider.WakeHeld(); !isReady(d.Held) {
+		t.Error("it is held although holding is off")
+	}
+}

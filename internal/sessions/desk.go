@@ -1,0 +1,61 @@
+package sessions
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"warmroute/internal/decision/history"
+)
+
+// mostSaved is the most seconds that a desk saves up for cold prompts: no prompt costs more.
+const mostSaved = 20
+
+// returns is how many times the seconds that a session's context takes to be computed it counts as
+// live after its answer.
+const returns = 2
+
+// desk is a holder at which sessions work.
+type desk struct {
+	live  []*Session // that work here, some of which may have ended
+	saved float64    // seconds of prefill that cold prompts may take from the others
+	at    time.Time  // of saved
+}
+
+// Site is a holder that a request may be sent to.
+type Site struct {
+	Cache  *history.Cache // the model of its cache
+	Cached int            // tokens of the prompt that it has
+	Size   int            // tokens that its cache has room for; 0 = not known
+	Rate   float64        // tokens of prefill in a second; 0 = not known
+}
+
+// known reports whether the site may hold back a request.
+func (p *Site) known() bool { return p.Size > 0 && p.Rate > 0 }
+
+// warm reports whether the site has so much of a prompt that it never waits.
+func (p *Site) warm(tokens int) bool { return 2*p.Cached >= tokens }
+
+// save adds a share of the time that has passed.
+func (d *desk) save(now time.Time, share float64) {
+	if !d.at.IsZero() {
+		d.saved = min(mostSaved, d.saved+share*max(0, now.Sub(d.at).Seconds()))
+	}
+	d.at = now
+}
+
+// room returns the tokens that a session needs beyond what the others that are live leave free,
+// and the number of these.
+func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int) {
+	used := 0
+	d.live = slices.DeleteFunc(d.live, func(of *Session) bool { return of.cache != p.Cache || !of.working(p.Rate, now) })
+	for _, of := range d.live {
+		if of != s {
+			used, live = used+of.holds(now), live+1
+		}
+	}
+	return max(0, used+need-p.Size), live
+}
+
+// price returns the seconds that tokens take from others.
+func price(lacking int, rate float64) float64 { return math.Min(mostSaved, float64(lacking)/rate) }

@@ -1,0 +1,419 @@
+package sessions_test
+
+import (
+	"testing"
+	"time"
+
+	"warmroute/index"
+	"warmroute/internal/decision/history"
+	"warmroute/internal/sessions"
+	"warmroute/prefixhash"
+)
+
+const (
+	unit = 32   // marks of texts have another one
+	rate = 1000 // tokens of prefill in a second
+	size = 100_000
+)
+
+// office is a Table with holders and a clock.
+type office struct {
+	t     *testing.T
+	table *sessions.Table
+	set   sessions.Settings
+	now   time.Time
+	at    []*history.Cache
+}
+
+func open(t *testing.T, holders int) *office {
+	o := &office{t: t, table: sessions.New(), set: sessions.Settings{Share: 0.1}, now: time.Unix(1_700_000_000, 0)}
+	all := new(history.History)
+	for i := range holders {
+		c := all.Of(index.Holder{Replica: "r", Rank: i})
+		c.SetCapacity(size)
+		o.at = append(o.at, c)
+	}
+	return o
+}
+
+func (o *office) pass(seconds float64) { o.now = o.now.Add(time.Duration(seconds * 1e9)) }
+
+// text is a prompt: stretches of tokens, each by a name and a length.
+type text []part
+
+type part struct {
+	name   int
+	tokens int
+}
+
+func (x text) tokens() (n int) {
+	for _, p := range x {
+		n += p.tokens
+	}
+	return n
+}
+
+func (x text) prompt() history.Prompt {
+	m := prefixhash.MarksOf(unit)
+	var all []prefixhash.Key
+	last := prefixhash.Key(1)
+	for _, p := range x {
+		for i := range p.tokens / unit {
+			last = prefixhash.Link(last, prefixhash.Content(p.name<<32+i))
+			all = append(all, last)
+		}
+	}
+	return history.Prompt{Keys: m.AppendPicked(nil, all), Marks: m}
+}
+
+// request asks for a text at all holders.
+func (o *office) request(x text) *sessions.Request {
+	r := &sessions.Request{Model: "m", Prompt: x.prompt(), Tokens: x.tokens(), MayHold: true}
+	for _, c := range o.at {
+		r.Sites = append(r.Sites, sessions.Site{Cache: c, Cached: c.Match(r.Prompt, o.now), Size: size, Rate: rate})
+	}
+	return r
+}
+
+// sent is a request in flight.
+type sent struct {
+	o     *office
+	r     *sessions.Request
+	w     *sessions.Work
+	use   history.Hold
+	place int
+}
+
+// ask decides on a request. It is sent, or has a ticket.
+func (o *office) ask(r *sessions.Request) (*sent, *sessions.Ticket, bool) {
+	place, w, held, full := o.table.Admit(&o.set, r, o.now)
+	if held != nil {
+		return nil, held, full
+	}
+	return &sent{o, r, w, o.at[place].Use(r.Prompt, r.Answer, o.now), place}, nil, false
+}
+
+func (s *sent) end() {
+	s.o.at[s.place].End(s.r.Prompt, s.use, true, s.o.now)
+	s.w.End(s.o.now)
+}
+
+// send sends a text, which must not be held.
+func (o *office) send(x text) *sent {
+	o.t.Helper()
+	s, held, _ := o.ask(o.request(x))
+	if held != nil {
+		o.t.Fatalf("%v is held: %+v", x, held.Wait(o.now))
+	}
+	return s
+}
+
+// hold asks for a text, which must be held.
+func (o *office) hold(x text) (*sessions.Request, *sessions.Ticket) {
+	o.t.Helper()
+	r := o.request(x)
+	s, held, full := o.ask(r)
+	if s != nil || full {
+		o.t.Fatalf("%v is not held (full %v)", x, full)
+	}
+	r.Ticket = held
+	return r, held
+}
+
+func ready(k *sessions.Ticket) bool {
+	select {
+	case <-k.Ready():
+		return true
+	default:
+		return false
+	}
+}
+
+func (o *office) wake() int {
+	return o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now)
+}
+
+func TestSessionsAreKnownByContent(t *testing.T) {
+	o := open(t, 1)
+	turn := func(x text) (uint64, int) {
+		s := o.send(x)
+		s.end()
+		o.pass(1)
+		return s.w.Session, s.w.Turn
+	}
+	head := part{1, 15_040}
+	a, _ := turn(text{head, {2, 5000}})
+	b, n := turn(text{head, {3, 6000}}) // it shares the system's prompt alone
+	if b == a || n != 1 {
+		t.Fatalf("another session behind the same head is turn %d of session %d, the first is %d", n, b, a)
+	}
+	if s, n := turn(text{head, {2, 5000}, {4, 3000}}); s != a || n != 2 {
+		t.Errorf("the second turn of %d is turn %d of %d", a, n, s)
+	}
+	if s, n := turn(text{head, {2, 5000}, {4, 2000}, {5, 9000}}); s != a || n != 3 {
+		t.Errorf("with another tool's result in the tail, turn 3 of %d is turn %d of %d", a, n, s)
+	}
+	if s, _ := turn(text{head, {3, 6000}, {6, 2000}}); s != b {
+		t.Errorf("the second turn of %d is of %d", b, s)
+	}
+	if s, n := turn(text{head, {2, 5000}, {4, 2000}, {5, 9000}, {6, 1000}}); s != a || n != 4 {
+		t.Errorf("turn 4 of %d is turn %d of %d", a, n, s)
+	}
+	if s, n := turn(text{head, {2, 2000}, {7, 4000}}); s != a || n != 5 {
+		t.Errorf("a compaction, turn 5 of %d, is turn %d of %d", a, n, s)
+	}
+	if s, n := turn(text{head, {2, 2000}, {7, 4000}, {8, 1000}}); s != a || n != 6 {
+		t.Errorf("turn 6 of %d is turn %d of %d", a, n, s)
+	}
+	if s, _ := turn(text{head, {9, 1000}}); s == a || s == b {
+		t.Errorf("a third session behind the head is %d", s)
+	}
+}
+
+// TestSameHeadAfterAll: a prompt that seemed to rewrite a session's tail is another session, as soon
+// as the session goes on where it was.
+func TestSameHeadAfterAll(t *testing.T) {
+	o := open(t, 1)
+	turn := func(x text) uint64 {
+		s := o.send(x)
+		s.end()
+		return s.w.Session
+	}
+	turn(text{{9, 5000}})
+	a, b := turn(text{{1, 15_040}, {2, 9000}}), turn(text{{1, 15_040}, {3, 9000}})
+	if a != b {
+		t.Fatal("of a head that one session had, another tail is another session")
+	}
+	if s := turn(text{{1, 15_040}, {2, 9000}, {4, 1000}}); s != a {
+		t.Errorf("the session %d goes on as %d", a, s)
+	}
+	if s := turn(text{{1, 15_040}, {3, 9000}, {5, 1000}}); s == a {
+		t.Errorf("both sessions behind the head are %d", s)
+	}
+}
+
+func TestChildOfASessionAtWork(t *testing.T) {
+	o := open(t, 1)
+	parent := o.send(text{{1, 20_000}})
+	child := o.send(text{{1, 20_000}, {2, 1000}})
+	if child.w.Session == parent.w.Session {
+		t.Error("a prompt that comes while its session is at work is the session's next")
+	}
+	child.end()
+	parent.end()
+}
+
+func TestNamedSession(t *testing.T) {
+	o := open(t, 1)
+	r := o.request(text{{1, 5000}})
+	r.Session = "s"
+	first, _, _ := o.ask(r)
+	first.end()
+	r = o.request(text{{2, 5000}})
+	r.Session = "s"
+	if second, _, _ := o.ask(r); second.w.Session != first.w.Session || second.w.Turn != 2 {
+		t.Errorf("another prompt under the same name is turn %d of %d, not of %d", second.w.Turn, second.w.Session, first.w.Session)
+	}
+}
+
+// TestColdPromptPays: what does not fit beside live sessions goes when its price is saved.
+func TestColdPromptPays(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{1, 64_000}})
+	_, held := o.hold(text{{2, 40_000}}) // 4,000 tokens more than there is room for: 4 s, saved in 40
+	if w := held.Wait(o.now); w.Live != 1 || w.Lacking != 4000 || w.Context != 40_000 {
+		t.Errorf("it waits for %+v", w)
+	}
+	if o.pass(39); o.wake() != 1 || ready(held) {
+		t.Fatal("it goes before its price is saved")
+	}
+	if o.pass(2); o.wake() != 1 || !ready(held) {
+		t.Fatal("it does not go when its price is saved")
+	}
+	r := o.request(text{{2, 40_000}})
+	r.Ticket = held
+	if s, _, _ := o.ask(r); s == nil || o.wake() != 0 {
+		t.Fatal("it is held again")
+	}
+	o.hold(text{{3, 10_000}}) // what was saved is spent
+}
+
+func TestWarmPromptNeverWaits(t *testing.T) {
+	o := open(t, 1)
+	a := o.send(text{{1, 60_000}})
+	a.end()
+	o.send(text{{2, 30_000}})
+	o.hold(text{{3, 50_000}})
+	o.send(text{{1, 60_000}, {4, 20_000}})
+}
+
+// TestLeaseEnds: a session that has not come back for twice the time of its prefill leaves room.
+func TestLeaseEnds(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{1, 64_000}}).end()
+	_, held := o.hold(text{{2, 90_000}}) // its price is the most that is saved, in 200 s
+	if o.pass(127); o.wake() != 1 || ready(held) {
+		t.Fatal("it goes while the session is live")
+	}
+	if o.pass(2); o.wake() != 1 || !ready(held) {
+		t.Fatal("it does not go when the session is no longer live")
+	}
+}
+
+func TestOrderOfArrival(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{1, 64_000}})
+	r, first := o.hold(text{{2, 90_000}})
+	_, second := o.hold(text{{3, 10_000}}) // it would fit, and is not before the first one
+	if w := second.Wait(o.now); w.Ahead != 1 {
+		t.Errorf("%d are ahead of the second", w.Ahead)
+	}
+	o.pass(250)
+	if o.wake(); !ready(first) || ready(second) {
+		t.Fatal("not the first one goes")
+	}
+	s, _, _ := o.ask(r)
+	if o.wake(); s == nil || ready(second) {
+		t.Fatal("the second goes although the first fills the cache")
+	}
+	s.end()
+	if o.pass(200); o.wake() != 1 || !ready(second) {
+		t.Fatal("the second does not go")
+	}
+}
+
+// TestPlaceIsKept: a retry of the same prompt, after its client left or was refused, is before
+// those who came after its first attempt.
+func TestPlaceIsKept(t *testing.T) {
+	o := open(t, 1)
+	o.set.Queue = 2
+	o.send(text{{1, 64_000}})
+	_, first := o.hold(text{{2, 90_000}})
+	_, second := o.hold(text{{3, 90_000}})
+	_, third, full := o.ask(o.request(text{{4, 90_000}}))
+	if !full || third == nil {
+		t.Fatal("a third is held where two may be")
+	}
+	first.Leave(o.now)
+	first.Leave(o.now)
+	if w := second.Wait(o.now); w.Ahead != 0 || o.wake() != 1 {
+		t.Errorf("%d are ahead of the second, and %d wait, after the first has left", w.Ahead, o.wake())
+	}
+	_, fourth := o.hold(text{{5, 90_000}})
+	_, third = o.hold(text{{4, 90_000}})
+	_, first = o.hold(text{{2, 90_000}})
+	for i, k := range []*sessions.Ticket{first, second, third, fourth} {
+		if w := k.Wait(o.now); w.Ahead != i {
+			t.Errorf("%d are ahead of number %d", w.Ahead, i)
+		}
+	}
+}
+
+func TestFullQueuePasses(t *testing.T) {
+	o := open(t, 1)
+	o.set.Queue, o.set.Full = 1, sessions.Pass
+	o.send(text{{1, 64_000}})
+	o.hold(text{{2, 90_000}})
+	o.send(text{{3, 90_000}})
+}
+
+func TestRetryAfter(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{1, 64_000}})
+	var asks []*sessions.Request
+	for i := range 7 {
+		r, _ := o.hold(text{{2 + i, 90_000}})
+		asks = append(asks, r)
+	}
+	after := func(want ...time.Duration) {
+		t.Helper()
+		for i, w := range want {
+			if got := asks[i].Ticket.RetryAfter(o.now); got != w*time.Second {
+				t.Errorf("number %d of the queue is to retry after %s, not %d s", i, got, w)
+			}
+		}
+	}
+	after(900)
+	for _, next := range []struct {
+		after float64
+		want  []time.Duration
+	}{{200, []time.Duration{200, 400, 600, 800, 900}}, {200, []time.Duration{200, 400, 600}}, {1100, []time.Duration{900, 900}}, {200, []time.Duration{450, 900}}} {
+		o.pass(next.after)
+		o.wake()
+		s, held, _ := o.ask(asks[0])
+		if held != nil {
+			t.Fatalf("%+v", held.Wait(o.now))
+		}
+		s.end()
+		o.pass(0)
+		asks = asks[1:]
+		after(next.want...)
+	}
+}
+
+// TestOwnContextLeavesRoom: what a session had is no reason to hold its own next prompt.
+func TestOwnContextLeavesRoom(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{9, 1000}}).end()
+	s := o.send(text{{1, 64_000}})
+	s.end()
+	if next := o.send(text{{1, 10_000}, {2, 80_000}}); next.w.Session != s.w.Session {
+		t.Error("a compaction is another session's")
+	}
+}
+
+// TestFleetPlaces: a new session goes where it fits, and waits where it fits nowhere.
+func TestFleetPlaces(t *testing.T) {
+	o := open(t, 2)
+	o.send(text{{1, 64_000}})
+	if s := o.send(text{{2, 64_000}}); s.place != 1 {
+		t.Errorf("it goes to holder %d, which has no room", s.place)
+	}
+	o.hold(text{{3, 64_000}})
+}
+
+func TestUnknownSizeHoldsNothing(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{1, 64_000}})
+	for _, unknown := range []sessions.Site{{Rate: rate}, {Size: size}} {
+		r := o.request(text{{2, 64_000}})
+		unknown.Cache = o.at[0]
+		r.Sites[0] = unknown
+		if _, held, _ := o.ask(r); held != nil {
+			t.Errorf("a holder of size %d and rate %g holds", unknown.Size, unknown.Rate)
+		}
+	}
+}
+
+func TestOffLetsAllGo(t *testing.T) {
+	o := open(t, 1)
+	o.send(text{{1, 64_000}})
+	_, first := o.hold(text{{2, 90_000}})
+	_, second := o.hold(text{{3, 90_000}})
+	o.set = sessions.Settings{}
+	if n := o.wake(); n != 0 || !ready(first) || !ready(second) {
+		t.Errorf("%d requests are held after that was turned off", n)
+	}
+}
+
+// TestSessionIsKnownWhileHeld: ten thousand other sessions do not make a held request's unknown.
+func TestSessionIsKnownWhileHeld(t *testing.T) {
+	o := open(t, 1)
+	busy := o.send(text{{2, 40_000}})
+	first := o.send(text{{1, 60_000}})
+	first.end()
+	o.pass(130)
+	r, held := o.hold(text{{1, 20_000}, {3, 70_000}})
+	busy.end()
+	for i := range 6000 {
+		r := o.request(text{{10 + i, 60_000}})
+		r.Sites[0].Rate = 0 // never held there
+		s, _, _ := o.ask(r)
+		s.end()
+	}
+	o.pass(1000)
+	o.wake()
+	if s, _, _ := o.ask(r); s == nil || s.w.Session != first.w.Session || !ready(held) {
+		t.Errorf("the held request's session is another one, or it is still held")
+	}
+}

@@ -1,0 +1,277 @@
+package sessions
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"warmroute/internal/decision/history"
+	"warmroute/prefixhash"
+)
+
+// mostKeys bounds the keys of all sessions: of about two thousand sessions of 120,000 tokens.
+const mostKeys = 1 << 20
+
+// Table knows the sessions of all models, and the requests that wait. See the package comment.
+type Table struct {
+	mu       sync.Mutex
+	known    map[prefixhash.Key]*entry
+	keys     int // of all sessions
+	sessions int // that are not replaced
+	list     Session
+	named    map[string]*Session
+	desks    map[*history.Cache]*desk
+	queues   map[string]*queue // by model
+	number   uint64            // of the latest session or ticket
+}
+
+// New returns an empty table.
+func New() *Table {
+	t := &Table{known: map[prefixhash.Key]*entry{}, named: map[string]*Session{}, desks: map[*history.Cache]*desk{}, queues: map[string]*queue{}}
+	t.list.newer, t.list.older = &t.list, &t.list
+	return t
+}
+
+// Request is a request that may be held.
+type Request struct {
+	Model   string
+	Prompt  history.Prompt // valid during the call
+	Tokens  int
+	Answer  int     // tokens of the answer, a guess
+	Session string  // the name that a header gave it, "" = none
+	Sites   []Site  // where it may go, best first
+	Ticket  *Ticket // of an earlier decision on it
+	MayHold bool
+}
+
+// Work is a session's request in flight.
+type Work struct {
+	of      *Table
+	session *Session
+	// Session is the session's number, the same for all its requests; Turn counts them from 1 on.
+	Session uint64
+	Turn    int
+}
+
+// Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
+// the ticket that it waits for. full: it was refused because the queue is full.
+func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Work, held *Ticket, full bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(r.Prompt.Keys) == 0 {
+		return 0, nil, nil, false
+	}
+	q := t.queue(r.Model)
+	q.expire(now)
+	k := t.ticketOf(q, r)
+	s, rewritten := t.continued(r.Prompt, r.Session)
+	site, why := t.site(set, s, k, q, r, now)
+	if site < 0 {
+		if held, full = t.hold(set, q, k, s, r, why, now); held != nil {
+			return -1, nil, held, full
+		}
+		site = 0
+	}
+	w = t.send(s, rewritten, r, &r.Sites[site], now)
+	if k != nil {
+		q.depart(k, now)
+		t.callFirst(q, set, now)
+	}
+	return site, w, nil, false
+}
+
+func (t *Table) queue(model string) *queue {
+	q := t.queues[model]
+	if q == nil {
+		q = new(queue)
+		t.queues[model] = q
+	}
+	return q
+}
+
+// ticketOf returns the ticket of a request or of an earlier attempt with the same prompt; nil: it
+// has none.
+func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
+	if k := r.Ticket; k != nil && k.queue == q && q.holds(k) {
+		return k
+	}
+	for _, k := range q.tickets {
+		if !k.gone.IsZero() && k.tokens == r.Tokens && slices.Equal(k.prompt.Keys, r.Prompt.Keys) {
+			return k
+		}
+	}
+	return nil
+}
+
+// site returns the site for a request, -1: it is held.
+func (t *Table) site(set *Settings, s *Session, k *Ticket, q *queue, r *Request, now time.Time) (int, Wait) {
+	why := Wait{Context: r.Tokens}
+	if first := &r.Sites[0]; first.warm(r.Tokens) || !first.known() {
+		return 0, why
+	}
+	warm := slices.IndexFunc(r.Sites, func(p Site) bool { return p.warm(r.Tokens) })
+	if first := q.first(); first != nil && first != k && (k == nil || first.number < k.number) {
+		return warm, first.why
+	}
+	if at, why := t.fits(set, s, r, now); at >= 0 || warm < 0 {
+		return at, why
+	}
+	return warm, why
+}
+
+// fits returns the site where the request takes least from others, and whose savings pay for it:
+// where it fits it takes nothing. Of equal ones it is the best one, -1: there is none.
+func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int, Wait) {
+	least, pays := Wait{Context: r.Tokens, Lacking: -1}, -1
+	cheapest := 0.0
+	for i := range r.Sites {
+		p := &r.Sites[i]
+		if !p.known() {
+			continue
+		}
+		d := t.desk(p.Cache)
+		d.save(now, set.Share)
+		lacking, live := d.room(s, r.Tokens+r.Answer, p, now)
+		if least.Lacking < 0 || lacking < least.Lacking {
+			least.Lacking, least.Live = lacking, live
+		}
+		if cost := price(lacking, p.Rate); cost <= d.saved && (pays < 0 || cost < cheapest) {
+			pays, cheapest = i, cost
+		}
+	}
+	return pays, least
+}
+
+func (t *Table) desk(c *history.Cache) *desk {
+	d := t.desks[c]
+	if d == nil {
+		d = new(desk)
+		t.desks[c] = d
+	}
+	return d
+}
+
+// hold puts a request into the queue, or refuses it; nil: it passes.
+func (t *Table) hold(set *Settings, q *queue, k *Ticket, s *Session, r *Request, why Wait, now time.Time) (held *Ticket, full bool) {
+	if !r.MayHold {
+		return nil, false
+	}
+	if k == nil {
+		t.number++
+		k = &Ticket{
+			of: t, queue: q, number: t.number, at: now, session: s, tokens: r.Tokens, gone: now,
+			prompt: history.Prompt{Keys: slices.Clone(r.Prompt.Keys), Marks: r.Prompt.Marks},
+		}
+		if s == nil {
+			k.session = new(Session)
+		}
+		k.session.ticket = k
+	}
+	k.why, k.answer, k.sites = why, r.Answer, append(k.sites[:0], r.Sites...)
+	if !k.gone.IsZero() {
+		if full = set.Queue > 0 && q.ahead(k) >= set.Queue; full && set.Full == Pass {
+			return nil, false
+		}
+		k.ready, k.called = make(chan struct{}), false
+		if full {
+			k.gone = now
+			q.put(k)
+			return k, true
+		}
+		k.gone = time.Time{}
+		q.put(k)
+		return k, false
+	}
+	if k.called {
+		k.ready, k.called = make(chan struct{}), false
+	}
+	return k, false
+}
+
+// send records that a request of s goes to a site, and pays for what it takes there.
+func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
+	d := t.desk(p.Cache)
+	if p.known() && !p.warm(r.Tokens) {
+		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
+		d.saved = max(0, d.saved-price(lacking, p.Rate))
+	}
+	if s == nil || rewritten {
+		s = t.begin(s, r.Session)
+	}
+	t.take(s, r.Prompt, r.Tokens)
+	t.use(s)
+	s.turns++
+	s.open++
+	s.context, s.cache = r.Tokens+r.Answer, p.Cache
+	if !slices.Contains(d.live, s) {
+		d.live = append(d.live, s)
+	}
+	t.forget()
+	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
+}
+
+// begin begins a session, which goes on from before, if there is such a one.
+func (t *Table) begin(before *Session, name string) *Session {
+	s := &Session{name: name}
+	if before != nil {
+		s.number, s.turns = before.number, before.turns
+		t.replace(before, s)
+	} else {
+		t.number++
+		s.number = t.number
+	}
+	t.sessions++
+	if name != "" {
+		t.named[name] = s
+	}
+	return s
+}
+
+// End records that the request has ended. A nil Work is of no session.
+func (w *Work) End(now time.Time) {
+	if w == nil {
+		return
+	}
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.session.open--
+	w.session.answered = now
+}
+
+// Wake lets the first request of each queue be decided again if it may go; of a model whose
+// requests are no longer held, all. It returns the number of requests that wait.
+func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for model, q := range t.queues {
+		q.expire(now)
+		set := of(model)
+		if set.On() {
+			t.callFirst(q, set, now)
+		} else {
+			q.empty()
+		}
+		waiting += q.waiting
+	}
+	return waiting
+}
+
+// callFirst calls the first request of a queue if it may go.
+func (t *Table) callFirst(q *queue, set *Settings, now time.Time) {
+	k := q.first()
+	if k == nil || k.called {
+		return
+	}
+	r := Request{Tokens: k.tokens, Answer: k.answer, Sites: k.sites}
+	for i := range k.sites {
+		if p := &k.sites[i]; 2*p.Cache.Match(k.prompt, now) >= k.tokens {
+			k.call()
+			return
+		}
+	}
+	if at, why := t.fits(set, k.session, &r, now); at >= 0 {
+		k.call()
+	} else {
+		k.why = why
+	}
+}

@@ -1,0 +1,74 @@
+package agents_test
+
+import (
+	"testing"
+
+	"warmroute/lab/cli/agents"
+)
+
+// cell runs a policy with 24 generated sessions on one replica, where their contexts are a
+// multiple of its cache.
+func cell(t *testing.T, policy string, change func(*agents.Options)) agents.Cell {
+	t.Helper()
+	o := agents.Options{All: agents.Generate(60, 1), Tokens: 640_000, Rate: 16_000, Clients: 24, Replicas: 1, Hours: 0.5, Seed: 1, Share: 0.1}
+	if change != nil {
+		change(&o)
+	}
+	c, err := agents.Run(t.Context(), policy, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%+v", c)
+	return c
+}
+
+// TestHoldRaisesHits: past the cliff, holding cold prompts answers more requests, shuts nobody out,
+// and knows the sessions.
+func TestHoldRaisesHits(t *testing.T) {
+	t.Parallel()
+	today, hold, naive := cell(t, "today", nil), cell(t, "hold", nil), cell(t, "naive", nil)
+	if today.HitRate > 0.3 || hold.HitRate < 0.4 || 10*hold.Completed < 12*today.Completed || hold.ShutOut > 0 {
+		t.Errorf("hold %+v, today %+v", hold, today)
+	}
+	if hold.Assigned < 0.99 {
+		t.Errorf("%.4f of the turns are given to their session", hold.Assigned)
+	}
+	if naive.HitRate < 0.4 {
+		t.Errorf("a naive hold: %+v", naive)
+	}
+}
+
+// TestLightLoadIsNotHeld: sessions that fit are answered as without holding.
+func TestLightLoadIsNotHeld(t *testing.T) {
+	t.Parallel()
+	few := func(o *agents.Options) { o.Clients = 3 }
+	today, hold := cell(t, "today", few), cell(t, "hold", few)
+	if today.Completed == 0 || 100*hold.Completed < 98*today.Completed {
+		t.Errorf("hold %+v, today %+v", hold, today)
+	}
+}
+
+// TestListOfJobs: a fixed list is run to its end, the same requests under each policy.
+func TestListOfJobs(t *testing.T) {
+	t.Parallel()
+	jobs := func(o *agents.Options) { o.Jobs, o.Clients = 8, 8 }
+	today, hold := cell(t, "today", jobs), cell(t, "hold", jobs)
+	if today.Completed == 0 || today.Completed != hold.Completed || today.Makespan == 0 {
+		t.Errorf("hold %+v, today %+v", hold, today)
+	}
+}
+
+// TestImpatientClients: clients that give up keep their places, and all get answers.
+func TestImpatientClients(t *testing.T) {
+	t.Parallel()
+	c := cell(t, "hold", func(o *agents.Options) { o.Patience, o.Hours = 60, 1 })
+	if c.GivenUp == 0 || c.ShutOut > 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestUnknownPolicy(t *testing.T) {
+	if _, err := agents.Run(t.Context(), "best", agents.Options{Clients: 1, Replicas: 1, Tokens: 1000, Rate: 1}); err == nil {
+		t.Error("there is a policy of that name")
+	}
+}
