@@ -61,7 +61,7 @@
 // blocks, tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes without a recent store are
-// evicted, 1/256 of the cap at a time, and their holders are marked incomplete. A
+// evicted, 1/256 of the cap at a time, and explanations of their holders' matches say so. A
 // block removed before others that stay costs one pass over its holder's hashes.
 //
 // # Concurrency

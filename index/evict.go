@@ -11,8 +11,8 @@ import (
 const evictShare = 256
 
 // evict drops at least n of a keyspace's blocks, if there are as many: the ends of old
-// nodes except the spared one, then detached blocks and blocks below the GPU. It marks
-// their holders incomplete, and returns how many blocks it has dropped.
+// nodes except the spared one, then detached blocks and blocks below the GPU. It notes
+// that of their holders, and returns how many blocks it has dropped.
 func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
 	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)

@@ -7,7 +7,6 @@ import (
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/sessions"
-	"warmroute/prefixhash"
 )
 
 // WakeHeld lets the held requests that may go be decided again: it closes their tickets' Ready. It
@@ -29,16 +28,13 @@ func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work, res *Re
 	if !a.holds(set, w) {
 		return nil, false
 	}
-	w.mark(a, mv, &mv.holders[w.at[w.ranked[0]]])
+	best := &mv.holders[w.at[w.ranked[0]]]
+	w.mark(a, mv, best)
 	w.order()
 	r := &w.asking
 	*r = sessions.Request{
-		Model: mv.model.ID, Prompt: history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks}, Tokens: w.Record.Input.Input,
+		Model: mv.model.ID, Prompt: history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks}, Tokens: w.Record.Input.Input, Answer: a.answer(best),
 		Session: a.Session, Sites: r.Sites[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must,
-	}
-	r.Answer = mv.holders[w.at[w.ranked[0]]].history.Answer()
-	if a.Answer > 0 {
-		r.Answer = min(r.Answer, a.Answer)
 	}
 	for _, i := range w.sites {
 		r.Sites = append(r.Sites, w.site(a, mv, set, i))
@@ -73,12 +69,8 @@ func (w *Work) order() {
 func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Site {
 	at, c := &mv.holders[w.at[i]], &w.cands[i]
 	p := sessions.Site{Cache: at.history, Cached: c.Match.Credited()}
-	marks := at.marks
-	if a.Text != nil {
-		marks = prefixhash.TextMarks
-	}
 	size, learned := at.history.Capacity()
-	if learned || c.Speed == 0 || marks != w.marked.marks {
+	if learned || c.Speed == 0 || a.marks(at) != w.marked.marks {
 		return p
 	}
 	idle := policy.Candidate{}

@@ -41,14 +41,26 @@ func (m *marked) each(yield func(p history.Prompt, tokens int)) {
 	}
 }
 
+// marks returns the marks by which a holder's history knows the prompts.
+func (a *Ask) marks(c *holder) *prefixhash.Marks {
+	if a.Text != nil {
+		return prefixhash.TextMarks
+	}
+	return c.marks
+}
+
+// answer returns the tokens that the answer is expected to have on a holder.
+func (a *Ask) answer(c *holder) int {
+	if n := c.history.Answer(); a.Answer == 0 || n < a.Answer {
+		return n
+	}
+	return a.Answer
+}
+
 // mark puts the prompts into w.marked by the marks of a holder: those of the text, or of the
 // blocks of the holder's scope.
 func (w *Work) mark(a *Ask, mv *View, c *holder) {
-	m := &w.marked
-	marks := c.marks
-	if a.Text != nil {
-		marks = prefixhash.TextMarks
-	}
+	m, marks := &w.marked, a.marks(c)
 	if m.marks == marks {
 		return
 	}
@@ -127,11 +139,7 @@ func (s *past) of(a *Ask, mv *View, w *Work, c *holder) {
 	*s.keys = append((*s.keys)[:0], m.keys...)
 	s.uses = s.space[:0]
 	m.each(func(p history.Prompt, tokens int) {
-		answer := c.history.Answer()
-		if a.Answer > 0 {
-			answer = min(answer, a.Answer)
-		}
-		rest := max(0, tokens-m.marks.End(len(p.Keys))) + answer
+		rest := max(0, tokens-m.marks.End(len(p.Keys))) + a.answer(c)
 		s.uses = append(s.uses, use{end: m.ends[len(s.uses)], size: tokens, rest: rest})
 	})
 }

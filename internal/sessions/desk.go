@@ -1,7 +1,6 @@
 package sessions
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -17,7 +16,7 @@ const returns = 2
 
 // desk is a holder at which sessions work.
 type desk struct {
-	live  []*Session // that work here, some of which may have ended
+	live  []*Session // the sessions that work here; room leaves out those that no longer do
 	saved float64    // seconds of prefill that cold prompts may take from the others
 	at    time.Time  // of saved
 }
@@ -33,8 +32,8 @@ type Site struct {
 // known reports whether the site may hold back a request.
 func (p *Site) known() bool { return p.Size > 0 && p.Rate > 0 }
 
-// warm reports whether the site has so much of a prompt that it never waits.
-func (p *Site) warm(tokens int) bool { return 2*p.Cached >= tokens }
+// warm reports whether a cache has so much of a prompt that it never waits.
+func warm(cached, tokens int) bool { return 2*cached >= tokens }
 
 // save adds a share of the time that has passed.
 func (d *desk) save(now time.Time, share float64) {
@@ -58,4 +57,4 @@ func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live
 }
 
 // price returns the seconds that tokens take from others.
-func price(lacking int, rate float64) float64 { return math.Min(mostSaved, float64(lacking)/rate) }
+func price(lacking int, rate float64) float64 { return min(mostSaved, float64(lacking)/rate) }

@@ -21,6 +21,7 @@ const (
 // queue has the tickets of one model by number: of requests that wait, and of those whose clients
 // have gone.
 type queue struct {
+	set     *Settings // the latest of the model
 	tickets []*Ticket
 	waiting int
 

@@ -41,7 +41,7 @@ func (s *Session) holds(now time.Time) int {
 		return s.context
 	}
 	has := s.cache.Match(s.Prompt, now)
-	if has == s.Marks.End(len(s.Keys)) { // what is behind the last key has not gone either
+	if has == s.Marks.End(len(s.Keys)) { // then the tokens behind the last key are still there, too
 		return s.context
 	}
 	return has

@@ -220,7 +220,7 @@ func TestNamedSession(t *testing.T) {
 func TestColdPromptPays(t *testing.T) {
 	o := open(t, 1)
 	o.send(text{{1, 64_000}})
-	_, held := o.hold(text{{2, 40_000}}) // 4,000 tokens more than there is room for: 4 s, saved in 40
+	_, held := o.hold(text{{2, 40_000}}) // there is room for 4,000 tokens less: 4 s, which 40 s save up
 	if w := held.Wait(o.now); w.Live != 1 || w.Lacking != 4000 || w.Context != 40_000 {
 		t.Errorf("it waits for %+v", w)
 	}
@@ -235,7 +235,7 @@ func TestColdPromptPays(t *testing.T) {
 	if s, _, _ := o.ask(r); s == nil || o.wake() != 0 {
 		t.Fatal("it is held again")
 	}
-	o.hold(text{{3, 10_000}}) // what was saved is spent
+	o.hold(text{{3, 10_000}}) // nothing is left of the savings
 }
 
 func TestWarmPromptNeverWaits(t *testing.T) {

@@ -62,12 +62,13 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 		return 0, nil, nil, false
 	}
 	q := t.queue(r.Model)
+	q.set = set
 	q.expire(now)
 	k := t.ticketOf(q, r)
 	s, rewritten := t.continued(r.Prompt, r.Session)
-	site, why := t.site(set, s, k, q, r, now)
+	site, why := t.site(q, k, s, r, now)
 	if site < 0 {
-		if held, full = t.hold(set, q, k, s, r, why, now); held != nil {
+		if held, full = t.hold(q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}
 		site = 0
@@ -75,7 +76,7 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	w = t.send(s, rewritten, r, &r.Sites[site], now)
 	if k != nil {
 		q.depart(k, now)
-		t.callFirst(q, set, now)
+		t.callFirst(q, now)
 	}
 	return site, w, nil, false
 }
@@ -104,19 +105,19 @@ func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
 }
 
 // site returns the site for a request, -1: it is held.
-func (t *Table) site(set *Settings, s *Session, k *Ticket, q *queue, r *Request, now time.Time) (int, Wait) {
+func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time) (int, Wait) {
 	why := Wait{Context: r.Tokens}
-	if first := &r.Sites[0]; first.warm(r.Tokens) || !first.known() {
+	if first := &r.Sites[0]; warm(first.Cached, r.Tokens) || !first.known() {
 		return 0, why
 	}
-	warm := slices.IndexFunc(r.Sites, func(p Site) bool { return p.warm(r.Tokens) })
+	other := slices.IndexFunc(r.Sites, func(p Site) bool { return warm(p.Cached, r.Tokens) })
 	if first := q.first(); first != nil && first != k && (k == nil || first.number < k.number) {
-		return warm, first.why
+		return other, first.why
 	}
-	if at, why := t.fits(set, s, r, now); at >= 0 || warm < 0 {
+	if at, why := t.fits(q.set, s, r, now); at >= 0 || other < 0 {
 		return at, why
 	}
-	return warm, why
+	return other, why
 }
 
 // fits returns the site where the request takes least from others, and whose savings pay for it:
@@ -152,7 +153,7 @@ func (t *Table) desk(c *history.Cache) *desk {
 }
 
 // hold puts a request into the queue, or refuses it; nil: it passes.
-func (t *Table) hold(set *Settings, q *queue, k *Ticket, s *Session, r *Request, why Wait, now time.Time) (held *Ticket, full bool) {
+func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now time.Time) (held *Ticket, full bool) {
 	if !r.MayHold {
 		return nil, false
 	}
@@ -168,30 +169,27 @@ func (t *Table) hold(set *Settings, q *queue, k *Ticket, s *Session, r *Request,
 		k.session.ticket = k
 	}
 	k.why, k.answer, k.sites = why, r.Answer, append(k.sites[:0], r.Sites...)
-	if !k.gone.IsZero() {
-		if full = set.Queue > 0 && q.ahead(k) >= set.Queue; full && set.Full == Pass {
+	comes := !k.gone.IsZero() // for the first time, or back
+	if comes {
+		if full = q.set.Queue > 0 && q.ahead(k) >= q.set.Queue; full && q.set.Full == Pass {
 			return nil, false
 		}
-		k.ready, k.called = make(chan struct{}), false
+		k.gone = time.Time{}
 		if full {
 			k.gone = now
-			q.put(k)
-			return k, true
 		}
-		k.gone = time.Time{}
 		q.put(k)
-		return k, false
 	}
-	if k.called {
+	if comes || k.called {
 		k.ready, k.called = make(chan struct{}), false
 	}
-	return k, false
+	return k, full
 }
 
 // send records that a request of s goes to a site, and pays for what it takes there.
 func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
 	d := t.desk(p.Cache)
-	if p.known() && !p.warm(r.Tokens) {
+	if p.known() && !warm(p.Cached, r.Tokens) {
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
 		d.saved = max(0, d.saved-price(lacking, p.Rate))
 	}
@@ -245,9 +243,8 @@ func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting in
 	defer t.mu.Unlock()
 	for model, q := range t.queues {
 		q.expire(now)
-		set := of(model)
-		if set.On() {
-			t.callFirst(q, set, now)
+		if q.set = of(model); q.set.On() {
+			t.callFirst(q, now)
 		} else {
 			q.empty()
 		}
@@ -257,19 +254,19 @@ func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting in
 }
 
 // callFirst calls the first request of a queue if it may go.
-func (t *Table) callFirst(q *queue, set *Settings, now time.Time) {
+func (t *Table) callFirst(q *queue, now time.Time) {
 	k := q.first()
 	if k == nil || k.called {
 		return
 	}
 	r := Request{Tokens: k.tokens, Answer: k.answer, Sites: k.sites}
 	for i := range k.sites {
-		if p := &k.sites[i]; 2*p.Cache.Match(k.prompt, now) >= k.tokens {
+		if warm(k.sites[i].Cache.Match(k.prompt, now), k.tokens) {
 			k.call()
 			return
 		}
 	}
-	if at, why := t.fits(set, k.session, &r, now); at >= 0 {
+	if at, why := t.fits(q.set, k.session, &r, now); at >= 0 {
 		k.call()
 	} else {
 		k.why = why

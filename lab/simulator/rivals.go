@@ -46,6 +46,9 @@ func (rival) Stored(float64, int, []int32)  {}
 func (rival) Removed(float64, int, []int32) {}
 func (rival) Scraped(float64, []Page)       {}
 
+// Ignored has a Policy's observations, and notes none. What embeds it has a Route of its own.
+type Ignored struct{ rival }
+
 // sticky keeps the requests of a session on one replica; a new session goes to the one with the
 // fewest sessions. It is told what no router of prompts knows.
 func sticky(s *Sim) Policy {

@@ -14,9 +14,7 @@ type Scheduler interface {
 
 // NewScheduler returns this package's scheduler for an engine on its own. Its
 // requests have blocks of 16 tokens, whose ids are below blocks.
-func NewScheduler(hw Hardware, blocks int) Scheduler {
-	return &dense{hw: &hw, cache: newCache(blocks, page, hw.Capacity), block: page, exact: true}
-}
+func NewScheduler(hw Hardware, blocks int) Scheduler { return NewDense(hw, blocks, page) }
 
 // NewDense is NewScheduler for requests with blocks of that many tokens, a multiple of 16. A client
 // of its requests may leave.
@@ -36,24 +34,6 @@ func (d *dense) Abort(r *Request) {
 		d.running = slices.Delete(d.running, i, i+1)
 	}
 }
-
-// Ignored is a Policy's observations, all of which it ignores.
-type Ignored struct{}
-
-// Routed implements Policy.
-func (Ignored) Routed(float64, *Request) {}
-
-// First implements Policy.
-func (Ignored) First(float64, *Request) {}
-
-// Stored implements Policy.
-func (Ignored) Stored(float64, int, []int32) {}
-
-// Removed implements Policy.
-func (Ignored) Removed(float64, int, []int32) {}
-
-// Scraped implements Policy.
-func (Ignored) Scraped(float64, []Page) {}
 
 // Ended is the outcome of a batch.
 type Ended struct {

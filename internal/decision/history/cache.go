@@ -14,11 +14,10 @@ import (
 type Cache struct {
 	mu       sync.Mutex
 	capacity int
-	tokens   int         // of the nodes that are not evicted, and the rests of the requests in flight
-	evicted  int         // of the evicted nodes
-	lossless atomic.Bool // there are none, so that Keeps need not look
-	edge     *node       // of the list: the oldest one that is not evicted; &ends = there is none
-	learner  *learner    // of the capacity; nil: it is named
+	tokens   int          // of the nodes that are not evicted, and the rests of the requests in flight
+	evicted  atomic.Int64 // of the evicted nodes; 0 = Keeps need not look
+	edge     *node        // the oldest node of the list that is not evicted; &ends = there is none
+	learner  *learner     // of the capacity; nil: it is named
 	answer   answers
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
@@ -96,7 +95,7 @@ func (c *Cache) Match(p Prompt, now time.Time) int {
 // requests on their way to the holder will evict; it reports false if it knows of none. It says
 // nothing while requests in flight alone exceed the cache: which of them comes first decides.
 func (c *Cache) Keeps(p Prompt) (tokens int, known bool) {
-	if c.lossless.Load() {
+	if c.evicted.Load() == 0 {
 		return 0, false
 	}
 	c.mu.Lock()
@@ -278,13 +277,12 @@ func (c *Cache) evict() {
 			c.expire(c.edge)
 		}
 	}
-	for c.evicted > c.capacity {
+	for int(c.evicted.Load()) > c.capacity {
 		n := c.ends.newer
-		c.evicted -= n.tokens()
+		c.evicted.Add(-int64(n.tokens()))
 		delete(c.nodes, n.keys[0])
 		n.remove()
 	}
-	c.lossless.Store(c.evicted == 0)
 }
 
 // expire evicts n, which is the edge.
@@ -297,7 +295,7 @@ func (c *Cache) expire(n *node) {
 		return
 	}
 	n.evicted = true
-	c.evicted += n.tokens()
+	c.evicted.Add(int64(n.tokens()))
 }
 
 // InUse reports whether a request has used the cache.
@@ -321,7 +319,8 @@ func (c *Cache) Clear() (any bool) {
 	any = c.tokens > 0
 	clear(c.nodes)
 	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
-	c.tokens, c.evicted, c.listed, c.weight, c.ages = 0, 0, 0, learned.Fading{}, ages{}
+	c.tokens, c.listed, c.weight, c.ages = 0, 0, learned.Fading{}, ages{}
+	c.evicted.Store(0)
 	c.opened(-c.open)
 	c.life++
 	return any
@@ -361,7 +360,8 @@ func (c *Cache) unlink(n *node) {
 	switch {
 	case n.evicted:
 		n.evicted = false
-		c.evicted, c.tokens = c.evicted-n.tokens(), c.tokens+n.tokens()
+		c.evicted.Add(-int64(n.tokens()))
+		c.tokens += n.tokens()
 	case n == c.edge:
 		c.edge = n.newer
 	}

@@ -138,8 +138,8 @@ func TestEvictedPromptsAreCompared(t *testing.T) {
 		}
 		h := c.Use(p, 10, start)
 		named.Use(p, 10, start)
-		if h.kept > h.had || c.evicted > c.capacity {
-			t.Fatalf("%+v, %d tokens are evicted", h, c.evicted)
+		if h.kept > h.had || int(c.evicted.Load()) > c.capacity {
+			t.Fatalf("%+v, %d tokens are evicted", h, int(c.evicted.Load()))
 		}
 		c.End(p, h, true, start)
 		named.End(p, Hold{rest: 10}, true, start)
@@ -150,11 +150,11 @@ func TestEvictedPromptsAreCompared(t *testing.T) {
 			evicted += n.tokens()
 		}
 	}
-	if evicted == 0 || evicted != c.evicted {
-		t.Errorf("%d tokens are evicted, counted are %d", evicted, c.evicted)
+	if evicted == 0 || evicted != int(c.evicted.Load()) {
+		t.Errorf("%d tokens are evicted, counted are %d", evicted, int(c.evicted.Load()))
 	}
 	c.SetCapacity(10_000)
-	if c.evicted == 0 || c.evicted > 10_000 {
-		t.Errorf("%d evicted tokens are kept of a cache for 10000", c.evicted)
+	if int(c.evicted.Load()) == 0 || int(c.evicted.Load()) > 10_000 {
+		t.Errorf("%d evicted tokens are kept of a cache for 10000", int(c.evicted.Load()))
 	}
 }

@@ -49,8 +49,8 @@ type Config struct {
 	Overrides `yaml:",inline"`
 	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // the settings that differ for a model, by its served name; it has no `models` of its own
 
-	// Sessions say how cold prompts of every model are held. They stay in changes at run time, and
-	// the file has them in a section of their own.
+	// Sessions say how cold prompts of every model are held. They stay in changes at run time; the
+	// file has none of them.
 	Sessions Sessions `yaml:"-" json:"-"`
 }
 

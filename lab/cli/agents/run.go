@@ -176,7 +176,7 @@ func (r *run) send(k *client) {
 // route asks the router where a request goes.
 func (r *run) route(k *client) {
 	to := r.router.Route(r.now, k.request)
-	if was := k.held; was {
+	if k.held {
 		r.held--
 	}
 	if k.held = to == brain.Held; k.held {
@@ -283,7 +283,7 @@ func (r *run) ended() Cell {
 	if r.turns > 0 {
 		c.Assigned = float64(r.right) / float64(r.turns)
 	}
-	c.HitRate, c.Makespan = float64(r.hit)/float64(max(1, r.in)), r.now
+	c.HitRate = float64(r.hit) / float64(max(1, r.in))
 	slices.Sort(r.ttft)
 	for _, t := range r.ttft {
 		c.Mean += t / float64(len(r.ttft))
@@ -302,8 +302,8 @@ func (r *run) ended() Cell {
 			c.ShutOut++
 		}
 	}
-	if r.o.Jobs == 0 {
-		c.Makespan = 0
+	if r.o.Jobs > 0 {
+		c.Makespan = r.now
 	}
 	return c
 }

@@ -17,7 +17,7 @@ type Cell struct {
 	Max       float64 `json:"ttft_max"` // also of requests that still wait
 	ShutOut   int     `json:"shut_out"` // clients that waited for more than half of the time that counts, without any answer in it
 	GivenUp   int     `json:"given_up,omitempty"`
-	Assigned  float64 `json:"assigned,omitempty"` // of the turns that may be held, those that the router gave to their session
+	Assigned  float64 `json:"assigned,omitempty"` // share of the turns that the router gave to their own session
 	Makespan  float64 `json:"makespan,omitempty"` // s, of a fixed list
 }
 

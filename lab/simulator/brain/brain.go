@@ -139,8 +139,8 @@ func (b *Brain) To(t float64) {
 	}
 }
 
-// Route returns the replica for a request; -1 = no hint, Held = it waits. blocks are chained ids; the last
-// block may be partial.
+// Route returns the replica for a request; -1 = no hint, Held = it waits. blocks are chained
+// ids; the last block may be partial.
 func (b *Brain) Route(id, input int, blocks []int64) int {
 	parent := int64(-1)
 	b.prompt.keys = b.prompt.keys[:0]
