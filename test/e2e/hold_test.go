@@ -237,3 +237,60 @@ func TestHeldTooMany(t *testing.T) {
 		refused(c)
 	})
 }
+
+// agents have so many sessions at work in a closed loop, each of turns that continue its last one,
+// until the time is over. It returns the turns that were answered, and their hit rate.
+func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits float64) {
+	const head, step, length = 3200, 160, 12
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	prompt, cached, end := 0, 0, time.Now().Add(span)
+	for i := range sessions {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * span / 4 / time.Duration(sessions)) // they do not start at once
+			for time.Now().Before(end) {
+				ids := testenv.Tokens(c.prompts.Add(1), head)
+				for range length {
+					a := c.post(completionsPath, fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"prompt":[%s]}`, ids))
+					if a.status != http.StatusOK {
+						c.t.Errorf("status %d", a.status)
+					}
+					if time.Now().After(end) {
+						return
+					}
+					mu.Lock()
+					turns, prompt, cached = turns+1, prompt+a.prompt, cached+a.cached
+					mu.Unlock()
+					ids += "," + testenv.Tokens(c.prompts.Add(1), step)
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return turns, float64(cached) / float64(max(1, prompt))
+}
+
+// TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
+// prompts completes more turns, of which more is cached.
+func TestHoldingPastTheCliff(t *testing.T) {
+	run := func(config string) (int, float64) {
+		c := new(crammed)
+		c.stack = start(t, setup{
+			replicas: 1, sim: vllmsim.Options{PrefillRate: 8000, DecodeRate: 40, Blocks: 1024}, config: config,
+			envoy: envoy.Options{Hold: 10 * time.Minute},
+		})
+		for range 3 { // the router learns the replica's speed
+			c.ask(t.Context(), c.body(3000, 1))
+			c.settled()
+		}
+		turns, hits := c.agents(14, 20*time.Second)
+		t.Logf("%q: %d turns, hit rate %.2f; %v", config, turns, hits, c.reasons())
+		return turns, hits
+	}
+	turns, hits := run("")
+	held, heldHits := run("sessions: {share: 0.1}\n")
+	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
+		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
+	}
+}
