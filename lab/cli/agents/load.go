@@ -1,12 +1,15 @@
 package agents
 
 import (
+	"bufio"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 )
 
 // Turn is one request of a session.
@@ -16,32 +19,41 @@ type Turn struct {
 	After         float64 // s from the answer before it
 }
 
+// longest bounds an input and its answer, in tokens.
+const longest = 1 << 30
+
 // UnmarshalJSON reads a turn as [input, output, same, after].
 func (t *Turn) UnmarshalJSON(text []byte) error {
 	var v [4]float64
 	if err := json.Unmarshal(text, &v); err != nil {
 		return fmt.Errorf("turn: %w", err)
 	}
-	*t = Turn{int(v[0]), max(1, int(v[1])), int(v[2]), v[3]} // an answer that was cut off had a token
-	if t.Input < 1 || t.Same < 0 || t.Same > t.Input || t.After < 0 {
+	if v[0] < 1 || v[0]+v[1] > longest || v[1] < 0 || v[2] < 0 || v[2] > v[0] || v[3] < 0 {
 		return fmt.Errorf("turn: %s: lengths must be positive, and what is the same no longer than the input", text)
 	}
+	*t = Turn{int(v[0]), max(1, int(v[1])), int(v[2]), v[3]} // an answer that was cut off had a token
 	return nil
 }
 
-// Load reads sessions: a list of lists of turns, as JSON compressed with gzip.
+// Load reads sessions: a list of lists of turns in JSON, which may be compressed with gzip.
 func Load(path string) (all [][]Turn, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("agents: %w", err)
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
+	in := bufio.NewReader(f)
+	text := io.Reader(in)
+	if head, _ := in.Peek(2); string(head) == "\x1f\x8b" {
+		if text, err = gzip.NewReader(in); err != nil {
+			return nil, fmt.Errorf("agents: %s: %w", path, err)
+		}
+	}
+	if err := json.NewDecoder(text).Decode(&all); err != nil {
 		return nil, fmt.Errorf("agents: %s: %w", path, err)
 	}
-	if err := json.NewDecoder(z).Decode(&all); err != nil {
-		return nil, fmt.Errorf("agents: %s: %w", path, err)
+	if all = slices.DeleteFunc(all, func(s []Turn) bool { return len(s) == 0 }); len(all) == 0 {
+		return nil, fmt.Errorf("agents: %s has no sessions", path)
 	}
 	return all, nil
 }

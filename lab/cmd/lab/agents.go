@@ -20,7 +20,7 @@ func agentsCommand(ctx context.Context, args []string, std cli.Stdio) error {
 	var in, counts, policies string
 	var asJSON bool
 	err := flags(std, "agents", args, func(fs *flag.FlagSet) {
-		fs.StringVar(&in, "in", "", "`file` of sessions, JSON compressed with gzip; default: sessions are generated")
+		fs.StringVar(&in, "in", "", "`file` of sessions in JSON, which may be compressed with gzip; default: sessions are generated")
 		fs.IntVar(&o.Tokens, "kv-tokens", 640_000, "`tokens` of a replica's KV cache")
 		fs.Float64Var(&o.Rate, "prefill-rate", 16_000, "`tokens` of prefill in a second")
 		fs.StringVar(&counts, "sessions", "8,12,16,24,32", "`numbers` of sessions that are open at a time")
