@@ -194,6 +194,10 @@ func TestHeldRequestsGoOn(t *testing.T) {
 				}
 				return waiting+float64(len(answers)) >= n
 			})
+			broken := testenv.EnvoyStat(t, strings.TrimPrefix(c.envoy.Admin, "http://"), "ext_proc.failure_mode_allowed")
+			if alive := name != "killed" && name != "frozen"; alive == (broken > 0) {
+				t.Errorf("Envoy sent %d on by itself", broken)
+			}
 			c.finish()
 			c.answered(answers, n, http.StatusOK)
 		})
