@@ -64,6 +64,8 @@ type Options struct {
 	ReasonHeader bool     `yaml:"-"` // send clients the reason, in HeaderReason
 	Split        Split    `yaml:"-"` // what requests need whose prefill runs elsewhere
 
+	Hold time.Duration `yaml:"-"` // longest time for which the router holds a request; 0 = it holds none
+
 	ReplicaTLS   ReplicaTLS `yaml:"-"` // how Envoy connects to the replicas
 	PathPrefixes []string   `yaml:"-"` // paths that may stand before those of the replicas
 }
@@ -153,6 +155,9 @@ func (o Options) Validate() error {
 	}
 	if o.Split.Wait >= o.IdleTimeout {
 		errs = append(errs, fmt.Errorf("idle_timeout: %v ends requests before the longest wait for a prefill, %v", o.IdleTimeout, o.Split.Wait))
+	}
+	if o.Hold > 0 && o.Mode == FullDuplex {
+		errs = append(errs, errors.New("mode: FULL_DUPLEX_STREAMED holds no request"))
 	}
 	if o.Retries < 0 {
 		errs = append(errs, fmt.Errorf("retries: %d is negative", o.Retries))

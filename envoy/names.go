@@ -124,6 +124,10 @@ const (
 	KeyWait      = "x-warmroute-wait-ms"
 	KeySplitBody = "x-warmroute-split-bytes"
 
+	// KeyHold is gRPC metadata of an ext_proc stream, by which Envoy says that it waits for a held
+	// request: for at most so many milliseconds.
+	KeyHold = "x-warmroute-hold-ms"
+
 	// MetadataSubset and KeySubset hold the gateway's restriction of the pick to
 	// some endpoints. Set by the gateway, read by warmroute on the headers
 	// message and kept from there on.

@@ -19,9 +19,18 @@ const waitMargin = time.Second
 // kv_transfer_params a body must stay below that limit, and Lua holds it three times.
 const splitShare = 4
 
+// idleTimeout is IdleTimeout, or longer: a held request's stream is silent.
+func (o Options) idleTimeout() time.Duration {
+	if o.Hold > 0 {
+		return max(o.IdleTimeout, o.Hold+waitMargin)
+	}
+	return o.IdleTimeout
+}
+
 func (s Split) fill(in map[string]any, o Options) {
 	in["Splits"], in["Waits"] = s.On, s.Wait > 0
-	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(s.Wait+waitMargin)
+	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(max(s.Wait, o.Hold)+waitMargin)
+	in["Holds"], in["KeyHold"], in["HoldMillis"] = o.Hold > 0, KeyHold, o.Hold.Milliseconds()
 	in["KeySplitBody"], in["SplitBody"] = KeySplitBody, o.BodyLimit/splitShare
 	in["MetadataSplit"], in["KeySplitTo"], in["KeySplitAt"], in["KeySplitSize"], in["KeySplitParams"] = MetadataSplit, KeySplitTo, KeySplitAt, KeySplitSize, KeySplitParams
 	in["HeaderRetry"] = HeaderRetry

@@ -30,6 +30,7 @@ type Metrics struct {
 	panics    prometheus.Counter
 	anyway    prometheus.Counter
 	bodies    bound.Pool // bytes of the bodies that are held or worked on
+	held      *heldMetrics
 }
 
 // modelSeries are the series of a model.
@@ -77,7 +78,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	loaded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens that hinted requests were predicted to load from below the GPU."}, []string{"model"})
 	m := &Metrics{
-		tallies: newTallies(),
+		tallies: newTallies(), held: newHeldMetrics(reg),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_hints_withheld_total", Help: "Decisions that named a replica and whose hint Envoy did not get, by cause (opted_out, shadow, share) and reason code."}, []string{"withheld", "reason"}),
 		stream: prometheus.NewHistogram(prometheus.HistogramOpts{

@@ -1,7 +1,10 @@
 package filter
 
 import (
+	"time"
+
 	"warmroute/internal/decision"
+	"warmroute/internal/sessions"
 	"warmroute/render/openai"
 )
 
@@ -17,6 +20,11 @@ type Query struct {
 	MaySplit bool          // another replica may compute the prompt
 	Lengths  []openai.Span // of Body, if it is to be split: set by Route, see openai.Request.Lengths
 	Pick     bool          // the gateway needs a pick even without a match to compare
+
+	MayHold time.Duration    // how long the request may be held, 0 = not at all
+	Session string           // the id of its session by a header, "" = the prompt tells
+	Ticket  *sessions.Ticket // of its last decision, if that held it
+	Waited  sessions.Wait    // with Ticket
 
 	Priority int               // above 0: never shed for load
 	Dry      bool              // without effects; see Router.Explain

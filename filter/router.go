@@ -132,7 +132,15 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	s.result.Release()
 	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason
 	d.Withhold(rec, q.Withheld)
-	if d.Chosen == "" {
+	rec.Sessions(&d, q.Waited)
+	switch {
+	case d.Reason == decision.ReasonHeld:
+		rec.Session = decision.NewHeld(d.Held.Wait(r.o.Now()))
+		if rec.Took = r.o.Now().Sub(start); q.Ticket == nil {
+			r.ring.Put(rec)
+		}
+		return d
+	case d.Chosen == "" && d.Reason != decision.ReasonHeldFull:
 		r.decider.Uncharged()
 	}
 	d.Model, d.Tokens = rec.Model, rec.Tokens
@@ -210,7 +218,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}
 	set := r.decider.Settings(mv)
-	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Answers: req.Answers, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended}
+	s.ask = decision.Ask{Model: req.Model, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Answers: req.Answers, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended, MayHold: q.MayHold > 0, Session: q.Session, Ticket: q.Ticket}
 	if q.MaySplit {
 		s.ask.NoSplit = noSplit(req)
 		s.ask.MaySplit = s.ask.NoSplit == ""

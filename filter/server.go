@@ -31,6 +31,7 @@ type ServerOptions struct {
 	AlwaysPick     bool          // name a replica even without a match to compare; Trial must be its zero value
 	Trial          Trial         // which requests pass without their hint
 	Split          SplitOptions  // how the prompt of one replica gets to another
+	Hold           HoldOptions   // how requests wait for their turn
 	Log            *slog.Logger  // nil: no log
 }
 
@@ -61,11 +62,14 @@ type Server struct {
 	o      atomic.Pointer[ServerOptions]
 	crowd  crowd
 	joined sync.Pool // *[]byte, bodies put together from chunks
+
+	drain   sync.Once
+	drained chan struct{} // closed by Drain
 }
 
 // NewServer returns a server that decides with router.
 func NewServer(router *Router, o ServerOptions) *Server {
-	s := &Server{router: router}
+	s := &Server{router: router, drained: make(chan struct{})}
 	s.Set(o)
 	return s
 }
@@ -98,6 +102,11 @@ func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err erro
 		}
 		if st.leg != nil {
 			if err := s.finish(ss, st); err != nil {
+				return nil
+			}
+		}
+		if st.holding != nil {
+			if err := s.finishHeld(ss, st); err != nil {
 				return nil
 			}
 		}

@@ -64,6 +64,8 @@ type stream struct {
 	wait time.Duration // longest wait for a prefill leg
 	leg  *prefill.Leg  // is waited for; nil: none is
 
+	holding *holding // the request is held; nil: it is not
+
 	spent  time.Duration // answering
 	late   *time.Timer   // ends the wait for a duplex body; nil before the wait began
 	closed bool
@@ -145,6 +147,8 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		case st.o.PriorityHeader:
 			st.q.Priority = priority(headerValue(hv))
 			st.priorities++
+		case st.o.Hold.Header:
+			st.q.Session = headerValue(hv)
 		}
 		if t := &st.o.Trial; hv.GetKey() == t.ShareBy || hv.GetKey() == t.OptOut {
 			t.read(&trial, hv.GetKey(), headerValue(hv))
@@ -206,6 +210,10 @@ func (st *stream) answer(build func(*decision.Decision) *response) *response {
 		st.refused = true
 		return immediate(code, st.d.Reason)
 	}
+	if st.d.Reason == decision.ReasonHeldFull {
+		st.refused = true
+		return tooMany(st.d.Reason, st.d.Held.RetryAfter(st.srv.router.o.Now()))
+	}
 	return build(&st.d)
 }
 
@@ -244,6 +252,10 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 		st.route(ctx, b.GetBody())
 		if wait := st.begin(b.GetBody()); wait != nil {
 			b.Body = nil // the leg has it
+			return append(out, wait)
+		}
+		if wait := st.hold(ctx, b.GetBody()); wait != nil {
+			b.Body = nil
 			return append(out, wait)
 		}
 	}
@@ -327,7 +339,7 @@ func (st *stream) route(ctx context.Context, body []byte) {
 		st.skip(decision.ReasonStreams)
 		return
 	}
-	st.q.Body, st.q.MaySplit = body, st.maySplit(ctx, len(body))
+	st.q.Body, st.q.MaySplit, st.q.MayHold = body, st.maySplit(ctx, len(body)), st.mayHold(ctx)
 	st.decide(st.srv.router.Route(ctx, &st.q))
 	st.q.Body = nil
 }
@@ -399,6 +411,7 @@ func (st *stream) close() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.closed = true
+	st.leaveHold()
 	st.free()
 	if st.late != nil {
 		st.late.Stop()

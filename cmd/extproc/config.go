@@ -62,6 +62,8 @@ type Config struct {
 
 	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md); roles are in `fleet.replicas`, the price in `policy.prefill_decode`
 
+	Sessions SessionsConfig `yaml:"sessions" applies:"reload"` // cold prompts that wait, so that running sessions keep their caches
+
 	Tracing tracing.Options `yaml:"tracing" applies:"restart"` // OpenTelemetry spans of decisions, for requests whose own trace is sampled
 
 	complete bool // replicas must come from somewhere: this binary decides from where
@@ -162,7 +164,7 @@ func defaultConfig() Config {
 			Download: true, KeepTexts: true,
 			DownloadMiB: modelfiles.DefaultBytes >> 20, MaxLoadedMiB: tokens.DefaultModelBytes >> 20,
 		},
-		Envoy: defaultEnvoy(), PrefillDecode: defaultPrefillDecode(),
+		Envoy: defaultEnvoy(), PrefillDecode: defaultPrefillDecode(), Sessions: defaultSessions(),
 		XDS: xds.Options{Listen: "127.0.0.1:9004"},
 	}
 }
@@ -220,6 +222,7 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, c.Filter.validateTrial()...)
 	errs = append(errs, c.PrefillDecode.validate()...)
+	errs = append(errs, c.Sessions.validate()...)
 	span := func(field string, d time.Duration) {
 		if d <= 0 {
 			errs = append(errs, fmt.Errorf("%s: %v is not positive", field, d))
@@ -276,6 +279,7 @@ func (c Config) serverOptions(legs *prefill.Sender, log *slog.Logger) filter.Ser
 		ReasonHeader: c.Filter.ReasonHeader, Picker: c.Filter.Picker,
 		AlwaysPick: c.Filter.AlwaysPick, Trial: c.Filter.trial(), MaxStreams: c.Filter.MaxStreams, MaxBodies: c.Filter.bodies(debug.SetMemoryLimit(-1)), Log: log,
 		Split: filter.SplitOptions{Transport: c.PrefillDecode.Mode, MaxWait: c.PrefillDecode.MaxWait, Legs: legs},
+		Hold:  c.Sessions.holds(),
 	}
 }
 
@@ -294,7 +298,7 @@ func (c Config) envoyOptions() envoy.Options {
 	}
 	o.XDSTLS = c.XDS.TLS.Enabled()
 	o.ReasonHeader, o.Split, o.PathPrefixes = c.Filter.ReasonHeader, c.PrefillDecode.envoy(), c.Filter.PathPrefixes
-	o.UsageShare = new(c.usageShare())
+	o.UsageShare, o.Hold = new(c.usageShare()), c.Sessions.wait()
 	if len(o.Replicas) == 0 {
 		for _, r := range c.Fleet.Replicas {
 			o.Replicas = append(o.Replicas, r.Address)

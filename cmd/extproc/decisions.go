@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -40,7 +41,7 @@ type decisions struct {
 // newDecisions makes what decides about the replicas that Envoys know.
 func newDecisions(c Config, known decision.Fleet, k *replicas, log *slog.Logger, reg prometheus.Registerer) (_ *decisions, err error) {
 	d := &decisions{log: log, replicas: k, ring: decision.NewRing(keptDecisions), peers: c.Peers}
-	if d.book, err = policy.NewBook(c.Policy); err != nil {
+	if d.book, err = policy.NewBook(c.policies()); err != nil {
 		return nil, err
 	}
 	o := decision.Options{Ranked: c.Filter.named(), ReadsSalt: tokens.MessagesReadSalt}
@@ -53,8 +54,15 @@ func newDecisions(c Config, known decision.Fleet, k *replicas, log *slog.Logger,
 	return d, nil
 }
 
-// Run shares with the other routers until ctx ends.
-func (d *decisions) Run(ctx context.Context) error { return d.link.Run(ctx) }
+// Run shares with the other routers, and wakes held requests, until ctx ends.
+func (d *decisions) Run(ctx context.Context) error {
+	return together(ctx, d.link.Run, func(ctx context.Context) error {
+		return every(ctx, wakeEvery, func(time.Time) { d.decider.WakeHeld() })
+	})
+}
+
+// wakeEvery is how late a held request may learn that it may go.
+const wakeEvery = 50 * time.Millisecond
 
 // notes says which replicas in s are able to do less than others, and what is wrong with the link.
 func (d *decisions) notes(s *fleet.Snapshot) []string {

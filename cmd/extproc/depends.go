@@ -39,6 +39,7 @@ func (c Config) dependencies() []error {
 		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is pull, which needs envoy.mode BUFFERED: only there a failure of the router costs no request")
 		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
 	}
+	errs = append(errs, c.holdable())
 	refuse(c.Filter.TokenBudget > c.envoyOptions().MessageTimeout, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, c.Envoy.MessageTimeout)
 	if e := c.Envoy; len(e.ExtProc) == 0 && c.XDS.Enabled() {
 		refuse(e.TLS.Enabled && !c.TLS.Enabled() && !c.XDS.TLS.Enabled(), "envoy.tls.enabled", "is true, but tls is not given: Envoy would reach no router")

@@ -133,6 +133,7 @@ func (e *envoys) serve(ctx context.Context, gate *admin.Gate, lame time.Duration
 	front.Go(func() error {
 		<-ctx.Done()
 		gate.Shut("going down")
+		e.server.Drain()
 		if connected := func() bool { return e.door.open.Load() > 0 }; lame > 0 && connected() {
 			e.log.Info("going down: health checks fail, and Envoys have time to notice; a second signal ends at once", "lame_duck", lame)
 			lameDuck(lame, connected)

@@ -127,8 +127,8 @@ func (r *router) apply(c Config) error {
 	}
 	r.ids.remote.Set(renders, next.Filter.TokenBudget)
 	r.ids.set(next.Tokens)
-	if !reflect.DeepEqual(next.Policy, before.Policy) { // otherwise the patches of the run time stay
-		change, err := r.decisions.book.Replace(next.Policy)
+	if p := next.policies(); !reflect.DeepEqual(p, before.policies()) { // otherwise the patches of the run time stay
+		change, err := r.decisions.book.Replace(p)
 		if err != nil {
 			return err
 		}

@@ -54,6 +54,8 @@ type Record struct {
 	Asked     string      `json:"asked_model,omitempty"`
 	Why       *why.Answer `json:"why,omitempty"` // see Explain
 	*Answered             // nil: Envoy has not reported the answer's usage
+	// Session tells the request's session, and how it was held; nil: no requests of its kind are held.
+	Session *SessionRecord `json:"session,omitempty"`
 
 	head uint64 // the key of the first block; 0 = there is none
 }

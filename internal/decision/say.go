@@ -61,7 +61,7 @@ func (rec *Record) endOf(s *policy.Candidate) *why.End {
 
 // line returns the answer's line.
 func (rec *Record) line() string {
-	parts := []string{rec.compared()}
+	parts := []string{rec.compared(), rec.Session.say()}
 	for i := range rec.Why.Elsewhere {
 		parts = append(parts, rec.Why.Elsewhere[i].Say())
 	}

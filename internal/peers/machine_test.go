@@ -230,6 +230,26 @@ func TestNoVersionWinsForEver(t *testing.T) {
 	}
 }
 
+// TestHeldRequestsAreEachRoutersOwn: the policy of another router leaves the settings of held
+// requests as they are.
+func TestHeldRequestsAreEachRoutersOwn(t *testing.T) {
+	w := newMesh(t, 2)
+	w.settle()
+	from, to := w.nodes[0], w.nodes[1]
+	if _, err := to.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.book.Patch("", []byte(`{"route_policy":"filter-then-score"}`)); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := from.book.Config()
+	from.outbox.PolicyChanged(c)
+	w.settle()
+	if got := to.book.Of("m"); got.Policy != policy.NameBalance || got.Sessions.Share != 0.1 {
+		t.Errorf("%v, %+v", got.Policy, got.Sessions)
+	}
+}
+
 // TestTheLastWriterOfThePolicyWins.
 func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 	const began = 1_700_000_000_000 // the mesh's clock in milliseconds

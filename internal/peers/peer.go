@@ -236,6 +236,8 @@ func (m *Machine) adopt(v version, from string) {
 		m.stats.Garbage++
 		return
 	}
+	mine, _ := m.o.Book.Config()
+	c.Sessions = mine.Sessions // each router has its own: they are not sent
 	change, err := m.o.Book.Replace(c)
 	if err != nil {
 		m.stats.Garbage++

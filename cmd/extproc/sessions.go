@@ -1,0 +1,85 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/filter"
+	"warmroute/internal/decision/policy"
+)
+
+// SessionsConfig says how cold prompts wait that would evict what sessions at work have cached.
+type SessionsConfig struct {
+	Share   float64       `yaml:"share" unit:"fraction"` // share of a replica's time that cold prompts may take from the caches of sessions at work, below 1; 0 = no request is held, 0.1 is a good one
+	Queue   int           `yaml:"queue" unit:"requests"` // most requests of a model that are held at a time
+	Full    policy.Full   `yaml:"full"`                  // what happens to a request for which the queue has no room, or that has waited for max_wait: refuse: 429 with Retry-After, its place is kept; pass: it goes on as if nothing were held
+	MaxWait time.Duration `yaml:"max_wait"`              // longest time for which a request is held: Envoy waits as long for it
+	Header  string        `yaml:"header"`                // request header with the id of its session, in lower case; "" = the prompts alone tell
+}
+
+func defaultSessions() SessionsConfig {
+	return SessionsConfig{Queue: 1024, Full: policy.Refuse, MaxWait: 20 * time.Minute}
+}
+
+// maxHold leaves Envoy a margin below its own limit of an hour.
+const maxHold = time.Hour - 2*time.Second
+
+func (c SessionsConfig) validate() (errs []error) {
+	if !(c.Share >= 0 && c.Share < 1) {
+		errs = append(errs, fmt.Errorf("sessions.share: %v is not from 0 to below 1", c.Share))
+	}
+	if c.Queue <= 0 {
+		errs = append(errs, fmt.Errorf("sessions.queue: %d is not positive", c.Queue))
+	}
+	if c.Full != policy.Refuse && c.Full != policy.Pass {
+		errs = append(errs, fmt.Errorf("sessions.full: %q is none of refuse, pass", c.Full))
+	}
+	if c.MaxWait < time.Second || c.MaxWait > maxHold {
+		errs = append(errs, fmt.Errorf("sessions.max_wait: %v is not from 1s to %v", c.MaxWait, maxHold))
+	}
+	if err := validateTrustedHeader(c.Header); err != nil {
+		errs = append(errs, fmt.Errorf("sessions.header: %w", err))
+	}
+	return errs
+}
+
+// holdable returns why no request can be held with the rest of the configuration, nil: some can.
+func (c Config) holdable() error {
+	switch {
+	case c.Sessions.Share == 0:
+		return nil
+	case c.Filter.Picker || c.Filter.AlwaysPick:
+		return errors.New("sessions.share: is set, but with filter.picker or filter.always_pick no request is held")
+	case c.Envoy.Mode == envoy.FullDuplex:
+		return errors.New("sessions.share: is set, but with envoy.mode FULL_DUPLEX_STREAMED no request is held: a failure of the router would cost those that are")
+	}
+	return nil
+}
+
+// wait returns the longest hold, 0: none.
+func (c SessionsConfig) wait() time.Duration {
+	if c.Share == 0 {
+		return 0
+	}
+	return c.MaxWait
+}
+
+// holds returns how the filter holds requests.
+func (c SessionsConfig) holds() filter.HoldOptions {
+	h := filter.HoldOptions{MaxWait: c.wait(), Full: c.Full}
+	if c.Share > 0 {
+		h.Header = c.Header
+	}
+	return h
+}
+
+// policies returns the settings of all models.
+func (c Config) policies() policy.Config {
+	p := c.Policy
+	if c.Sessions.Share > 0 {
+		p.Sessions = policy.Sessions{Share: c.Sessions.Share, Queue: c.Sessions.Queue, Full: c.Sessions.Full}
+	}
+	return p
+}

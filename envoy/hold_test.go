@@ -1,0 +1,41 @@
+package envoy
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestEnvoyOutlastsHeldRequests: none of Envoy's limits is below the longest hold, and nothing
+// changes without one.
+func TestEnvoyOutlastsHeldRequests(t *testing.T) {
+	render := func(o Options) string {
+		o.Replicas = []string{"10.0.0.1:8000"}
+		var b bytes.Buffer
+		if err := WriteBootstrap(&b, o); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	has := func(boot string, all ...string) {
+		t.Helper()
+		for _, want := range all {
+			if !strings.Contains(boot, want) {
+				t.Errorf("no %q", want)
+			}
+		}
+	}
+	const keepalive = "connection_keepalive: {interval: 1s, timeout: 1s}"
+	has(render(Options{Hold: 20 * time.Minute}), "max_message_timeout: 1201s", "stream_idle_timeout: 1201s", "request_timeout: 1800s",
+		`initial_metadata: [{key: x-warmroute-hold-ms, value: "1200000"}]`, keepalive)
+	has(render(Options{Hold: time.Minute}), "max_message_timeout: 61s", "stream_idle_timeout: 600s")
+	has(render(Options{Hold: time.Minute, Split: Split{On: true, Wait: 2 * time.Minute}}), "max_message_timeout: 121s",
+		`{key: x-warmroute-wait-ms, value: "120000"}`, `{key: x-warmroute-hold-ms, value: "60000"}`)
+	if boot := render(Options{}); strings.Contains(boot, KeyHold) || strings.Contains(boot, "max_message_timeout") || strings.Contains(boot, keepalive) {
+		t.Error("something waits without a hold")
+	}
+	if err := (Options{Hold: time.Minute, Mode: FullDuplex}).Validate(); err == nil {
+		t.Error("FULL_DUPLEX_STREAMED holds requests")
+	}
+}

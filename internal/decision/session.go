@@ -1,0 +1,47 @@
+package decision
+
+import (
+	"fmt"
+	"time"
+
+	"warmroute/internal/sessions"
+)
+
+// SessionRecord is what a Record tells of the session of a request, and of its wait.
+type SessionRecord struct {
+	Number  uint64        `json:"number,omitempty"` // the same for all requests of the session; 0 = it is held
+	Turn    int           `json:"turn,omitempty"`   // which of the session's requests it is, from 1 on
+	Held    time.Duration `json:"held_ns,omitempty"`
+	Ahead   int           `json:"ahead,omitempty"`          // requests that were held before it
+	Live    int           `json:"live_sessions,omitempty"`  // where it lacked the least room
+	Context int           `json:"context,omitempty"`        // tokens of its prompt
+	Lacking int           `json:"lacking_tokens,omitempty"` // of the room for it beside these sessions
+}
+
+// NewHeld returns the record of a request that is or was held.
+func NewHeld(w sessions.Wait) *SessionRecord {
+	return &SessionRecord{Held: w.Waited, Ahead: w.Ahead, Live: w.Live, Context: w.Context, Lacking: w.Lacking}
+}
+
+// Sessions adds the session of d's request, which has waited so.
+func (r *Record) Sessions(d *Decision, w sessions.Wait) {
+	if w != (sessions.Wait{}) {
+		r.Session = NewHeld(w)
+	}
+	if d.Reservation == nil || d.Reservation.work == nil {
+		return
+	}
+	if r.Session == nil {
+		r.Session = new(SessionRecord)
+	}
+	r.Session.Number, r.Session.Turn = d.Reservation.Session()
+}
+
+// say tells of the wait, "" if there was none.
+func (s *SessionRecord) say() string {
+	if s == nil || s.Context == 0 {
+		return ""
+	}
+	return fmt.Sprintf("held for %.1f s behind %d: its context of %d tokens did not fit beside %d live sessions, %d tokens were lacking",
+		s.Held.Seconds(), s.Ahead, s.Context, s.Live, s.Lacking)
+}

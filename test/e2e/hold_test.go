@@ -1,0 +1,300 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"warmroute/envoy"
+	"warmroute/internal/testenv"
+	"warmroute/lab/vllmsim"
+)
+
+// crammed is a stack of one replica, whose cache a session at work fills by three quarters.
+type crammed struct {
+	*stack
+	prompts atomic.Uint64
+	finish  context.CancelFunc // ends the session's answer
+	busy    sync.WaitGroup
+}
+
+const (
+	crammedTokens = 16_000 // of the cache
+	heldTokens    = 6_000  // of a prompt that does not fit beside the session
+)
+
+// body returns a request with a prompt that no replica has.
+func (c *crammed) body(tokens, answer int) []byte {
+	return fmt.Appendf(nil, `{"model":"sim","max_tokens":%d,"prompt":[%s]}`, answer, testenv.Tokens(c.prompts.Add(1), tokens))
+}
+
+// ask sends a request through Envoy, and returns the answer; nil: ctx ended before.
+func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.envoy.URL+completionsPath, bytes.NewReader(body))
+	if err != nil {
+		c.t.Error(err)
+		return nil
+	}
+	req.Header.Set("content-type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.t.Error(err)
+		}
+		return nil
+	}
+	resp.Body.Close()
+	return resp
+}
+
+// startCrammed starts it. settings are more of the section sessions.
+func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
+	t.Helper()
+	c := new(crammed)
+	wait := 10 * time.Minute
+	if strings.Contains(settings, "max_wait: 3s") {
+		wait = 3 * time.Second
+	}
+	c.stack = start(t, setup{
+		replicas: 1, sim: vllmsim.Options{PrefillRate: 20_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		config: "sessions: {share: 0.000001, " + settings + "}\n",
+		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: 2 * time.Second}, // so that only Envoy's longer wait explains a late answer
+	})
+	for range 3 { // the router learns the replica's speed
+		c.ask(t.Context(), c.body(4000, 1))
+		c.settled()
+	}
+	var ctx context.Context
+	ctx, c.finish = context.WithCancel(t.Context())
+	t.Cleanup(c.busy.Wait)
+	t.Cleanup(c.finish)
+	body := c.body(crammedTokens*3/4, 3000)
+	c.busy.Go(func() { c.ask(ctx, body) })
+	c.until("the session is at work", func() bool { return c.running() == 1 })
+	return c
+}
+
+// running returns how many requests the replica computes.
+func (c *crammed) running() float64 {
+	for name, v := range testenv.Metrics(c.t, c.addrs[0]) {
+		if strings.HasPrefix(name, "vllm:num_requests_running") {
+			return v
+		}
+	}
+	return 0
+}
+
+// hold sends n requests that are held, and returns their statuses.
+func (c *crammed) hold(ctx context.Context, n int) <-chan int {
+	c.t.Helper()
+	out := make(chan int, n)
+	for range n {
+		body := c.body(heldTokens, 1)
+		c.busy.Go(func() {
+			if resp := c.ask(ctx, body); resp != nil {
+				out <- resp.StatusCode
+			}
+		})
+	}
+	c.until(fmt.Sprint(n, " requests are held"), func() bool { return c.held() == n })
+	return out
+}
+
+func (c *crammed) held() int { c.t.Helper(); return int(c.metrics()["warmroute_held_requests"]) }
+
+func (c *crammed) ends(how string) int {
+	c.t.Helper()
+	return int(c.metrics()[fmt.Sprintf("warmroute_held_seconds_count{end=%q}", how)])
+}
+
+// answered waits for n answers with a status.
+func (c *crammed) answered(answers <-chan int, n, status int) {
+	c.t.Helper()
+	for i := range n {
+		select {
+		case got := <-answers:
+			if got != status {
+				c.t.Errorf("status %d, want %d", got, status)
+			}
+		case <-time.After(patience):
+			c.t.Fatalf("%d of %d requests were not answered", n-i, n)
+		}
+	}
+}
+
+// TestHeldRequests: a request waits longer than message_timeout in both modes that fail open, goes
+// when there is room, leaves with its client, and is explained.
+func TestHeldRequests(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			c := startCrammed(t, mode, "")
+			ctx, abort := context.WithCancel(t.Context())
+			c.hold(ctx, 2)
+			abort()
+			c.until("both have left", func() bool { return c.held() == 0 && c.ends("left") == 2 })
+			begun, sent := time.Now(), c.ends("sent")
+			answers := c.hold(t.Context(), 2)
+			c.until("they wait longer than message_timeout", func() bool { return time.Since(begun) > 3*time.Second })
+			if n := c.held(); n != 2 {
+				t.Fatalf("%d are held", n)
+			}
+			c.finish()
+			c.answered(answers, 2, http.StatusOK)
+			if n := c.ends("sent") - sent; n != 2 {
+				t.Errorf("%d were sent in their turn", n)
+			}
+			if page, err := testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=9"); err != nil || !strings.Contains(page, "did not fit beside 1 live sessions") {
+				t.Errorf("not explained: %s", page)
+			}
+		})
+	}
+}
+
+// TestHeldRequestsGoOn: whatever becomes of the router, no held request fails.
+func TestHeldRequestsGoOn(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	for name, fault := range map[string]func(c *crammed){
+		"killed":  func(c *crammed) { c.extproc.Kill() },
+		"frozen":  func(c *crammed) { _ = c.extproc.Signal(syscall.SIGSTOP) },
+		"stopped": func(c *crammed) { _ = c.extproc.Signal(syscall.SIGTERM) },
+		"no longer configured": func(c *crammed) {
+			config, err := os.ReadFile(c.config)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			if err := os.WriteFile(c.config, bytes.Replace(config, []byte("share: 0.000001"), []byte("share: 0"), 1), 0o644); err != nil {
+				c.t.Fatal(err)
+			}
+			_ = c.extproc.Signal(syscall.SIGHUP)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startCrammed(t, envoy.Buffered, "")
+			answers := c.hold(t.Context(), n)
+			fault(c)
+			c.until("the replica has them", func() bool {
+				waiting := 0.0
+				for name, v := range testenv.Metrics(t, c.addrs[0]) {
+					if strings.HasPrefix(name, "vllm:num_requests_running") || strings.HasPrefix(name, "vllm:num_requests_waiting{") {
+						waiting += v
+					}
+				}
+				return waiting+float64(len(answers)) >= n
+			})
+			broken := testenv.EnvoyStat(t, strings.TrimPrefix(c.envoy.Admin, "http://"), "ext_proc.failure_mode_allowed")
+			if alive := name != "killed" && name != "frozen"; alive == (broken > 0) {
+				t.Errorf("Envoy sent %d on by itself", broken)
+			}
+			c.finish()
+			c.answered(answers, n, http.StatusOK)
+		})
+	}
+}
+
+// TestHeldTooMany: a full queue, and a wait that is over, answer 429 with Retry-After; or the
+// request passes.
+func TestHeldTooMany(t *testing.T) {
+	t.Parallel()
+	refused := func(c *crammed) {
+		c.t.Helper()
+		resp := c.ask(c.t.Context(), c.body(heldTokens, 1))
+		after, err := strconv.Atoi(resp.Header.Get("retry-after"))
+		if resp.StatusCode != http.StatusTooManyRequests || err != nil || after < 1 || after > 900 {
+			c.t.Errorf("status %d, Retry-After %q", resp.StatusCode, resp.Header.Get("retry-after"))
+		}
+	}
+	t.Run("refused", func(t *testing.T) {
+		t.Parallel()
+		c := startCrammed(t, envoy.Buffered, "queue: 1")
+		c.hold(t.Context(), 1)
+		refused(c)
+		c.finish()
+	})
+	t.Run("passed", func(t *testing.T) {
+		t.Parallel()
+		c := startCrammed(t, envoy.Buffered, "queue: 1, full: pass")
+		first := c.hold(t.Context(), 1)
+		second := make(chan int, 1)
+		body := c.body(heldTokens, 1)
+		c.busy.Go(func() { second <- c.ask(t.Context(), body).StatusCode })
+		c.until("the second one passes", func() bool { return c.reasons()["cold"]+c.reasons()["moved"]+c.reasons()["guarded"] >= 5 })
+		c.finish()
+		c.answered(second, 1, http.StatusOK)
+		c.answered(first, 1, http.StatusOK)
+	})
+	t.Run("wait is over", func(t *testing.T) {
+		t.Parallel()
+		c := startCrammed(t, envoy.Buffered, "max_wait: 3s")
+		refused(c)
+	})
+}
+
+// agents have so many sessions at work in a closed loop, each of turns that continue its last one,
+// until the time is over. It returns the turns that were answered, and their hit rate.
+func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits float64) {
+	const head, step, length = 3200, 160, 12
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	prompt, cached, end := 0, 0, time.Now().Add(span)
+	for i := range sessions {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * span / 4 / time.Duration(sessions)) // they do not start at once
+			for time.Now().Before(end) {
+				ids := testenv.Tokens(c.prompts.Add(1), head)
+				for range length {
+					a := c.post(completionsPath, fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"prompt":[%s]}`, ids))
+					if a.status != http.StatusOK {
+						c.t.Errorf("status %d", a.status)
+					}
+					if time.Now().After(end) {
+						return
+					}
+					mu.Lock()
+					turns, prompt, cached = turns+1, prompt+a.prompt, cached+a.cached
+					mu.Unlock()
+					ids += "," + testenv.Tokens(c.prompts.Add(1), step)
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return turns, float64(cached) / float64(max(1, prompt))
+}
+
+// TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
+// prompts completes more turns, of which more is cached.
+func TestHoldingPastTheCliff(t *testing.T) {
+	run := func(config string) (int, float64) {
+		c := new(crammed)
+		c.stack = start(t, setup{
+			replicas: 1, sim: vllmsim.Options{PrefillRate: 8000, DecodeRate: 40, Blocks: 1024}, config: config,
+			envoy: envoy.Options{Hold: 10 * time.Minute},
+		})
+		for range 3 { // the router learns the replica's speed
+			c.ask(t.Context(), c.body(3000, 1))
+			c.settled()
+		}
+		turns, hits := c.agents(14, 20*time.Second)
+		t.Logf("%q: %d turns, hit rate %.2f; %v", config, turns, hits, c.reasons())
+		return turns, hits
+	}
+	turns, hits := run("")
+	held, heldHits := run("sessions: {share: 0.1}\n")
+	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
+		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
+	}
+}
