@@ -42,7 +42,7 @@ type Options struct {
 	// `ca_file` any certificate is taken, as a self-signed one must be, and without `server_name` any of `ca_file`.
 	TLS            certs.ClientOptions `yaml:"tls"`
 	Mode           Mode                `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
-	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request; the default grows with `filter.token_budget`
+	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request; 0 = 150ms longer than `filter.token_budget`, at least 200ms
 	IdleTimeout    time.Duration       `yaml:"idle_timeout"`            // how long a request's stream may be silent
 	BodyLimit      int                 `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
 	Retries        int                 `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint

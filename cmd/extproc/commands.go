@@ -155,9 +155,6 @@ func (c Config) writeEnvoy(std stdio, static, files bool) error {
 	if files || c.XDS.Listen == "" {
 		return envoy.WriteDynamic(std.Out, o, envoy.Discovery(c.XDS.State))
 	}
-	if c.XDS.TLS.ClientCAFile != "" && o.TLS.CertFile == "" {
-		return errors.New("envoy-config: envoy.tls.cert_file is missing, but xds.tls.client_ca_file requires a certificate of Envoy")
-	}
 	return envoy.WriteDynamic(std.Out, o, envoy.ADS)
 }
 

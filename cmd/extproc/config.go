@@ -283,6 +283,10 @@ func (c Config) serverOptions(legs *prefill.Sender, log *slog.Logger) filter.Ser
 	}
 }
 
+// decisionMargin is what a decision may take besides the wait for token ids, with the transfer of
+// the body.
+const decisionMargin = 150 * time.Millisecond
+
 // envoyOptions fills in the options that follow from the rest of the configuration.
 func (c Config) envoyOptions() envoy.Options {
 	o := c.Envoy
@@ -290,8 +294,8 @@ func (c Config) envoyOptions() envoy.Options {
 		o.ExtProc, o.TLS.Enabled = []string{c.Listen}, c.TLS.Enabled()
 	}
 	o.TLS.Enabled = o.TLS.Enabled || c.TLS.Enabled()
-	if o.MessageTimeout == defaultEnvoy().MessageTimeout {
-		o.MessageTimeout += max(0, c.Filter.TokenBudget-defaultConfig().Filter.TokenBudget)
+	if o.MessageTimeout == 0 {
+		o.MessageTimeout = max(envoy.Options{}.WithDefaults().MessageTimeout, c.Filter.TokenBudget+decisionMargin)
 	}
 	if len(o.XDS) == 0 && c.XDS.Listen != "" {
 		o.XDS = []string{c.XDS.Listen}
@@ -341,6 +345,6 @@ func (c Config) usageShare() int {
 // defaultEnvoy leaves out the options that follow from the rest of the configuration.
 func defaultEnvoy() envoy.Options {
 	o := envoy.Options{}.WithDefaults()
-	o.ExtProc = nil
+	o.ExtProc, o.MessageTimeout = nil, 0
 	return o
 }

@@ -40,12 +40,16 @@ func (c Config) dependencies() []error {
 		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
 	}
 	errs = append(errs, c.holdable())
-	refuse(c.Filter.TokenBudget > c.envoyOptions().MessageTimeout, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, c.Envoy.MessageTimeout)
+	wait := c.envoyOptions().MessageTimeout
+	refuse(f.TokenBudget > wait, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, wait)
+	const elsewhere = `xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`
 	if e := c.Envoy; len(e.ExtProc) == 0 && c.XDS.Enabled() {
 		refuse(e.TLS.Enabled && !c.TLS.Enabled() && !c.XDS.TLS.Enabled(), "envoy.tls.enabled", "is true, but tls is not given: Envoy would reach no router")
 		refuse(c.TLS.ClientCAFile != "" && e.TLS.CertFile == "", "envoy.tls.cert_file",
-			`is missing, but tls.client_ca_file requires a certificate of Envoy; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`)
+			"is missing, but tls.client_ca_file requires a certificate of Envoy; %s", elsewhere)
 	}
+	refuse(c.XDS.Listen != "" && c.XDS.TLS.ClientCAFile != "" && c.Envoy.TLS.CertFile == "", "envoy.tls.cert_file",
+		"is missing, but xds.tls.client_ca_file requires a certificate of Envoy; %s", elsewhere)
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
 		errs = append(errs, err)
 	}

@@ -36,6 +36,7 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"filter: {token_budget: 1s}\nenvoy: {message_timeout: TIME}", "f:1: filter.token_budget: is 1s, but envoy.message_timeout ends the wait for a decision after 900ms (and line 2)", "TIME=2s,900ms"},
 		{"tls: {self_signed: SELF}\nenvoy: {tls: {enabled: true}}", "f:2: envoy.tls.enabled: is true, but tls is not given: Envoy would reach no router", "SELF=true,false"},
 		{"tls: {self_signed: true, client_ca_file: a}\nxds: {listen: ADDR}", `f:1: envoy.tls.cert_file: is missing, but tls.client_ca_file requires a certificate of Envoy; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, `ADDR="",127.0.0.1:1`},
+		{"xds: {tls: {cert_file: a, key_file: b, client_ca_file: CA}}", `f:1: envoy.tls.cert_file: is missing, but xds.tls.client_ca_file requires a certificate of Envoy; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, `CA="",c`},
 		{"tracing: {endpoint: ADDR, tls: {enabled: true}}", "f:1: tracing.tls: is given, but endpoint is empty, so that there are no traces", `ADDR=h:1,""`},
 	} {
 		name, values, _ := strings.Cut(c.needs, "=")

@@ -36,7 +36,7 @@ func TestDoors(t *testing.T) {
 		{`index_service: {listen: ":1", tls: {cert_file: c, key_file: k, client_ca_file: a}}`, "", ""},
 		{"index_service: {listen: \":1\"}\ninsecure: [index_service]", "", "insecure=index_service"},
 		{`xds: {listen: ":1"}`, "xds.listen", ""},
-		{`xds: {listen: ":1", tls: {cert_file: c, key_file: k, client_ca_file: a}}`, "", ""},
+		{"xds: {listen: \":1\", tls: {cert_file: c, key_file: k, client_ca_file: a}}\nenvoy: {tls: {enabled: true, cert_file: c, key_file: k}}", "", ""},
 		{"xds: {listen: \":1\"}\ninsecure: [xds]", "", "insecure=xds"},
 		{`peers: {listen: "0.0.0.0"}`, "peers.listen", ""},
 		{`peers: {listen: "127.0.0.1"}`, "", ""},
