@@ -135,22 +135,13 @@ func (p *page) line(line []byte) {
 	name, rest := bytes.TrimRight(line[:i], " \t"), line[i:]
 	p.sglang = p.sglang || bytes.HasPrefix(name, []byte("sglang:")) || bytes.HasPrefix(name, []byte("sglang_"))
 	switch string(name) {
-	case "vllm:num_requests_running", "vllm:num_requests_waiting",
-		"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
-		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total",
-		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total",
-		"vllm:external_prefix_cache_queries_total", "vllm:external_prefix_cache_hits_total", "vllm:kv_offload_load_time_total", "vllm:nixl_xfer_time_seconds_sum",
-		"vllm:time_to_first_token_seconds_count", "vllm:time_to_first_token_seconds_sum",
-		"vllm:request_queue_time_seconds_count", "vllm:request_queue_time_seconds_sum",
-		"vllm:request_prefill_time_seconds_count", "vllm:request_prefill_time_seconds_sum",
-		"vllm:request_decode_time_seconds_count", "vllm:request_decode_time_seconds_sum",
-		"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count",
-		"vllm:request_generation_tokens_count", "vllm:request_generation_tokens_sum",
-		"sglang:num_running_reqs", "sglang:num_queue_reqs", "sglang:token_usage",
-		"sglang_num_running_reqs", "sglang_num_waiting_reqs", "sglang_token_usage", // of /v1/loads
-		"sglang:prompt_tokens_total", "sglang:cached_tokens_total":
-		if v, ok := p.sample(rest); ok {
-			p.add(name, v)
+	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "sglang_token_usage":
+		if e, v := p.value(rest); e != nil {
+			e.KVUsage = max(e.KVUsage, min(v, 1))
+		}
+	case "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count":
+		if e, v := p.value(rest); e != nil {
+			e.Steps = max(e.Steps, 1) + v
 		}
 	case "vllm:time_to_first_token_seconds_bucket":
 		if v, ok := p.sample(rest); ok {
@@ -188,6 +179,11 @@ func (p *page) line(line []byte) {
 	default:
 		p.drafts = p.drafts || bytes.HasPrefix(name, []byte("vllm:spec_decode_"))
 		p.connector = cmp.Or(p.connector, connectorOf(name))
+		if sum := sums[string(name)]; sum != nil {
+			if e, v := p.value(rest); e != nil {
+				*sum(e) += v
+			}
+		}
 	}
 }
 
@@ -210,59 +206,48 @@ func connectorOf(name []byte) string {
 	return ""
 }
 
-// add records one value of an engine. Several series of one engine (model
-// names, processes) add up, except the usage: the highest counts.
-func (p *page) add(name []byte, v float64) {
-	if v < 0 {
-		return
+// sums has the values of an engine by the names of their metrics, also those of older releases.
+// Several series of one engine (model names, processes) add up.
+var sums = sumsByName()
+
+func sumsByName() map[string]func(*Load) *float64 {
+	out := map[string]func(*Load) *float64{}
+	sum := func(of func(*Load) *float64, names ...string) {
+		for _, name := range names {
+			out[name] = of
+		}
 	}
-	e := p.engine(p.labels.rank)
-	if e == nil {
-		return
+	sum(func(l *Load) *float64 { return &l.Running }, "vllm:num_requests_running", "sglang:num_running_reqs", "sglang_num_running_reqs")
+	sum(func(l *Load) *float64 { return &l.Waiting }, "vllm:num_requests_waiting", "sglang:num_queue_reqs", "sglang_num_waiting_reqs")
+	sum(func(l *Load) *float64 { return &l.PrefixQueries },
+		"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total")
+	sum(func(l *Load) *float64 { return &l.PrefixHits },
+		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total")
+	sum(func(l *Load) *float64 { return &l.AskedTokens }, "vllm:external_prefix_cache_queries_total")
+	sum(func(l *Load) *float64 { return &l.LoadedTokens }, "vllm:external_prefix_cache_hits_total")
+	sum(func(l *Load) *float64 { return &l.LoadSeconds }, "vllm:kv_offload_load_time_total")
+	sum(func(l *Load) *float64 { return &l.MoveSeconds }, "vllm:nixl_xfer_time_seconds_sum")
+	sum(func(l *Load) *float64 { return &l.Answers.Count }, "vllm:request_generation_tokens_count")
+	sum(func(l *Load) *float64 { return &l.Answers.Tokens }, "vllm:request_generation_tokens_sum")
+	for name, spent := range map[string]func(*Load) *Spent{
+		"vllm:time_to_first_token_seconds":  func(l *Load) *Spent { return &l.TTFT },
+		"vllm:request_queue_time_seconds":   func(l *Load) *Spent { return &l.Queue },
+		"vllm:request_prefill_time_seconds": func(l *Load) *Spent { return &l.Prefill },
+		"vllm:request_decode_time_seconds":  func(l *Load) *Spent { return &l.Decode },
+	} {
+		sum(func(l *Load) *float64 { return &spent(l).Requests }, name+"_count")
+		sum(func(l *Load) *float64 { return &spent(l).Seconds }, name+"_sum")
 	}
-	switch string(name) {
-	case "vllm:num_requests_running", "sglang:num_running_reqs", "sglang_num_running_reqs":
-		e.Running += v
-	case "vllm:num_requests_waiting", "sglang:num_queue_reqs", "sglang_num_waiting_reqs":
-		e.Waiting += v
-	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "sglang_token_usage":
-		e.KVUsage = max(e.KVUsage, min(v, 1))
-	case "vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total":
-		e.PrefixQueries += v
-	case "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total":
-		e.PrefixHits += v
-	case "vllm:external_prefix_cache_queries_total":
-		e.AskedTokens += v
-	case "vllm:external_prefix_cache_hits_total":
-		e.LoadedTokens += v
-	case "vllm:kv_offload_load_time_total":
-		e.LoadSeconds += v
-	case "vllm:nixl_xfer_time_seconds_sum":
-		p.connector = cmp.Or(p.connector, Nixl)
-		e.MoveSeconds += v
-	case "vllm:time_to_first_token_seconds_count":
-		e.TTFT.Requests += v
-	case "vllm:time_to_first_token_seconds_sum":
-		e.TTFT.Seconds += v
-	case "vllm:request_queue_time_seconds_count":
-		e.Queue.Requests += v
-	case "vllm:request_queue_time_seconds_sum":
-		e.Queue.Seconds += v
-	case "vllm:request_prefill_time_seconds_count":
-		e.Prefill.Requests += v
-	case "vllm:request_prefill_time_seconds_sum":
-		e.Prefill.Seconds += v
-	case "vllm:request_decode_time_seconds_count":
-		e.Decode.Requests += v
-	case "vllm:request_decode_time_seconds_sum":
-		e.Decode.Seconds += v
-	case "vllm:request_generation_tokens_count":
-		e.Answers.Count += v
-	case "vllm:request_generation_tokens_sum":
-		e.Answers.Tokens += v
-	case "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count":
-		e.Steps = max(e.Steps, 1) + v
+	return out
+}
+
+// value reads the value of a line of an engine, nil for one that does not count.
+func (p *page) value(rest []byte) (*Load, float64) {
+	v, ok := p.sample(rest)
+	if !ok || v < 0 {
+		return nil, 0
 	}
+	return p.engine(p.labels.rank), v
 }
 
 // engine returns the entry of a rank. It makes an absent one, and returns nil
