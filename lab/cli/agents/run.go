@@ -10,7 +10,7 @@ import (
 	"warmroute/lab/simulator/brain"
 )
 
-// Options say what is run. All but Patience and Jobs must be positive.
+// Options say what is run. Numbers other than Patience and Jobs must be positive.
 type Options struct {
 	All      [][]Turn // the sessions
 	Tokens   int      // of a replica's KV cache
@@ -22,6 +22,14 @@ type Options struct {
 	Share    float64 // of the hold: sessions.Settings.Share
 	Patience float64 // s after which a client gives up and tries again at once; 0 = never
 	Jobs     int     // a fixed list of so many sessions is run to its end; 0 = sessions follow each other
+
+	Engine func(hw simulator.Hardware, block int) Engine // of a replica, with blocks of that many tokens; nil = simulator's
+}
+
+// Engine is a replica's scheduler.
+type Engine interface {
+	simulator.Scheduler
+	Abort(r *simulator.Request) // drops a request whose client has left
 }
 
 // Step times and batches of the engines.
@@ -35,8 +43,7 @@ const (
 
 // engine is a replica.
 type engine struct {
-	simulator.Scheduler
-	abort                  func(*simulator.Request)
+	Engine
 	end                    float64 // of its step; infinite: it has none
 	answers, tokens, spent float64
 }
@@ -68,9 +75,12 @@ func Run(ctx context.Context, name string, o Options) (Cell, error) {
 	}
 	r := &run{o: &o, crowd: newCrowd(o.All, o.Clients, o.Seed, o.Jobs), router: p, of: map[int]*client{}}
 	r.result = Cell{Policy: name, Sessions: o.Clients}
+	if o.Engine == nil {
+		o.Engine = func(hw simulator.Hardware, block int) Engine { return simulator.NewDense(hw, mostIDs, block) }
+	}
 	for range o.Replicas {
-		s := simulator.NewDense(simulator.Hardware{Capacity: o.Tokens, Budget: budget, Sequences: places}, mostIDs, block)
-		r.engines = append(r.engines, &engine{Scheduler: s, abort: s.Abort, end: math.Inf(1)})
+		e := o.Engine(simulator.Hardware{Capacity: o.Tokens, Budget: budget, Sequences: places}, block)
+		r.engines = append(r.engines, &engine{Engine: e, end: math.Inf(1)})
 	}
 	for _, k := range r.crowd.clients {
 		if !r.crowd.begin(k) {
@@ -223,7 +233,7 @@ func (r *run) giveUp(k *client) {
 		k.held = false
 		r.held--
 	} else {
-		r.engines[k.request.Replica].abort(k.request)
+		r.engines[k.request.Replica].Abort(k.request)
 	}
 	delete(r.of, k.request.ID)
 	again := *k.request
