@@ -218,7 +218,7 @@ func (a adminPage) fetch(ctx context.Context, method, path string, body io.Reade
 	if a.token != nil {
 		req.Header.Set("Authorization", a.token.Header())
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := direct.Do(req)
 	if err != nil {
 		return fmt.Errorf("request to the router: %w", err)
 	}
