@@ -23,6 +23,7 @@ import (
 type Authority struct {
 	CAFile string         // its own certificate, PEM
 	Pool   *x509.CertPool // the same for clients in process
+	Ends   time.Time      // of the next certificates; zero = a day from now
 
 	t      testing.TB
 	dir    string
@@ -90,7 +91,10 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 func (a *Authority) sign(c *x509.Certificate, key crypto.PublicKey) []byte {
 	a.t.Helper()
 	a.serial++
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), time.Unix(0, 0), time.Now().Add(24*time.Hour)
+	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), time.Unix(0, 0), a.Ends
+	if a.Ends.IsZero() {
+		c.NotAfter = time.Now().Add(24 * time.Hour)
+	}
 	parent := a.cert
 	if parent == nil {
 		parent = c
