@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -101,6 +102,9 @@ func (o Options) WithDefaults() Options {
 	return o
 }
 
+// MostMessageTimeout is the longest wait for a decision that Envoy takes.
+const MostMessageTimeout = time.Hour
+
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
 	o = o.WithDefaults()
@@ -110,7 +114,13 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%s: %w", field, err))
 		}
 	}
-	check("listen", o.Listen)
+	bind := func(field, addr string) {
+		check(field, addr)
+		if at, err := splitAddr(addr); err == nil && !isIP(at.Host) {
+			errs = append(errs, fmt.Errorf("%s: %q is a name, and Envoy listens at an IP address", field, addr))
+		}
+	}
+	bind("listen", o.Listen)
 	for i, a := range o.ExtProc {
 		check(fmt.Sprintf("extproc[%d]", i), a)
 	}
@@ -118,7 +128,7 @@ func (o Options) Validate() error {
 		check(fmt.Sprintf("xds[%d]", i), a)
 	}
 	if o.Admin != "" {
-		check("admin", o.Admin)
+		bind("admin", o.Admin)
 	}
 	if o.Standby != "" {
 		check("standby", o.Standby)
@@ -137,6 +147,9 @@ func (o Options) Validate() error {
 	}
 	if o.MessageTimeout < 0 || o.MessageTimeout < time.Millisecond {
 		errs = append(errs, fmt.Errorf("message_timeout: %v is below 1ms", o.MessageTimeout))
+	}
+	if o.MessageTimeout > MostMessageTimeout {
+		errs = append(errs, fmt.Errorf("message_timeout: %v is above %v, Envoy's most", o.MessageTimeout, MostMessageTimeout))
 	}
 	if o.IdleTimeout < 0 {
 		errs = append(errs, fmt.Errorf("idle_timeout: %v is negative", o.IdleTimeout))
@@ -162,7 +175,16 @@ func (o Options) Validate() error {
 	if o.Retries < 0 {
 		errs = append(errs, fmt.Errorf("retries: %d is negative", o.Retries))
 	}
+	if o.Retries > math.MaxInt32 {
+		errs = append(errs, fmt.Errorf("retries: %d is above 2147483647", o.Retries))
+	}
 	return errors.Join(errs...)
+}
+
+// isIP reports whether a host is an IP address.
+func isIP(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 type addr struct {

@@ -176,8 +176,16 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
 	}
-	if err := (Options{BodyLimit: 1 << 31}).Validate(); err == nil || !strings.Contains(err.Error(), "body_limit: 2147483648 bytes is above 2147483647") {
-		t.Errorf("too large a limit: %v", err)
+	for want, o := range map[string]Options{ // Envoy would have no listener
+		"body_limit: 2147483648 bytes is above 2147483647":                          {BodyLimit: 1 << 31},
+		"retries: 2147483648 is above 2147483647":                                   {Retries: 1 << 31},
+		"message_timeout: 1h0m1s is above 1h0m0s, Envoy's most":                     {MessageTimeout: time.Hour + time.Second},
+		`listen: "localhost:8080" is a name, and Envoy listens at an IP address`:    {Listen: "localhost:8080"},
+		`admin: "envoy.example:9901" is a name, and Envoy listens at an IP address`: {Admin: "envoy.example:9901"},
+	} {
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
 	}
 	if err := WriteBootstrap(io.Discard, Options{}); err == nil || !strings.Contains(err.Error(), "replicas: ") {
 		t.Errorf("no replicas: %v", err)

@@ -20,11 +20,11 @@ import (
 var templateFiles embed.FS
 
 var templates = template.Must(template.New("envoy").Funcs(template.FuncMap{
-	"json": quote,
-	"rds":  func(d Discovery) string { return d.source("rds") },
-	"eds":  func(d Discovery, cluster string) string { return d.source(EndpointsOf(cluster)) },
-	"lds":  func(d Discovery) string { return d.source("lds") },
-	"cds":  func(d Discovery) string { return d.source("cds") },
+	"json": quote, "sni": sni, "certificateName": certificateName,
+	"rds": func(d Discovery) string { return d.source("rds") },
+	"eds": func(d Discovery, cluster string) string { return d.source(EndpointsOf(cluster)) },
+	"lds": func(d Discovery) string { return d.source("lds") },
+	"cds": func(d Discovery) string { return d.source("cds") },
 }).ParseFS(templateFiles, "*.yaml.tmpl"))
 
 // quote returns s in quotes that YAML and JSON read.

@@ -1,6 +1,9 @@
 package envoy
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // ReplicaTLS describes how Envoy connects to replicas, as the router does. The files are
 // paths on Envoy's machine.
@@ -13,10 +16,18 @@ type ReplicaTLS struct {
 	Renewed    string // changes when CertFile does, so that Envoy reads it again
 }
 
-// SNI returns the name for the handshake: an IP address is none.
-func (t ReplicaTLS) SNI() string {
-	if _, err := netip.ParseAddr(t.ServerName); err == nil {
+// certificateName returns the name or address in a certificate as Envoy writes it.
+func certificateName(server string) string {
+	if ip, err := netip.ParseAddr(server); err == nil {
+		return ip.String()
+	}
+	return strings.TrimSuffix(strings.ToLower(server), ".")
+}
+
+// sni returns the name for the handshake: an IP address is none.
+func sni(server string) string {
+	if _, err := netip.ParseAddr(server); err == nil {
 		return ""
 	}
-	return t.ServerName
+	return certificateName(server)
 }

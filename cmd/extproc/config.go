@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"path"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -193,6 +194,8 @@ func (c Config) Validate() error {
 	for i, p := range c.Filter.PathPrefixes {
 		if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") {
 			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q does not begin, or ends, with a slash", i, p))
+		} else if path.Clean(p) != p || strings.ContainsAny(p, "?#") {
+			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q is not a path as Envoy forwards it", i, p))
 		}
 	}
 	if c.IndexService.Listen != "" {
@@ -250,6 +253,8 @@ func validateTrustedHeader(name string) error {
 		return fmt.Errorf("%q is not in lower case, as Envoy writes names", name)
 	case strings.HasPrefix(name, ":") || slices.Contains(envoy.Owned[:], name) || slices.Contains(envoy.OwnedLegs[:], name):
 		return fmt.Errorf("%q is set by Envoy or by warmroute, not by a gateway that is trusted", name)
+	case slices.Contains([]string{"content-type", "content-encoding", "traceparent", "x-request-id"}, name):
+		return fmt.Errorf("%q describes a request, whoever sends it", name)
 	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
 		return fmt.Errorf("%q is not a header's name", name)
 	}
@@ -295,7 +300,7 @@ func (c Config) envoyOptions() envoy.Options {
 	}
 	o.TLS.Enabled = o.TLS.Enabled || c.TLS.Enabled()
 	if o.MessageTimeout == 0 {
-		o.MessageTimeout = max(envoy.Options{}.WithDefaults().MessageTimeout, c.Filter.TokenBudget+decisionMargin)
+		o.MessageTimeout = min(max(envoy.Options{}.WithDefaults().MessageTimeout, c.Filter.TokenBudget+decisionMargin), envoy.MostMessageTimeout)
 	}
 	if len(o.XDS) == 0 && c.XDS.Listen != "" {
 		o.XDS = []string{c.XDS.Listen}

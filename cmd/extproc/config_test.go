@@ -19,7 +19,7 @@ func parseConfig(t *testing.T, text string) (Config, error) {
 
 func TestTrustedHeadersAreValidated(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false,
+		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false, "authorization": true, "content-type": false,
 	} {
 		for _, field := range []string{"tenant_header", "priority_header"} {
 			_, err := parseConfig(t, "filter: {"+field+": \""+name+"\"}")
@@ -32,6 +32,15 @@ func TestTrustedHeadersAreValidated(t *testing.T) {
 	}
 	if _, err := parseConfig(t, "filter: {tenant_header: x-a, priority_header: x-a}"); err == nil {
 		t.Error("one header for two things is taken")
+	}
+}
+
+// TestPathPrefixesThatNoRequestHas are refused.
+func TestPathPrefixesThatNoRequestHas(t *testing.T) {
+	for prefix, ok := range map[string]bool{"/openai": true, "/a/b.c": true, "/a%20b": true, "openai": false, "/openai/": false, "/a?b": false, "/a#b": false, "/a//b": false, "/a/../b": false} {
+		if _, err := parseConfig(t, "filter: {path_prefixes: [\""+prefix+"\"]}"); (err == nil) != ok {
+			t.Errorf("%q: %v", prefix, err)
+		}
 	}
 }
 

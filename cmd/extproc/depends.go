@@ -84,12 +84,15 @@ func (c Config) eachReplica(f func(at string, r fleet.ReplicaOptions)) {
 	f("kubernetes.replica", c.Kubernetes.Replica)
 }
 
-// collisions refuses ports that two of the router's own addresses share. Port 0 never
-// collides.
+// collisions refuses ports that two of the router's own addresses share, and those of an Envoy
+// that reaches it over the loopback. Port 0 never collides.
 func (c Config) collisions() (errs []error) {
 	own := [][2]string{
 		{"listen", c.Listen}, {"health.listen", c.Health.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
 		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Address()},
+	}
+	if e := c.Envoy; len(e.ExtProc) == 0 && listen.Loopback(c.Listen) && e.Listen != defaultEnvoy().Listen {
+		own = append(own, [2]string{"envoy.listen", e.Listen}, [2]string{"envoy.admin", e.Admin})
 	}
 	for i, second := range own {
 		for _, first := range own[:i] {

@@ -190,7 +190,11 @@ func (o *explainOptions) ask(ctx context.Context, at adminPage, body io.Reader) 
 		Decisions []decision.Record
 		tokenView
 	}
-	if err := at.fetch(ctx, http.MethodGet, "/debug/explain?"+url.Values{"id": {o.id}, "n": {"1"}}.Encode(), nil, &answer); err != nil {
+	query := url.Values{"n": {"1"}}
+	if o.id != "" {
+		query = url.Values{"id": {o.id}} // with n it would be a list, which may be empty
+	}
+	if err := at.fetch(ctx, http.MethodGet, "/debug/explain?"+query.Encode(), nil, &answer); err != nil {
 		return decision.Record{}, tokenView{}, err
 	}
 	if len(answer.Decisions) == 0 {
@@ -214,7 +218,7 @@ func (a adminPage) fetch(ctx context.Context, method, path string, body io.Reade
 	if a.token != nil {
 		req.Header.Set("Authorization", a.token.Header())
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := direct.Do(req)
 	if err != nil {
 		return fmt.Errorf("request to the router: %w", err)
 	}

@@ -99,6 +99,8 @@ func TestExplainCommand(t *testing.T) {
 		switch {
 		case r.Method == http.MethodPost:
 			_, _ = w.Write([]byte(`{"decision":` + recorded + `,"demoted":[{"model":"m","feature":"tools","first_difference_at_token":7,"at":"2026-03-05T07:08:09Z","differences":2}]}`))
+		case r.URL.Query().Has("n") && r.URL.Query().Get("id") == "gone":
+			_, _ = w.Write([]byte(`{"decisions":null}`))
 		case r.URL.Query().Get("id") == "r-1":
 			_, _ = w.Write([]byte(`{"decisions":[` + recorded + `]}`))
 		case r.URL.Query().Get("id") == "":

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -123,6 +125,38 @@ func TestReadyCommand(t *testing.T) {
 		err := program().Run(t.Context(), []string{"ready", "-config", file}, stdio{Out: &out, Err: &errs})
 		if (err != nil) != c.fails || strings.HasPrefix(c.text, "admin") && out.String() != "/readyz of the router\n" {
 			t.Errorf("%s, %d: %v, printed %q", c.text, c.status, err, out.String())
+		}
+	}
+}
+
+// TestRouterIsAskedDirectly: a proxy of the environment, such as Docker gives to its containers, is
+// not asked for the router's own pages.
+func TestRouterIsAskedDirectly(t *testing.T) {
+	if os.Getenv("HTTP_PROXY") == "" { // which a process reads once
+		c := exec.Command(os.Args[0], "-test.run=^TestRouterIsAskedDirectly$")
+		c.Env = append(os.Environ(), "HTTP_PROXY=http://127.0.0.1:1", "NO_PROXY=")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	l, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"decisions":[{"reason":"cold"}]}`)
+	})}}
+	srv.Start()
+	defer srv.Close()
+	at := fmt.Sprintf("0.0.0.0:%d", l.Addr().(*net.TCPAddr).Port)
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	if err := os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\nhealth: {listen: '"+at+"'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"ready", file}, {"explain", "-last", "-admin", at}} {
+		if err := program().Run(t.Context(), args, stdio{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}); err != nil {
+			t.Errorf("%s: %v", args[0], err)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (c Config) withReplicaTLS(o envoy.Options) (envoy.Options, error) {
 	if err := c.unknownAuthorities(); err != nil {
 		return o, err
 	}
-	t := envoy.ReplicaTLS{Enabled: true, ServerName: strings.ToLower(h.ServerName)}
+	t := envoy.ReplicaTLS{Enabled: true, ServerName: h.ServerName}
 	if !h.InsecureSkipVerify {
 		text, err := os.ReadFile(h.CAFile)
 		if err != nil {

@@ -2,6 +2,11 @@ package main
 
 import (
 	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -23,13 +28,16 @@ type secured struct {
 	client atomic.Int64 // serial number of the client's certificate of the last request that Envoy sent
 }
 
-func secure(t *testing.T, own certstest.Pair, clients *x509.CertPool, replica string) *secured {
+func secure(t *testing.T, own certstest.Pair, curve tls.CurveID, clients *x509.CertPool, replica string) *secured {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
+	if curve != 0 {
+		c.CurvePreferences = []tls.CurveID{curve}
+	}
 	if clients != nil {
 		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, clients
 	}
@@ -55,12 +63,24 @@ func secure(t *testing.T, own certstest.Pair, clients *x509.CertPool, replica st
 func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 	ca := certstest.New(t)
 	own, mine := ca.Issue("replica"), ca.Issue("router")
+	_, ed25519Key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p521Key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		settings string
 		mutual   bool
+		key      crypto.Signer // of the replica's certificate; nil = as that of others
+		curve    tls.CurveID   // that the replica requires; 0 = any
 	}{
-		"by name, mutual": {fmt.Sprintf("ca_file: %s, server_name: Replica.test, cert_file: %s, key_file: %s", ca.CAFile, mine.CertFile, mine.KeyFile), true},
-		"not verified":    {"insecure_skip_verify: true", false},
+		"by name, mutual": {fmt.Sprintf("ca_file: %s, server_name: Replica.test, cert_file: %s, key_file: %s", ca.CAFile, mine.CertFile, mine.KeyFile), true, nil, 0},
+		"not verified":    {"insecure_skip_verify: true", false, nil, 0},
+		"full name, a key of Ed25519 and curve P-384": {"server_name: other.test., ca_file: " + ca.CAFile, false, ed25519Key, tls.CurveP384},
+		"a key of P-521 and its curve":                {"ca_file: " + ca.CAFile, false, p521Key, tls.CurveP521},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sim := testenv.StartSimulator(t)
@@ -68,7 +88,11 @@ func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 			if c.mutual {
 				clients = ca.Pool
 			}
-			s := secure(t, own, clients, sim.Addr)
+			own := own
+			if c.key != nil {
+				own = ca.IssueFor("other", c.key, x509.KeyUsageDigitalSignature)
+			}
+			s := secure(t, own, c.curve, clients, sim.Addr)
 			f := follow(t, fmt.Sprintf("fleet:\n  tls: {enabled: true, %s}\n  replicas: [{address: %q, events: [{endpoint: \"tcp://%s\", replay_endpoint: \"tcp://%s\"}]}]\n",
 				c.settings, s.addr, sim.Events, sim.Replay))
 			until(t, "the replica is ready", func() bool { return f.r.replicas.fleet.Snapshot().Ready == 1 })
@@ -110,6 +134,7 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 	for settings, want := range map[string]string{
 		"ca_file: " + both: "san_type: IP_ADDRESS, matcher: {safe_regex",
 		"ca_file: " + both + ", server_name: vllm.test":                                           `sni: "vllm.test"`,
+		"ca_file: " + both + ", server_name: 'fd00:0::7'":                                         `san_type: IP_ADDRESS, matcher: {exact: "fd00::7"}`,
 		"ca_file: " + both + ", server_name: 10.0.0.7":                                            `san_type: IP_ADDRESS, matcher: {exact: "10.0.0.7"}`,
 		"ca_file: " + both + ", cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile:      mine.KeyFile,
 		"insecure_skip_verify: true":                                                              "transport_socket",

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"warmroute/index"
@@ -68,7 +71,22 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
+	if name, err := replicaName(o.replica); err == nil {
+		o.replica = name
+	}
 	return o, o.validate(f.Args())
+}
+
+// replicaName returns the name by which the router knows the replica at ip:port. IPv6 may lack its
+// brackets.
+func replicaName(s string) (string, error) {
+	at := max(0, strings.LastIndexByte(s, ':'))
+	ip, err := netip.ParseAddr(strings.Trim(s[:at], "[]"))
+	port, wrong := strconv.ParseUint(s[min(at+1, len(s)):], 10, 16)
+	if err != nil || wrong != nil || port == 0 {
+		return "", fmt.Errorf("-replica %q: is not ip:port, the address that the router uses", s)
+	}
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)).String(), nil
 }
 
 // flags returns the flags, which set o.
@@ -124,6 +142,9 @@ func (o options) validate(rest []string) error {
 	need(!o.raw, "-raw: only with -print; frames are never reported")
 	need(!o.tokens, "-tokens: only with -print; token ids are never reported")
 	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, the address that the router uses")
+	if _, err := replicaName(o.replica); o.replica != "" && err != nil {
+		problems = append(problems, err)
+	}
 	need(o.model != "", "-model: must be given, the base model's name")
 	need(o.index != "", "-index: must not be empty")
 	problems = append(problems, o.accessProblems()...)

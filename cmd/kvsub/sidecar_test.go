@@ -170,7 +170,7 @@ func TestSidecarIsLetIn(t *testing.T) {
 func TestSidecarOptions(t *testing.T) {
 	ended, end := context.WithCancel(t.Context()) // an accepted command line ends at once, without an error
 	end()
-	good := []string{"-endpoint", "tcp://h:1", "-replica", "r:1", "-model", "m", "-hash-scheme", "tokens"}
+	good := []string{"-endpoint", "tcp://h:1", "-replica", "10.0.0.1:1", "-model", "m", "-hash-scheme", "tokens"}
 	for _, c := range []struct {
 		without string
 		with    []string
@@ -190,6 +190,9 @@ func TestSidecarOptions(t *testing.T) {
 		{"", []string{"-admin", "9091"}, `-admin "9091": is not host:port`},
 		{"", []string{"-replay", "h"}, `replay endpoint "h"`},
 		{"", []string{"-rank", "-1"}, "rank -1"},
+		{"", []string{"-replica", "$(POD_IP):8000"}, `-replica "$(POD_IP):8000": is not ip:port`},
+		{"", []string{"-replica", "10.0.0.1"}, `-replica "10.0.0.1": is not ip:port`},
+		{"", []string{"-replica", "10.0.0.1:0"}, `-replica "10.0.0.1:0": is not ip:port`},
 	} {
 		var args []string
 		for i := 0; i < len(good); i += 2 {
@@ -204,5 +207,18 @@ func TestSidecarOptions(t *testing.T) {
 	}
 	if err := run(ended, nil, io.Discard, io.Discard); err == nil || strings.Count(err.Error(), "\n") != 3 {
 		t.Errorf("%v: want all four problems at once", err)
+	}
+}
+
+// TestReplicaName: the router knows a replica by one name, in brackets if it is IPv6; Kubernetes'
+// $(POD_IP):8000 has none.
+func TestReplicaName(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.0.0.1:8000": "10.0.0.1:8000", "fd00::1:8000": "[fd00::1]:8000", "[fd00:0::1]:8000": "[fd00::1]:8000", "::ffff:10.0.0.1:8000": "10.0.0.1:8000",
+	} {
+		o, err := parse([]string{"-endpoint", "tcp://h:1", "-replica", in, "-model", "m", "-hash-scheme", "tokens"}, io.Discard)
+		if err != nil || o.replica != want {
+			t.Errorf("%s: %q, %v; want %q", in, o.replica, err, want)
+		}
 	}
 }

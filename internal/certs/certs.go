@@ -112,6 +112,11 @@ func (s *Source) Run(ctx context.Context) error {
 			said = ""
 			s.log.Info("TLS certificate renewed", "not_after", s.notAfter())
 		}
+		const ended = "the TLS certificate has ended: clients that verify it do not connect"
+		if err == nil && said != ended && s.now().After(s.notAfter()) {
+			said = ended
+			s.log.Error(ended, "not_after", s.notAfter())
+		}
 	}
 }
 
@@ -146,6 +151,9 @@ func (s *Source) refresh() (changed bool, err error) {
 	pair, err := s.pair(read)
 	if err != nil {
 		return false, err
+	}
+	if end, now := pair.Leaf.NotAfter, s.now(); s.current.Load() != nil && now.After(end) && now.Before(s.notAfter()) {
+		return false, fmt.Errorf("cert_file: %s has ended at %v", s.o.CertFile, end)
 	}
 	next.Certificates = []tls.Certificate{pair}
 	if s.o.ClientCAFile != "" {

@@ -116,6 +116,39 @@ func TestRenewalWithoutRestart(t *testing.T) {
 	})
 }
 
+// TestEndedCertificates: one that has ended does not replace one that has not, and one that ends is
+// named once.
+func TestEndedCertificates(t *testing.T) {
+	ca := certstest.New(t)
+	epoch := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // at which the clock below begins
+	ca.Ends = epoch.Add(time.Hour)
+	used := ca.Issue("used")
+	ca.Ends = epoch.Add(-time.Hour)
+	ended := ca.Issue("ended")
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		s, err := New(Options{CertFile: used.CertFile, KeyFile: used.KeyFile}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = s.Run(ctx) }()
+		install(t, used.CertFile, ended.CertFile)
+		install(t, used.KeyFile, ended.KeyFile)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := s.notAfter(); !got.Equal(epoch.Add(time.Hour)) || strings.Count(log.String(), "level=ERROR") != 1 || !strings.Contains(log.String(), "has ended at 1999-12-31") {
+			t.Errorf("the certificate in use ends at %v:\n%s", got, log.String())
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if strings.Count(log.String(), "the TLS certificate has ended") != 1 {
+			t.Errorf("want one line about the end:\n%s", log.String())
+		}
+	})
+}
+
 func TestClientsMustShowACertificate(t *testing.T) {
 	ca, other := certstest.New(t), certstest.New(t)
 	server := ca.Issue("server")

@@ -25,7 +25,7 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
 	w.foresee(set, mv, best)
-	return Decision{Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: w.rankHeader(here), Reservation: d.await(a, mv, w)}
+	return Decision{Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: w.rankHeader(mv, here), Reservation: d.await(a, mv, w)}
 }
 
 // explain records the candidates' cache groups, what ends their matches, and where more is

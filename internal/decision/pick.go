@@ -64,14 +64,14 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		d.expect(a, mv, w, res.split.at)
 		w.guess.Reset() // the answer does not say what each of two replicas took from its cache
 	}
-	if res.here.chooses() {
+	if w.chooses(mv, res.here) {
 		w.guess.Reset() // the answer may be another rank's
 	}
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, now)
 	}
 	w.foresee(set, mv, best)
-	rank := w.rankHeader(res.here)
+	rank := w.rankHeader(mv, res.here)
 	res.asked = rank != ""
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
@@ -134,7 +134,7 @@ func (d *Decider) terms(a *Ask, mv *View, set *policy.Settings, w *Work, i int32
 	}
 	terms.Credited, terms.Behind = w.matched[w.at[i]].credited(), int64(max(0, in.Input-c.Match.Cached()))
 	terms.Prompts, terms.Answers = int64(w.Record.Prompts), int64(a.Answers)
-	if a.Prompts != nil && !at.chooses() { // the learned place of a text is no claim
+	if a.Prompts != nil && !w.chooses(mv, at) { // the learned place of a text is no claim
 		terms.Claimed, terms.Head = d.claimed(mv, w, i, in.Input), w.Record.head
 	}
 	cached := c.Match.Matched() >= w.blocks*size
@@ -352,9 +352,10 @@ func (w *Work) reason(a *Ask, mv *View, deepest int) Reason {
 // header travels unchanged with a retry.
 func (w *Work) destination(mv *View, best *holder) string {
 	w.dest = append(w.dest[:0], best.replica.Addr...)
+	ranked := w.rankHeader(mv, best) != ""
 	for n, i := range w.ranked[1:] {
 		c := &mv.holders[w.at[i]]
-		if !best.follows(c) || !w.takes(mv, c) || w.listed(mv, w.ranked[:n+1], c) {
+		if ranked && !best.follows(c) || !w.takes(mv, c) || w.listed(mv, w.ranked[:n+1], c) {
 			continue
 		}
 		w.dest = append(append(w.dest, ','), c.replica.Addr...)

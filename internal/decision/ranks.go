@@ -107,16 +107,36 @@ func (c *holder) rankHeader() string {
 }
 
 // rankHeader is holder.rankHeader, but a prompt that no replica has room for names no rank: its
-// refusal would be taken for the rank's.
-func (w *Work) rankHeader(c *holder) string {
-	if w.Record.Exceeds {
+// refusal would be taken for the rank's. Neither does one whose retries may go astray.
+func (w *Work) rankHeader(mv *View, c *holder) string {
+	name := c.rankHeader()
+	if name != "" && (w.Record.Exceeds || w.astray(mv, c)) {
 		return ""
 	}
-	return c.rankHeader()
+	return name
 }
 
-// chooses reports whether the replica itself chooses among several ranks.
-func (c *holder) chooses() bool { return c.refusal != nil && c.rankHeader() == "" }
+// astray reports whether the first retry of a request meant for c may carry a rank header to a
+// replica that lacks the rank: nothing of the ranked list has it, and behind the list Envoy takes
+// any other replica.
+func (w *Work) astray(mv *View, c *holder) bool {
+	for _, i := range w.ranked[1:] {
+		if next := &mv.holders[w.at[i]]; next.replica != c.replica && c.follows(next) && w.takes(mv, next) {
+			return false
+		}
+	}
+	for i := range mv.answer {
+		if next := &mv.holders[i]; next.replica != c.replica && !c.follows(next) {
+			return true
+		}
+	}
+	return false
+}
+
+// chooses reports whether c's replica itself chooses among several ranks.
+func (w *Work) chooses(mv *View, c *holder) bool {
+	return c.refusal != nil && w.rankHeader(mv, c) == ""
+}
 
 // follows reports whether a request meant for c may be retried on next, where the header
 // travels unchanged. Without one, next chooses its rank itself.

@@ -227,6 +227,43 @@ func TestRetriesKeepToTheRank(t *testing.T) {
 	}
 }
 
+// TestRankWithoutFollowers: a rank is named only where the first retry finds it, too: behind the
+// ranked list Envoy takes any replica, with the header.
+func TestRankWithoutFollowers(t *testing.T) {
+	two, deployment := node(1, 0, 0, 1), node(1, 0, 2, 3)
+	tests := map[string]struct {
+		first  *fleet.Replica
+		others []*fleet.Replica
+		ranked int
+		named  bool
+		list   int // replicas that are named
+	}{
+		"alone":                     {two, nil, 3, true, 1},
+		"all have it":               {two, []*fleet.Replica{node(2, 0, 0, 1), node(3, 2, 2, 3)}, 6, true, 3},
+		"all, and no list":          {two, []*fleet.Replica{node(2, 0, 0, 1), node(3, 2, 2, 3)}, 1, true, 1},
+		"another has one rank":      {two, []*fleet.Replica{node(2, 0, 0)}, 3, false, 2},
+		"one has it, one has not":   {two, []*fleet.Replica{node(2, 0, 0), node(3, 0, 0, 1)}, 3, true, 2},
+		"the same, and no list":     {two, []*fleet.Replica{node(2, 0, 0), node(3, 0, 0, 1)}, 1, false, 1},
+		"others count otherwise":    {deployment, []*fleet.Replica{node(2, 2, 2, 3)}, 3, false, 2},
+		"it is not known how":       {two, []*fleet.Replica{node(2, -1, 2, 3)}, 3, false, 2},
+		"other ranks of one server": {deployment, []*fleet.Replica{node(2, 0, 0, 1)}, 3, false, 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, policy.Config{}, append([]*fleet.Replica{tt.first}, tt.others...)...)
+			r.decider.SetRanked(tt.ranked)
+			at := index.Holder{Replica: tt.first.Addr, Rank: tt.first.Ranks[1]}
+			if _, err := r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}); err != nil {
+				t.Fatal(err)
+			}
+			d, _ := r.ask(prompt(1, 0, 10))
+			if list := strings.Split(d.Chosen, ","); list[0] != tt.first.Addr || len(list) != tt.list || (d.Rank != "") != tt.named || (d.Reported > 0) != tt.named {
+				t.Errorf("rank %q, of %s, %d tokens claimed", d.Rank, d.Chosen, d.Reported)
+			}
+		})
+	}
+}
+
 // TestRankItChooses: where a replica chooses the rank, nothing is claimed of the one that has
 // most of the prompt.
 func TestRankItChooses(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -98,6 +99,7 @@ func (o HTTPOptions) dialTLS(dial func(ctx context.Context, network, addr string
 				return nil, err
 			}
 		}
+		c.CipherSuites, c.VerifyConnection = suites, usable
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -111,6 +113,20 @@ func (o HTTPOptions) dialTLS(dial func(ctx context.Context, network, addr string
 		}
 		return secure, nil
 	}
+}
+
+// suites are those of TLS 1.2 that Envoy has: a replica that it cannot reach is not ready.
+var suites = []uint16{
+	tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+	tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+}
+
+// usable refuses a certificate that Envoy refuses, also where it is not verified.
+func usable(s tls.ConnectionState) error {
+	if usage := s.PeerCertificates[0].KeyUsage; usage != 0 && usage&x509.KeyUsageDigitalSignature == 0 {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: s.PeerCertificates, Err: errors.New("its key usage lacks digital signatures, which Envoy requires")}
+	}
+	return nil
 }
 
 // authorized is a transport that adds the API key to every request.

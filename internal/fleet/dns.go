@@ -1,9 +1,11 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"reflect"
@@ -33,6 +35,7 @@ type dns struct {
 	resolver Resolver
 	failed   func(error) // called for each failed lookup
 	families families
+	targets  map[netip.AddrPort]string // of SRV records, by the addresses that were found last
 }
 
 func (d *dns) String() string { return "dns " + d.options.Name }
@@ -49,20 +52,22 @@ func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 		}
 		list, err := d.lookup(ctx)
 		timer.Reset(LookupEvery)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case err != nil:
-			d.failed(err)
-			timer.Reset(lookupFailed)
-		case last == nil || !reflect.DeepEqual(list, last):
+		}
+		if len(list) > 0 && !reflect.DeepEqual(list, last) {
 			set(list)
 			last = list
+		}
+		if err != nil {
+			d.failed(err)
+			timer.Reset(lookupFailed)
 		}
 	}
 }
 
-// lookup returns the replicas behind the name, sorted by address, never empty.
+// lookup returns the replicas behind the name, sorted by address. They count beside an error, too:
+// one of several SRV records may have failed.
 func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
@@ -79,7 +84,7 @@ func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
 		err = errors.New("no addresses")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("fleet: dns %s: %w", d.options.Name, err)
+		err = fmt.Errorf("fleet: dns %s: %w", d.options.Name, err)
 	}
 	list := make([]ReplicaOptions, 0, len(addrs))
 	for _, a := range addrs {
@@ -88,7 +93,7 @@ func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
 		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b ReplicaOptions) int { return strings.Compare(a.Address, b.Address) })
-	return slices.CompactFunc(list, func(a, b ReplicaOptions) bool { return a.Address == b.Address }), nil
+	return slices.CompactFunc(list, func(a, b ReplicaOptions) bool { return a.Address == b.Address }), err
 }
 
 func (d *dns) host(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {
@@ -106,18 +111,28 @@ func (d *dns) host(ctx context.Context, host string, port uint16) ([]netip.AddrP
 	return d.families.choose(ctx, net.JoinHostPort(host, strconv.Itoa(int(port))), out), nil
 }
 
+// srv returns the replicas of the records. A target that cannot be looked up keeps the addresses
+// that it had, and is an error beside the others.
 func (d *dns) srv(ctx context.Context) ([]netip.AddrPort, error) {
 	_, records, err := d.resolver.LookupSRV(ctx, "", "", d.options.Name)
-	if err != nil {
-		return nil, err
-	}
-	var out []netip.AddrPort
+	targets := map[netip.AddrPort]string{}
 	for _, r := range records {
-		addrs, err := d.host(ctx, r.Target, r.Port)
-		if err != nil {
-			return nil, err
+		if r.Target == "." || r.Port == 0 { // it says that there is no server
+			continue
 		}
-		out = append(out, addrs...)
+		addrs, failed := d.host(ctx, r.Target, r.Port)
+		err = cmp.Or(err, failed)
+		for _, a := range addrs {
+			targets[a] = r.Target
+		}
+		for a, target := range d.targets {
+			if failed != nil && target == r.Target && a.Port() == r.Port {
+				targets[a] = target
+			}
+		}
 	}
-	return out, nil
+	if len(records) > 0 {
+		d.targets = targets
+	}
+	return slices.Collect(maps.Keys(targets)), err
 }

@@ -18,6 +18,7 @@ type zone struct {
 	ips     map[string][]string
 	records []*net.SRV
 	err     error
+	gone    string // a host that does not exist
 	lookups int
 }
 
@@ -30,6 +31,9 @@ func (z *zone) LookupNetIP(_ context.Context, network, host string) ([]netip.Add
 	}
 	if network != "ip" {
 		return nil, errors.New("both families are wanted")
+	}
+	if z.gone == host {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}
 	var out []netip.Addr
 	for _, s := range z.ips[host] {
@@ -97,6 +101,28 @@ func TestSRV(t *testing.T) {
 		want := []string{"10.0.0.1:8001", "10.0.0.1:8003", "10.0.0.2:8002", "[fd00::2]:8002"}
 		if got := addrs(w.fleet); !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestOneRecordOfSRV: a target that does not exist, and a record that names no service, leave the
+// others as they are; a target that cannot be looked up any more keeps its last addresses.
+func TestOneRecordOfSRV(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{gone: "a.", ips: map[string][]string{"a.": {"10.0.0.1"}, "b.": {"10.0.0.2"}, "c.": {"10.0.0.3"}},
+			records: []*net.SRV{{Target: "a.", Port: 8000}, {Target: "b.", Port: 8000}, {Target: ".", Port: 8000}, {Target: "c.", Port: 0}}}
+		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "_http._tcp.vllm"}}}, map[string]*fakeReplica{})
+		for _, step := range []struct {
+			gone string
+			want []string
+		}{{"a.", []string{"10.0.0.2:8000"}}, {"", []string{"10.0.0.1:8000", "10.0.0.2:8000"}}, {"b.", []string{"10.0.0.1:8000", "10.0.0.2:8000"}}} {
+			z.mu.Lock()
+			z.gone = step.gone
+			z.mu.Unlock()
+			w.pass(time.Minute)
+			if got := addrs(w.fleet); !slices.Equal(got, step.want) {
+				t.Errorf("without %q: %q, want %q", step.gone, got, step.want)
+			}
 		}
 	})
 }

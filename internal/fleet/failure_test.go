@@ -2,8 +2,15 @@ package fleet
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +20,7 @@ import (
 	"time"
 
 	"warmroute/internal/certs"
+	"warmroute/internal/certs/certstest"
 )
 
 // TestFailuresInWords: what an operator reads of a replica that does not answer says what is
@@ -26,6 +34,28 @@ func TestFailuresInWords(t *testing.T) {
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
+	ca := certstest.New(t)
+	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves := func(own certstest.Pair, suites ...uint16) *httptest.Server {
+		pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := httptest.NewUnstartedServer(http.NotFoundHandler())
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, CipherSuites: suites}
+		if len(suites) > 0 {
+			s.TLS.MaxVersion = tls.VersionTLS12
+		}
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s
+	}
+	signs := serves(ca.IssueFor("signs", signer, x509.KeyUsageCertSign))
+	old := serves(ca.Issue("old"), tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA)
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -55,6 +85,8 @@ func TestFailuresInWords(t *testing.T) {
 		{addr: other.Addr().String(), want: "unreachable: what listens at ADDR does not speak HTTP"},
 		{addr: hostOf(plain), options: HTTPOptions{TLS: certs.ClientOptions{Enabled: true}}, want: "unreachable: ADDR answers without TLS, and fleet.tls is on"},
 		{addr: hostOf(secure), options: HTTPOptions{TLS: certs.ClientOptions{Enabled: true}}, want: "unreachable: the certificate of ADDR is refused: x509: certificate signed by unknown authority"},
+		{addr: hostOf(signs), options: HTTPOptions{TLS: certs.ClientOptions{Enabled: true, CAFile: ca.CAFile}}, want: "unreachable: the certificate of ADDR is refused: its key usage lacks digital signatures, which Envoy requires"},
+		{addr: hostOf(old), options: HTTPOptions{TLS: certs.ClientOptions{Enabled: true, CAFile: ca.CAFile}}, want: "unreachable: Get \"https://ADDR/v1/models\": remote error: tls: handshake failure"},
 	} {
 		client, err := newClient(Options{HTTP: c.options})
 		if err != nil {

@@ -65,7 +65,7 @@ func decodeModels(data []byte) (models []Model, owner string, err error) {
 	first := ""
 	for _, m := range list.Data {
 		root := deref(m.Root)
-		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.Parent != nil {
+		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.adapts() {
 			continue
 		}
 		base := m.ID
@@ -83,7 +83,7 @@ func decodeModels(data []byte) (models []Model, owner string, err error) {
 	}
 	for _, m := range list.Data {
 		root := deref(m.Root)
-		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.Parent == nil {
+		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || !m.adapts() {
 			continue
 		}
 		parent, ok := byID[*m.Parent]
@@ -115,7 +115,13 @@ type listedModel struct {
 	Owner  string  `json:"owned_by"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
+// adapts reports whether m is another model's adapter: some servers give a model without a parent
+// an empty one, or itself.
+func (m *listedModel) adapts() bool {
+	return m.Parent != nil && *m.Parent != "" && *m.Parent != m.ID
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A value of another type than vLLM's is not known.
 func (l *modelList) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return nil
@@ -129,7 +135,7 @@ func (l *modelList) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("more than %d ids", maxModels)
 		}
 		var m listedModel
-		if err := d.Decode(&m); err != nil {
+		if err := d.Decode(&m); err != nil && (m.ID == "" || !errors.As(err, new(*json.UnmarshalTypeError))) {
 			return err
 		}
 		*l = append(*l, m)

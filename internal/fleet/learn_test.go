@@ -39,6 +39,9 @@ func TestDecodeModels(t *testing.T) {
 		{"other servers say less", `{"object":"list","data":[{"id":"a"},{"id":"b"}]}`, []Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b"}}},
 		{"nameless, repeated and orphaned ids do not count", `{"data":[{"id":""},{"id":"a"},{"id":"a","root":"/x"},{"id":"a","parent":"a"}]}`, []Model{{ID: "a", Base: "a"}}},
 		{"only an adapter", `{"data":[{"id":"l","parent":"gone"}]}`, []Model{}},
+		{"values of other types are not known", `{"data":[{"id":"a","root":1,"max_model_len":4096.0,"owned_by":null},{"id":"b","parent":false,"max_model_len":"4k","owned_by":["x"]},{"id":"c","max_model_len":99999999999999999999}]}`,
+			[]Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b"}, {ID: "c", Base: "c"}}},
+		{"models that are their own parents, or have an empty one", `{"data":[{"id":"a","parent":""},{"id":"b","parent":"b","root":"/b"}]}`, []Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b", Root: "/b"}}},
 		{"none", `{"data":null}`, []Model{}},
 	} {
 		if got, _, err := decodeModels([]byte(c.data)); err != nil || !reflect.DeepEqual(got, c.want) {

@@ -19,6 +19,10 @@ const (
 	// maxBlockSize bounds tokens per block; vLLM's largest is in the hundreds,
 	// hybrid models use a few thousand.
 	maxBlockSize = 1 << 20
+	// maxCount bounds every value: a greater number no longer counts by one.
+	maxCount = 1 << 53
+	// maxRequests bounds the requests of a rank; vLLM runs thousands at once.
+	maxRequests = 1 << 20
 	// pageBuffer must hold the longest wanted line: cache_config_info is about
 	// 1.5 KB, lora_requests_info grows with the adapters in flight. Longer
 	// lines are skipped, not stored.
@@ -182,6 +186,7 @@ func (p *page) line(line []byte) {
 		if sum := sums[string(name)]; sum != nil {
 			if e, v := p.value(rest); e != nil {
 				*sum(e) += v
+				e.Running, e.Waiting = min(e.Running, maxRequests), min(e.Waiting, maxRequests)
 			}
 		}
 	}
@@ -267,8 +272,8 @@ func (p *page) engine(rank int) *Load {
 }
 
 // sample reads the rest of a line behind the metric's name: `{label="value",…}
-// value [time]`. It fills p.labels and returns the value, false if the line is
-// malformed or the value is not a finite number.
+// value [time]`. It fills p.labels and returns the value, at most maxCount, false if
+// the line is malformed or the value is not a finite number.
 func (p *page) sample(s []byte) (float64, bool) {
 	p.labels = labels{}
 	if len(s) > 0 && s[0] == '{' {
@@ -285,7 +290,7 @@ func (p *page) sample(s []byte) (float64, bool) {
 	if !ok || v-v != 0 { // infinite or not a number
 		return 0, false
 	}
-	return v, true
+	return min(v, maxCount), true
 }
 
 // readLabels reads up to the closing brace and returns the rest.

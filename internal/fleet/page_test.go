@@ -149,6 +149,26 @@ func TestPageIgnoresNonsense(t *testing.T) {
 	}
 }
 
+// TestPageBoundsValues: sums of what a page says stay numbers that can be counted and printed.
+func TestPageBoundsValues(t *testing.T) {
+	for _, v := range []string{"1e300", "1.7976931348623157e308", "99999999999999999999"} {
+		var text strings.Builder
+		for _, name := range []string{"num_requests_running", "num_requests_waiting", "prefix_cache_queries_total", "time_to_first_token_seconds_sum", "generation_tokens_total"} {
+			for i := range 3 {
+				fmt.Fprintf(&text, "vllm:%s{model_name=\"%d\"} %s\n", name, i, v)
+			}
+		}
+		var p page
+		if err := p.read(strings.NewReader(text.String()), 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		l := p.loads(time.Time{})[0]
+		if l.Running != maxRequests || l.Waiting != maxRequests || l.PrefixQueries != 3*maxCount || l.TTFT.Seconds != 3*maxCount || l.Steps > 4*maxCount {
+			t.Errorf("%s: %+v", v, l)
+		}
+	}
+}
+
 // How the page arrives does not matter, nor do lines longer than the buffer.
 func TestPageInPieces(t *testing.T) {
 	data := realPage(t, "0.32.0")

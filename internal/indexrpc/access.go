@@ -95,7 +95,7 @@ func Dial(addr string, a Access, options ...grpc.DialOption) (*grpc.ClientConn, 
 		}
 		transport = credentials.NewTLS(c)
 	}
-	options = append(options, grpc.WithTransportCredentials(transport))
+	options = append(options, grpc.WithTransportCredentials(transport), grpc.WithNoProxy())
 	if a.TokenFile != "" {
 		token, err := NewToken(a.TokenFile)
 		if err != nil {

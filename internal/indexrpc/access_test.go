@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -156,5 +157,20 @@ func TestAccessIsValidated(t *testing.T) {
 			conn.Close()
 			t.Errorf("%+v: dialed", a)
 		}
+	}
+}
+
+// TestIndexIsCalledDirectly: a proxy of the environment is for what is outside.
+func TestIndexIsCalledDirectly(t *testing.T) {
+	if os.Getenv("HTTPS_PROXY") == "" { // which a process reads once
+		c := exec.Command(os.Args[0], "-test.run=^TestIndexIsCalledDirectly$")
+		c.Env = append(os.Environ(), "HTTPS_PROXY=http://127.0.0.1:1", "NO_PROXY=")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	if got := try(t, strings.Replace(guarded(t), "127.0.0.1", "0.0.0.0", 1), Access{}); got != codes.OK {
+		t.Errorf("a call ends with %v", got)
 	}
 }

@@ -231,21 +231,28 @@ func TestNotes(t *testing.T) {
 }
 
 // TestPortsAndMemoryFollowTheConfiguration: the pod, its probes and the Service have the ports that
-// the router listens on, and the index takes half of the memory limit at most.
+// the router listens on, the index takes half of the memory limit at most,
+// and the pod may take as long to end as the router.
 func TestPortsAndMemoryFollowTheConfiguration(t *testing.T) {
-	for values, want := range map[string][3]int64{ // ports, and blocks
-		`{}`: {9002, 9006, 2 << 30 / 192},
-		`{config: {listen: "0.0.0.0:9102", health: {listen: ":9106"}}}`:                 {9102, 9106, 2 << 30 / 192},
-		`{resources: {limits: {memory: 512Mi}}}`:                                        {9002, 9006, 512 << 20 / 192},
-		`{resources: {limits: {memory: 1.5G}}, config: {index: {max_scopes: 7}}}`:       {9002, 9006, 1_500_000_000 / 192},
-		`{resources: {limits: {memory: 64Gi}}}`:                                         {9002, 9006, 67108864},
-		`{resources: {limits: {cpu: 1, memory: null}}}`:                                 {9002, 9006, 0},
-		`{resources: {limits: {memory: 1Gi}}, config: {index: {max_blocks: 20000000}}}`: {9002, 9006, 20000000},
-		`{config: {filter: {mode: shadow, always_pick: false}}}`:                        {9002, 9006, 2 << 30 / 192},
+	for values, want := range map[string][4]int64{ // ports, blocks, and seconds to end
+		`{}`: {9002, 9006, 2 << 30 / 192, 30},
+		`{config: {listen: "0.0.0.0:9102", health: {listen: ":9106"}}}`:                 {9102, 9106, 2 << 30 / 192, 30},
+		`{resources: {limits: {memory: 512Mi}}}`:                                        {9002, 9006, 512 << 20 / 192, 30},
+		`{resources: {limits: {memory: 1.5G}}, config: {index: {max_scopes: 7}}}`:       {9002, 9006, 1_500_000_000 / 192, 30},
+		`{resources: {limits: {memory: 64Gi}}}`:                                         {9002, 9006, 67108864, 30},
+		`{resources: {limits: {cpu: 1, memory: null}}}`:                                 {9002, 9006, 0, 30},
+		`{resources: {limits: {memory: 1Gi}}, config: {index: {max_blocks: 20000000}}}`: {9002, 9006, 20000000, 30},
+		`{resources: {limits: {memory: 2147483648}}}`:                                   {9002, 9006, 2 << 30 / 192, 30},
+		`{resources: {limits: {memory: 2e9}}}`:                                          {9002, 9006, 2_000_000_000 / 192, 30},
+		`{resources: {limits: {memory: 4000000000000m}}}`:                               {9002, 9006, 4_000_000_000 / 192, 30},
+		`{config: {lame_duck: 1m30s}}`:                                                  {9002, 9006, 2 << 30 / 192, 115},
+		`{config: {lame_duck: 1500ms}}`:                                                 {9002, 9006, 2 << 30 / 192, 27},
+		`{config: {filter: {mode: shadow, always_pick: false}}}`:                        {9002, 9006, 2 << 30 / 192, 30},
 	} {
 		objects := render(t, strings.Replace(values, "{", "{pool: {name: p}, ", 1))
 		ports := map[string]int64{}
-		for _, p := range find[*appsv1.Deployment](t, objects, "warm-warmroute").Spec.Template.Spec.Containers[0].Ports {
+		pod := find[*appsv1.Deployment](t, objects, "warm-warmroute").Spec.Template.Spec
+		for _, p := range pod.Containers[0].Ports {
 			ports[p.Name] = int64(p.ContainerPort)
 		}
 		for _, p := range find[*corev1.Service](t, objects, "warm-warmroute").Spec.Ports {
@@ -261,7 +268,7 @@ func TestPortsAndMemoryFollowTheConfiguration(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(configOf(t, objects)), &config); err != nil {
 			t.Fatal(err)
 		}
-		if got := [3]int64{ports["grpc"], ports["health"], config.Index.MaxBlocks}; got != want {
+		if got := [4]int64{ports["grpc"], ports["health"], config.Index.MaxBlocks, *pod.TerminationGracePeriodSeconds}; got != want {
 			t.Errorf("%s: %v, want %v", values, got, want)
 		}
 	}

@@ -34,6 +34,10 @@ func TestRefused(t *testing.T) {
 		`{` + pool + `, routers: 2, config: {peers: {listen: ":1"}}}`:                                     `set peers.port instead`,
 		`{` + pool + `, sidecar: {enabled: true, tlsSecret: s}, config: {index_service: {listen: ":1"}}}`: `config.index_service.listen: ":1" is not at port 9003`,
 		`{` + pool + `, resources: {limits: {memory: 1Gi}}, config: {index: {max_blocks: 67108864}}}`:     `at most 22369620 do`,
+		`{` + pool + `, routers: 2, peers: {port: 9002}}`:                                                 `config.listen and peers.port share port 9002`,
+		`{` + pool + `, config: {health: {listen: "0.0.0.0:9090"}}}`:                                      `config.admin.listen and config.health.listen share port 9090`,
+		`{` + pool + `, sidecar: {enabled: true, tlsSecret: s}, config: {listen: ":9003"}}`:               `config.listen and the index service share port 9003`,
+		`{config: {fleet: {replicas: [{address: "10.0.0.1:8000"}]}}, extproc: {clientCASecret: c}}`:       `name extproc.tlsSecret, too`,
 		`{}`:                                `there is no source of replicas: name an InferencePool in pool.name, or list config.fleet.replicas or config.fleet.dns`,
 		`{config: {fleet: {replicas: []}}}`: `there is no source of replicas`,
 	} {

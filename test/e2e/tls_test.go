@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"fmt"
 	"testing"
 
@@ -15,6 +18,11 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 	t.Parallel()
 	ours, others := certstest.New(t), certstest.New(t)
 	router := ours.Issue("router")
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unusual := ours.IssueFor("unusual", key, x509.KeyUsageDigitalSignature)
 	own := fmt.Sprintf("cert_file: %s, key_file: %s", router.CertFile, router.KeyFile)
 	demand := own + ", client_ca_file: " + ours.CAFile
 	withCA := certs.ClientOptions{Enabled: true, CAFile: ours.CAFile}
@@ -32,6 +40,9 @@ func TestTLSBetweenEnvoyAndTheRouter(t *testing.T) {
 	}{
 		"own certificate":            {own, withCA, true},
 		"self-signed":                {"self_signed: true", certs.ClientOptions{Enabled: true}, true},
+		"a full name in capitals":    {own, named("Router.Test."), true},
+		"an address":                 {own, named("127.0.0.1"), true},
+		"a key of Ed25519":           {fmt.Sprintf("cert_file: %s, key_file: %s", unusual.CertFile, unusual.KeyFile), withCA, true},
 		"another name":               {own, named("envoy.test"), false},
 		"another authority":          {own, certs.ClientOptions{Enabled: true, CAFile: others.CAFile}, false},
 		"certificates on both sides": {demand, issuedBy(ours), true},

@@ -108,6 +108,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not (or (dig "kubernetes" "pool" "" $config) (dig "fleet" "replicas" list $config) (dig "fleet" "dns" list $config)) -}}
 {{- fail "there is no source of replicas: name an InferencePool in pool.name, or list config.fleet.replicas or config.fleet.dns" -}}
 {{- end -}}
+{{- with $config.tls -}}
+{{- if and .client_ca_file (not (or .cert_file .self_signed)) -}}
+{{- fail "extproc.clientCASecret: clients' certificates need TLS: name extproc.tlsSecret, too" -}}
+{{- end -}}
+{{- end -}}
 {{- $filter := default dict $config.filter -}}
 {{- if and $filter.always_pick (or (eq (toString $filter.mode) "shadow") (and (hasKey $filter "share") (ne (toString $filter.share) "100"))) -}}
 {{- fail "a pool's gateway may need every hint, so config.filter.mode and config.filter.share are refused: set config.filter.always_pick: false if it balances requests without a pick by itself" -}}
@@ -122,6 +127,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and $port (not (hasSuffix (printf ":%d" $port) $at)) -}}
 {{- fail (printf "config.%s.listen: %q is not at port %d, which the chart opens%s" $field $at $port (ternary ": set peers.port instead" "" (eq $field "peers"))) -}}
 {{- end -}}
+{{- end -}}
+{{- $ports := dict -}}
+{{- range $field, $section := dict "config.listen" $config "config.health.listen" $config.health "config.admin.listen" $config.admin "the index service" $config.index_service "peers.port" (default dict $config.peers) -}}
+{{- $port := include "warmroute.port" (toString $section.listen) -}}
+{{- if and $port (hasKey $ports $port) -}}
+{{- fail (printf "%s and %s share port %s" (get $ports $port) $field $port) -}}
+{{- end -}}
+{{- $_ := set $ports $port $field -}}
 {{- end -}}
 {{- $room := include "warmroute.blocks" . | int64 -}}
 {{- if $room -}}
@@ -140,11 +153,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- regexFind "[0-9]+$" . -}}
 {{- end -}}
 
+{{/* The seconds that a pod has to end: lame_duck, the 10 s in which it drains, and 15 to spare. */}}
+{{- define "warmroute.grace" -}}
+{{- $seconds := 25.0 -}}
+{{- range regexFindAll "[0-9.]+(h|ms?|s)" (default "5s" (include "warmroute.config" . | fromYaml).lame_duck | toString) -1 -}}
+{{- $unit := regexFind "[a-z]+" . -}}
+{{- $seconds = addf $seconds (mulf (trimSuffix $unit . | float64) (get (dict "h" 3600 "m" 60 "s" 1 "ms" 0.001) $unit | float64)) -}}
+{{- end -}}
+{{- ceil $seconds -}}
+{{- end -}}
+
 {{/* The blocks of the index that take half of the memory limit, of 48 bytes for itself and as many for those of several cache groups; the router's default at most, 0 without a limit. */}}
 {{- define "warmroute.blocks" -}}
 {{- $limit := dig "limits" "memory" "" (default dict .Values.resources) | toString -}}
-{{- $number := regexFind "^[0-9.]+" $limit -}}
-{{- $units := dict "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "" 1 -}}
+{{- $number := regexFind "^[0-9.]+([eE][+-]?[0-9]+)?" $limit -}}
+{{- $units := dict "m" 0.001 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "" 1 -}}
 {{- $unit := trimPrefix $number $limit -}}
 {{- if and $number (hasKey $units $unit) -}}
 {{- min 67108864 (div (mulf (float64 $number) (float64 (get $units $unit)) | int64) 192) -}}

@@ -3,6 +3,7 @@
 package certstest
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -22,6 +23,7 @@ import (
 type Authority struct {
 	CAFile string         // its own certificate, PEM
 	Pool   *x509.CertPool // the same for clients in process
+	Ends   time.Time      // of the next certificates; zero = a day from now
 
 	t      testing.TB
 	dir    string
@@ -57,16 +59,21 @@ func New(t testing.TB) *Authority {
 // an earlier one of that name. It is for localhost, 127.0.0.1 and name.test.
 func (a *Authority) Issue(name string) Pair {
 	a.t.Helper()
-	key := a.newKey()
+	return a.IssueFor(name, a.newKey(), x509.KeyUsageDigitalSignature)
+}
+
+// IssueFor is Issue for a key and what it may be used for.
+func (a *Authority) IssueFor(name string, key crypto.Signer, usage x509.KeyUsage) Pair {
+	a.t.Helper()
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	der := a.sign(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost", name + ".test"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true, KeyUsage: usage,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, &key.PublicKey)
+	}, key.Public())
 	return Pair{CertFile: a.write(name+".pem", "CERTIFICATE", der), KeyFile: a.write(name+".key", "PRIVATE KEY", secret), Serial: a.serial}
 }
 
@@ -81,10 +88,13 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 
 // sign numbers c and signs it with a's key, the first one as its own parent. It
 // is valid from 1970 on, for tests with any clock.
-func (a *Authority) sign(c *x509.Certificate, key *ecdsa.PublicKey) []byte {
+func (a *Authority) sign(c *x509.Certificate, key crypto.PublicKey) []byte {
 	a.t.Helper()
 	a.serial++
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), time.Unix(0, 0), time.Now().Add(24*time.Hour)
+	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), time.Unix(0, 0), a.Ends
+	if a.Ends.IsZero() {
+		c.NotAfter = time.Now().Add(24 * time.Hour)
+	}
 	parent := a.cert
 	if parent == nil {
 		parent = c

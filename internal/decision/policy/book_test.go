@@ -106,6 +106,8 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"route_polcy": "ttft"}`:                               "route_polcy: there is no such field",
 		`{"Route_Policy": "ttft"}`:                              "Route_Policy: there is no such field",
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
+		`{"ttft": {"space": 1e308}}`:                            "ttft.space: 1e+308 is above 1e+12",
+		`{"prefill_decode": {"bandwidth": 1.1e12}}`:             "prefill_decode.bandwidth: 1.1e+12 is above 1e+12",
 		`{"ttft": {"prefill_token": 0}}`:                        "ttft.prefill_token: 0 is not a positive number",
 		`{"ttft": {"lower_tier": 0.75}}`:                        "ttft.lower_tier: this constant is gone",
 		`{"ttft": {"junction": 0.5}}`:                           "ttft.junction: this constant is gone: half of the prefill",

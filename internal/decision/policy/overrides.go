@@ -132,6 +132,9 @@ var gone = map[string]string{
 	"junction":   "half of the prefill that extends a match is deducted",
 }
 
+// mostConstant bounds constants, so that prices stay numbers that can be compared and printed.
+const mostConstant = 1e12
+
 // problemsOf returns every problem of constants that are set, by their names behind at.
 func problemsOf[T any](at string, known map[string]constant[T], values map[string]*float64) (problems []error) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -144,6 +147,8 @@ func problemsOf[T any](at string, known map[string]constant[T], values map[strin
 			problems = append(problems, fmt.Errorf("%s%s: there is no such constant; the constants are %s", at, name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 		case v == nil:
+		case *v > mostConstant:
+			problems = append(problems, fmt.Errorf("%s%s: %v is above %v", at, name, *v, mostConstant))
 		case c.greater && !(*v > c.least && finite(*v)):
 			problems = append(problems, fmt.Errorf("%s%s: %v is not a positive number", at, name, *v))
 		case !(*v >= c.least && finite(*v)):
