@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -23,8 +28,42 @@ import (
 type crammed struct {
 	*stack
 	prompts atomic.Uint64
+	session []byte             // a request with the session's prompt
 	finish  context.CancelFunc // ends the session's answer
 	busy    sync.WaitGroup
+	orders  sync.Map // the x-vllm-priority that reached the replica, by body
+}
+
+// before puts a proxy before a replica, which notes the order of the requests.
+func (c *crammed) before(replica string) string {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients go away
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			body, _ := io.ReadAll(r.Body)
+			c.orders.Store(string(body), r.Header.Get(envoy.HeaderPriority))
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	c.t.Cleanup(srv.Close)
+	return srv.Listener.Addr().String()
+}
+
+// order returns the order with which a body reached the replica, 0: none.
+func (c *crammed) order(body []byte) (n int64) {
+	c.t.Helper()
+	text, ok := c.orders.Load(string(body))
+	if !ok {
+		c.t.Fatal("the body has not reached the replica")
+	}
+	if text != "" {
+		var err error
+		if n, err = strconv.ParseInt(text.(string), 10, 64); err != nil {
+			c.t.Error(err)
+		}
+	}
+	return n
 }
 
 const (
@@ -45,6 +84,7 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 		return nil
 	}
 	req.Header.Set("content-type", "application/json")
+	req.Header.Set(envoy.HeaderPriority, "-9") // a client may not jump the queue
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -59,13 +99,14 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 // startCrammed starts it. settings are more of the section sessions.
 func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 	t.Helper()
-	c := new(crammed)
+	c := &crammed{stack: &stack{t: t}}
 	wait := 10 * time.Minute
 	if strings.Contains(settings, "max_wait: 3s") {
 		wait = 3 * time.Second
 	}
 	c.stack = start(t, setup{
 		replicas: 1, sim: vllmsim.Options{PrefillRate: 20_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		front:  c.before,
 		config: "sessions: {share: 0.000001, " + settings + "}\n",
 		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: 2 * time.Second}, // so that only Envoy's longer wait explains a late answer
 	})
@@ -77,8 +118,9 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 	ctx, c.finish = context.WithCancel(t.Context())
 	t.Cleanup(c.busy.Wait)
 	t.Cleanup(c.finish)
-	body := c.body(crammedTokens*3/4, 3000)
-	c.busy.Go(func() { c.ask(ctx, body) })
+	long := c.body(crammedTokens*3/4, 3000)
+	c.session = bytes.Replace(long, []byte(":3000,"), []byte(":1,"), 1)
+	c.busy.Go(func() { c.ask(ctx, long) })
 	c.until("the session is at work", func() bool { return c.running() == 1 })
 	return c
 }
@@ -158,6 +200,43 @@ func TestHeldRequests(t *testing.T) {
 				t.Errorf("not explained: %s", page)
 			}
 		})
+	}
+}
+
+// TestOrderInTheEngine: a replica gets the order of the queue, in which a warm request is 20 s
+// sooner, and never a client's own.
+func TestOrderInTheEngine(t *testing.T) {
+	t.Parallel()
+	c := startCrammed(t, envoy.Buffered, "")
+	tell := func(body []byte) (before, after int64) {
+		before = time.Now().UnixMilli()
+		c.ask(t.Context(), body)
+		return before, time.Now().UnixMilli()
+	}
+	warm := c.body(40, 1)
+	tell(warm) // shorter than a mark: of no session
+	if n := c.order(warm); n != 0 {
+		t.Errorf("a request of no session has the order %d", n)
+	}
+	cold := c.body(heldTokens, 1)
+	sent := time.Now().UnixMilli()
+	c.busy.Go(func() { c.ask(t.Context(), cold) })
+	c.until("it is held", func() bool { return c.held() == 1 })
+	held := time.Now().UnixMilli()
+	before, after := tell(c.session)
+	if n := c.order(c.session); n < before-20_000 || n > after-20_000 {
+		t.Errorf("a warm request sent at %d to %d has the order %d", before, after, n)
+	}
+	c.finish()
+	c.busy.Wait()
+	if n := c.order(cold); n < sent || n > held {
+		t.Errorf("a request held since %d to %d has the order %d", sent, held, n)
+	}
+	c.extproc.Kill()
+	last := c.body(heldTokens, 1)
+	tell(last)
+	if n := c.order(last); n != 0 {
+		t.Errorf("without the router a request has the order %d", n)
 	}
 }
 
