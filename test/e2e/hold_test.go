@@ -240,6 +240,18 @@ func TestOrderInTheEngine(t *testing.T) {
 	}
 }
 
+// TestImpatientEnvoyIsTold: /readyz names the limit of an Envoy that waits shorter than the router.
+func TestImpatientEnvoyIsTold(t *testing.T) {
+	t.Parallel()
+	for hold, want := range map[time.Duration]string{0: "does not announce x-warmroute-hold-ms", time.Minute: "waits 1m0s for held requests"} {
+		st := start(t, setup{replicas: 1, config: "sessions: {share: 0.1}\n", envoy: envoy.Options{Hold: hold}})
+		st.post(completionsPath, []byte(`{"model":"sim","max_tokens":1,"prompt":[1,2,3]}`))
+		if page, err := testenv.Get(t.Context(), "http://"+st.admin+"/readyz"); err != nil || strings.Count(page, want) != 1 {
+			t.Errorf("with %v: %v %s", hold, err, page)
+		}
+	}
+}
+
 // TestHeldRequestsGoOn: whatever becomes of the router, no held request fails.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
