@@ -105,7 +105,7 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 		wait = 3 * time.Second
 	}
 	c.stack = start(t, setup{
-		replicas: 1, sim: vllmsim.Options{PrefillRate: 20_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		replicas: 1, sim: vllmsim.Options{PrefillRate: 100_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
 		front:  c.before,
 		config: "sessions: {share: 0.000001, " + settings + "}\n",
 		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: 2 * time.Second}, // so that only Envoy's longer wait explains a late answer
@@ -252,14 +252,15 @@ func TestImpatientEnvoyIsTold(t *testing.T) {
 	}
 }
 
-// TestHeldRequestsGoOn: whatever becomes of the router, no held request fails.
+// TestHeldRequestsGoOn: whatever becomes of the router, no held request fails, in both modes that hold.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
-	const n = 40
+	const n = 100
 	for name, fault := range map[string]func(c *crammed){
-		"killed":  func(c *crammed) { c.extproc.Kill() },
-		"frozen":  func(c *crammed) { _ = c.extproc.Signal(syscall.SIGSTOP) },
-		"stopped": func(c *crammed) { _ = c.extproc.Signal(syscall.SIGTERM) },
+		"killed":    func(c *crammed) { c.extproc.Kill() },
+		"frozen":    func(c *crammed) { _ = c.extproc.Signal(syscall.SIGSTOP) },
+		"restarted": func(c *crammed) { c.extproc.Kill(); c.startExtproc() },
+		"stopped":   func(c *crammed) { _ = c.extproc.Signal(syscall.SIGTERM) },
 		"no longer configured": func(c *crammed) {
 			config, err := os.ReadFile(c.config)
 			if err != nil {
@@ -271,27 +272,29 @@ func TestHeldRequestsGoOn(t *testing.T) {
 			_ = c.extproc.Signal(syscall.SIGHUP)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := startCrammed(t, envoy.Buffered, "")
-			answers := c.hold(t.Context(), n)
-			fault(c)
-			c.until("the replica has them", func() bool {
-				waiting := 0.0
-				for name, v := range testenv.Metrics(t, c.addrs[0]) {
-					if strings.HasPrefix(name, "vllm:num_requests_running") || strings.HasPrefix(name, "vllm:num_requests_waiting{") {
-						waiting += v
+		for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
+			t.Run(name+" "+string(mode), func(t *testing.T) {
+				t.Parallel()
+				c := startCrammed(t, mode, "")
+				answers := c.hold(t.Context(), n)
+				fault(c)
+				c.until("the replica has them", func() bool {
+					waiting := 0.0
+					for name, v := range testenv.Metrics(t, c.addrs[0]) {
+						if strings.HasPrefix(name, "vllm:num_requests_running") || strings.HasPrefix(name, "vllm:num_requests_waiting{") {
+							waiting += v
+						}
 					}
+					return waiting+float64(len(answers)) >= n
+				})
+				broken := testenv.EnvoyStat(t, strings.TrimPrefix(c.envoy.Admin, "http://"), "ext_proc.failure_mode_allowed")
+				if alive := name == "stopped" || name == "no longer configured"; alive == (broken > 0) {
+					t.Errorf("Envoy sent %d on by itself", broken)
 				}
-				return waiting+float64(len(answers)) >= n
+				c.finish()
+				c.answered(answers, n, http.StatusOK)
 			})
-			broken := testenv.EnvoyStat(t, strings.TrimPrefix(c.envoy.Admin, "http://"), "ext_proc.failure_mode_allowed")
-			if alive := name != "killed" && name != "frozen"; alive == (broken > 0) {
-				t.Errorf("Envoy sent %d on by itself", broken)
-			}
-			c.finish()
-			c.answered(answers, n, http.StatusOK)
-		})
+		}
 	}
 }
 
