@@ -52,7 +52,9 @@ func fixed(seed, n int) string { return (&agent{rng: rand.New(rand.NewPCG(uint64
 
 // The parts of a client's prompt before the first message: all conversations of a client have the
 // first one, those of a project the second one.
-func (a *agent) system() string { return "You are " + a.name + ", a coding agent. " + fixed(len(a.name), 700) }
+func (a *agent) system() string {
+	return "You are " + a.name + ", a coding agent. " + fixed(len(a.name), 700)
+}
 
 func (a *agent) place() string {
 	return fmt.Sprintf("<env>\nWorking directory: /home/user/project-%d\nIs directory a git repo: Yes\n</env>\n%s", a.project, fixed(1000+a.project, 250))
