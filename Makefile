@@ -45,7 +45,7 @@ test-schedulers: setup ## every lookup of vLLM's own schedulers against the pred
 
 test-vllm: test-live test-reference ## both of the following: everything on real vLLM (CPU build, tiny models)
 
-test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense (also prefill and decode apart, over NIXL) and hybrid, 0.27, 0.21 (about 12 minutes)
+test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense (also prefill and decode apart, over NIXL) and hybrid, 0.27, 0.21 (about 14 minutes)
 	scripts/install-vllm.sh $(VLLM) 0.32.0-nixl
 	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./vllm
 

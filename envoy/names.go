@@ -128,6 +128,12 @@ const (
 	// request: for at most so many milliseconds.
 	KeyHold = "x-warmroute-hold-ms"
 
+	// KeyPriority holds, in MetadataOwn, the value of HeaderPriority. It is absent where no requests
+	// are held. HeaderPriority is a request header that a vLLM with --scheduling-policy priority
+	// obeys, the lowest number first. Envoy's routes set it, and remove a client's own.
+	KeyPriority    = "priority"
+	HeaderPriority = "x-vllm-priority"
+
 	// MetadataSubset and KeySubset hold the gateway's restriction of the pick to
 	// some endpoints. Set by the gateway, read by warmroute on the headers
 	// message and kept from there on.
@@ -145,4 +151,4 @@ var OwnedLegs = [...]string{HeaderPrefiller, "x-encoder-hosts-ports", "x-data-pa
 
 // EngineHeaders lists the request headers of clients that vLLM obeys: one precedes the
 // body's priority, the other names a session. Configurations remove them.
-var EngineHeaders = [...]string{"x-vllm-priority", "x-session-id"}
+var EngineHeaders = [...]string{HeaderPriority, "x-session-id"}

@@ -31,6 +31,7 @@ func (s Split) fill(in map[string]any, o Options) {
 	in["Splits"], in["Waits"] = s.On, s.Wait > 0
 	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(max(s.Wait, o.Hold)+waitMargin)
 	in["Holds"], in["KeyHold"], in["HoldMillis"] = o.Hold > 0, KeyHold, o.Hold.Milliseconds()
+	in["KeyPriority"], in["HeaderPriority"] = KeyPriority, HeaderPriority
 	in["KeySplitBody"], in["SplitBody"] = KeySplitBody, o.BodyLimit/splitShare
 	in["MetadataSplit"], in["KeySplitTo"], in["KeySplitAt"], in["KeySplitSize"], in["KeySplitParams"] = MetadataSplit, KeySplitTo, KeySplitAt, KeySplitSize, KeySplitParams
 	in["HeaderRetry"] = HeaderRetry

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"math"
+	"strconv"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -17,8 +18,8 @@ type answerMetadata struct {
 	root, lb, own, body, split, loads               structpb.Struct
 	inLB, inOwn, inBody, inSplit, inLoads           structpb.Value
 	lbKind, ownKind, bodyKind, splitKind, loadsKind structpb.Value_StructValue
-	texts                                           [12]structpb.Value
-	textKinds                                       [12]structpb.Value_StringValue
+	texts                                           [13]structpb.Value
+	textKinds                                       [13]structpb.Value_StringValue
 	numbers                                         [13]structpb.Value
 	numberKinds                                     [13]structpb.Value_NumberValue
 	splice                                          splice
@@ -87,6 +88,9 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	root[envoy.MetadataOwn] = &s.inOwn
 	if d.Rank != "" {
 		own[envoy.KeyRank] = s.text(d.Rank)
+	}
+	if d.Order != 0 {
+		own[envoy.KeyPriority] = s.text(strconv.FormatInt(d.Order, 10))
 	}
 	if d.Chosen != "" {
 		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Chosen)

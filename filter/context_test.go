@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/internal/decision"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
 )
@@ -70,6 +71,17 @@ func TestTheRankIsLogged(t *testing.T) {
 		got, logged := new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields()[envoy.KeyRank]
 		if logged != (len(ranks) > 1) || got.GetStringValue() != d.Rank || logged && d.Rank != "0" && d.Rank != "1" {
 			t.Errorf("of ranks %v %q is named and %v logged", ranks, d.Rank, got)
+		}
+	}
+}
+
+// TestOrderIsTold: an answer has the order of a request as text, which Envoy prints as it is.
+func TestOrderIsTold(t *testing.T) {
+	for order, want := range map[int64]string{0: "", 1_900_000_000_123: "1900000000123"} {
+		d := decision.Decision{Model: "m", Choice: decision.Choice{Chosen: "10.0.0.1:8000"}, Order: order}
+		own := new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields()
+		if got, told := own[envoy.KeyPriority]; told != (want != "") || got.GetStringValue() != want {
+			t.Errorf("of %d: %v", order, got)
 		}
 	}
 }

@@ -77,15 +77,47 @@ func (st *stream) mayHold(ctx context.Context) time.Duration {
 	switch {
 	case o.Hold.MaxWait <= 0, o.Picker, o.AlwaysPick, st.q.Withheld != "", st.q.Priority > 0:
 		return 0
-	case st.mode != modev3.ProcessingMode_BUFFERED && st.mode != modev3.ProcessingMode_BUFFERED_PARTIAL:
-		return 0
 	}
 	select {
 	case <-st.srv.drained:
 		return 0
 	default:
 	}
-	return min(o.Hold.MaxWait, time.Duration(announced(ctx, envoy.KeyHold))*time.Millisecond)
+	var granted time.Duration
+	if st.mode == modev3.ProcessingMode_BUFFERED || st.mode == modev3.ProcessingMode_BUFFERED_PARTIAL {
+		granted = time.Duration(announced(ctx, envoy.KeyHold)) * time.Millisecond
+	}
+	st.srv.noteGrant(granted, o.Hold.MaxWait)
+	return min(o.Hold.MaxWait, granted)
+}
+
+// grant is how long an Envoy waits for a held request, as of a time.
+type grant struct {
+	wait time.Duration
+	at   time.Time
+}
+
+// grantLasts is how long the least grant is told after Envoys have only granted enough.
+const grantLasts = time.Minute
+
+// noteGrant keeps the least grant below most.
+func (s *Server) noteGrant(wait, most time.Duration) {
+	now, least := s.router.o.Now(), s.least.Load()
+	switch {
+	case wait < most && (least == nil || wait < least.wait || now.Sub(least.at) > grantLasts/2):
+		s.least.Store(&grant{wait, now})
+	case wait >= most && least != nil && now.Sub(least.at) > grantLasts:
+		s.least.CompareAndSwap(least, nil)
+	}
+}
+
+// Impatient returns the shortest time for which an Envoy waits for held requests, if that is shorter
+// than HoldOptions.MaxWait.
+func (s *Server) Impatient() (wait time.Duration, is bool) {
+	if least := s.least.Load(); least != nil {
+		return least.wait, true
+	}
+	return 0, false
 }
 
 // hold begins the wait of a request whose decision has a ticket, and returns the answer that asks

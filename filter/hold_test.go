@@ -49,7 +49,7 @@ func TestWhoMayBeHeld(t *testing.T) {
 		if c.options != nil {
 			c.options(&o)
 		}
-		s := NewServer(nil, o)
+		s := NewServer(NewRouter(nil, nil, nil, nil, RouterOptions{}), o)
 		if c.drained {
 			s.Drain()
 			s.Drain()
@@ -59,6 +59,39 @@ func TestWhoMayBeHeld(t *testing.T) {
 		if got := st.mayHold(granting(t.Context(), c.granted)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestImpatientEnvoys: the shortest wait of an Envoy below the longest hold is told, until all have
+// granted enough for a minute, or the setting is another one.
+func TestImpatientEnvoys(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	o := ServerOptions{Hold: HoldOptions{MaxWait: time.Minute}}
+	s := NewServer(NewRouter(nil, nil, nil, nil, RouterOptions{Now: func() time.Time { return now }}), o)
+	for i, step := range []struct {
+		after   time.Duration
+		mode    modev3.ProcessingMode_BodySendMode
+		granted string
+		told    bool
+		want    time.Duration
+	}{
+		{0, buffered, "60000", false, 0},
+		{0, buffered, "30000", true, 30 * time.Second},
+		{0, buffered, "40000", true, 30 * time.Second},
+		{0, partial, "", true, 0},
+		{50 * time.Second, buffered, "60000", true, 0},
+		{20 * time.Second, buffered, "60000", false, 0},
+		{0, duplex, "60000", true, 0},
+		{40 * time.Second, buffered, "30000", true, 30 * time.Second}, // the other one may be another Envoy by now
+	} {
+		now = now.Add(step.after)
+		s.stream(step.mode, new(hint)).mayHold(granting(t.Context(), step.granted))
+		if got, told := s.Impatient(); told != step.told || got != step.want {
+			t.Errorf("step %d: %v %v, want %v %v", i, told, got, step.told, step.want)
+		}
+	}
+	if s.Set(o); s.least.Load() != nil {
+		t.Error("told of the setting before")
 	}
 }
 

@@ -65,6 +65,8 @@ type Server struct {
 
 	drain   sync.Once
 	drained chan struct{} // closed by Drain
+
+	least atomic.Pointer[grant] // of an Envoy that waits too short for held requests; nil: none does
 }
 
 // NewServer returns a server that decides with router.
@@ -78,6 +80,7 @@ func NewServer(router *Router, o ServerOptions) *Server {
 func (s *Server) Set(o ServerOptions) {
 	o = o.withDefaults()
 	s.o.Store(&o)
+	s.least.Store(nil)
 }
 
 // Process follows one HTTP request. It returns nil however the stream ends: an

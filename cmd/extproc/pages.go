@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"warmroute/cmd/extproc/internal/dashboard"
@@ -73,7 +74,7 @@ func (p pages) run(ctx context.Context) error {
 // notes lists problems that do not prevent serving.
 func (r *router) notes() []string {
 	s := r.replicas.fleet.Snapshot()
-	notes := append(r.envoys.door.notes(), r.replicas.notes(s)...)
+	notes := slices.Concat(r.envoys.door.notes(), r.envoys.holdNotes(), r.replicas.notes(s))
 	notes = append(append(append(notes, r.decisions.notes(s)...), r.xds.Notes()...), r.ids.notes(s, time.Now())...)
 	return append(append(append(notes, r.trialNotes()...), r.unpairedModels()...), r.reloads.notes()...)
 }

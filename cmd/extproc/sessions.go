@@ -83,3 +83,15 @@ func (c Config) policies() policy.Config {
 	}
 	return p
 }
+
+// holdNotes says that an Envoy cuts holds.
+func (e *envoys) holdNotes() []string {
+	wait, is := e.server.Impatient()
+	switch {
+	case !is:
+		return nil
+	case wait == 0:
+		return []string{"sessions.share is set, but an Envoy does not announce " + envoy.KeyHold + " in a buffered body mode, so none of its requests is held: print its configuration again"}
+	}
+	return []string{fmt.Sprintf("an Envoy waits %v for held requests (%s), less than sessions.max_wait: print its configuration again", wait, envoy.KeyHold)}
+}

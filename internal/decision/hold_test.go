@@ -97,7 +97,7 @@ func TestNotHeld(t *testing.T) {
 	for name, c := range map[string]struct {
 		share float64
 		ask   Ask
-	}{"off": {0, Ask{MayHold: true}}, "no waiting": {1e-6, Ask{}}, "a pick": {1e-6, Ask{MayHold: true, Must: true}}} {
+	}{"off": {0, Ask{MayHold: true}}, "no waiting": {1e-6, Ask{}}, "before all others": {1e-6, Ask{Priority: 1}}, "a pick": {1e-6, Ask{MayHold: true, Must: true}}} {
 		r, _ := crammed(t, sessions.Settings{Share: c.share})
 		a := c.ask
 		a.Model, a.Prompts = "m", prompt(2, 0, 800)
@@ -108,6 +108,9 @@ func TestNotHeld(t *testing.T) {
 		}
 		if session, _ := d.Reservation.Session(); (session == 0) != (c.share == 0) {
 			t.Errorf("%s: it is of session %d", name, session)
+		}
+		if ordered := c.share > 0 && a.Priority == 0; (d.Order != 0) != ordered {
+			t.Errorf("%s: the order %d", name, d.Order)
 		}
 	}
 }

@@ -77,6 +77,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	return Decision{
 		Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: rank, Reservation: res,
 		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
+		Order: res.order(a),
 	}
 }
 

@@ -96,6 +96,14 @@ func (r *Reservation) Session() (number uint64, turn int) {
 	return r.work.Session, r.work.Turn
 }
 
+// order returns Decision.Order of a request.
+func (r *Reservation) order(a *Ask) int64 {
+	if r.work == nil || a.Priority > 0 {
+		return 0
+	}
+	return r.work.Order
+}
+
 // ending says how a response ended.
 type ending uint8
 

@@ -282,6 +282,28 @@ func TestOrderOfArrival(t *testing.T) {
 	}
 }
 
+// TestOrderOfWork: a replica gets the order of first attempts, in which a warm one is 20 s sooner.
+func TestOrderOfWork(t *testing.T) {
+	o := open(t, 1)
+	begun := o.now.UnixMilli()
+	order := func(s *sent) int64 { return s.w.Order - begun }
+	a := o.send(text{{1, 64_000}})
+	if a.end(); order(a) != 0 {
+		t.Errorf("a cold one has the order %d", order(a))
+	}
+	r, held := o.hold(text{{2, 90_000}})
+	o.pass(1)
+	if n := order(o.send(text{{1, 64_000}, {4, 64}})); n != 1000-20_000 {
+		t.Errorf("a warm one after a second has the order %d", n)
+	}
+	held.Leave(o.now)
+	o.pass(400)
+	r.Ticket = nil // a retry
+	if s, _, _ := o.ask(r); s == nil || order(s) != 0 {
+		t.Errorf("the first one comes back, and has another order: %+v", s)
+	}
+}
+
 // TestPlaceIsKept: a retry of the same prompt, after its client left or was refused, is before
 // those who came after its first attempt.
 func TestPlaceIsKept(t *testing.T) {

@@ -51,6 +51,10 @@ type Work struct {
 	// Session is the session's number, the same for all its requests; Turn counts them from 1 on.
 	Session uint64
 	Turn    int
+	// Order is the request's place among those that a replica has not begun, the lowest first: the
+	// time of its first attempt in Unix milliseconds, of a warm one mostSaved earlier than now. So a
+	// cold prompt waits for warm ones that come later, but not for ever.
+	Order int64
 }
 
 // Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
@@ -74,9 +78,14 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 		site = 0
 	}
 	w = t.send(s, rewritten, r, &r.Sites[site], now)
+	w.Order = now.UnixMilli()
 	if k != nil {
+		w.Order = k.at.UnixMilli()
 		q.depart(k, now)
 		t.callFirst(q, now)
+	}
+	if warm(r.Sites[site].Cached, r.Tokens) {
+		w.Order = min(w.Order, now.UnixMilli()-1000*mostSaved)
 	}
 	return site, w, nil, false
 }

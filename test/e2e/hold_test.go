@@ -4,7 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -23,8 +28,42 @@ import (
 type crammed struct {
 	*stack
 	prompts atomic.Uint64
+	session []byte             // a request with the session's prompt
 	finish  context.CancelFunc // ends the session's answer
 	busy    sync.WaitGroup
+	orders  sync.Map // the x-vllm-priority that reached the replica, by body
+}
+
+// before puts a proxy before a replica, which notes the order of the requests.
+func (c *crammed) before(replica string) string {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
+	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients go away
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			body, _ := io.ReadAll(r.Body)
+			c.orders.Store(string(body), r.Header.Get(envoy.HeaderPriority))
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	c.t.Cleanup(srv.Close)
+	return srv.Listener.Addr().String()
+}
+
+// order returns the order with which a body reached the replica, 0: none.
+func (c *crammed) order(body []byte) (n int64) {
+	c.t.Helper()
+	text, ok := c.orders.Load(string(body))
+	if !ok {
+		c.t.Fatal("the body has not reached the replica")
+	}
+	if text != "" {
+		var err error
+		if n, err = strconv.ParseInt(text.(string), 10, 64); err != nil {
+			c.t.Error(err)
+		}
+	}
+	return n
 }
 
 const (
@@ -45,6 +84,7 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 		return nil
 	}
 	req.Header.Set("content-type", "application/json")
+	req.Header.Set(envoy.HeaderPriority, "-9") // a client may not jump the queue
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -59,13 +99,14 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 // startCrammed starts it. settings are more of the section sessions.
 func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 	t.Helper()
-	c := new(crammed)
+	c := &crammed{stack: &stack{t: t}}
 	wait := 10 * time.Minute
 	if strings.Contains(settings, "max_wait: 3s") {
 		wait = 3 * time.Second
 	}
 	c.stack = start(t, setup{
-		replicas: 1, sim: vllmsim.Options{PrefillRate: 20_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		replicas: 1, sim: vllmsim.Options{PrefillRate: 100_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		front:  c.before,
 		config: "sessions: {share: 0.000001, " + settings + "}\n",
 		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: 2 * time.Second}, // so that only Envoy's longer wait explains a late answer
 	})
@@ -77,8 +118,9 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 	ctx, c.finish = context.WithCancel(t.Context())
 	t.Cleanup(c.busy.Wait)
 	t.Cleanup(c.finish)
-	body := c.body(crammedTokens*3/4, 3000)
-	c.busy.Go(func() { c.ask(ctx, body) })
+	long := c.body(crammedTokens*3/4, 3000)
+	c.session = bytes.Replace(long, []byte(":3000,"), []byte(":1,"), 1)
+	c.busy.Go(func() { c.ask(ctx, long) })
 	c.until("the session is at work", func() bool { return c.running() == 1 })
 	return c
 }
@@ -166,14 +208,64 @@ func TestHeldRequests(t *testing.T) {
 	}
 }
 
-// TestHeldRequestsGoOn: whatever becomes of the router, no held request fails.
+// TestOrderInTheEngine: a replica gets the order of the queue, in which a warm request is 20 s
+// sooner, and never a client's own.
+func TestOrderInTheEngine(t *testing.T) {
+	t.Parallel()
+	c := startCrammed(t, envoy.Buffered, "")
+	tell := func(body []byte) (before, after int64) {
+		before = time.Now().UnixMilli()
+		c.ask(t.Context(), body)
+		return before, time.Now().UnixMilli()
+	}
+	warm := c.body(40, 1)
+	tell(warm) // shorter than a mark: of no session
+	if n := c.order(warm); n != 0 {
+		t.Errorf("a request of no session has the order %d", n)
+	}
+	cold := c.body(heldTokens, 1)
+	sent := time.Now().UnixMilli()
+	c.busy.Go(func() { c.ask(t.Context(), cold) })
+	c.until("it is held", func() bool { return c.held() == 1 })
+	held := time.Now().UnixMilli()
+	before, after := tell(c.session)
+	if n := c.order(c.session); n < before-20_000 || n > after-20_000 {
+		t.Errorf("a warm request sent at %d to %d has the order %d", before, after, n)
+	}
+	c.finish()
+	c.busy.Wait()
+	if n := c.order(cold); n < sent || n > held {
+		t.Errorf("a request held since %d to %d has the order %d", sent, held, n)
+	}
+	c.extproc.Kill()
+	last := c.body(heldTokens, 1)
+	tell(last)
+	if n := c.order(last); n != 0 {
+		t.Errorf("without the router a request has the order %d", n)
+	}
+}
+
+// TestImpatientEnvoyIsTold: /readyz names the limit of an Envoy that waits shorter than the router.
+func TestImpatientEnvoyIsTold(t *testing.T) {
+	t.Parallel()
+	for hold, want := range map[time.Duration]string{0: "does not announce x-warmroute-hold-ms", time.Minute: "waits 1m0s for held requests"} {
+		st := start(t, setup{replicas: 1, config: "sessions: {share: 0.1}\n", envoy: envoy.Options{Hold: hold}})
+		st.post(completionsPath, []byte(`{"model":"sim","max_tokens":1,"prompt":[1,2,3]}`))
+		if page, err := testenv.Get(t.Context(), "http://"+st.admin+"/readyz"); err != nil || strings.Count(page, want) != 1 {
+			t.Errorf("with %v: %v %s", hold, err, page)
+		}
+	}
+}
+
+// TestHeldRequestsGoOn: whatever becomes of the router, no held request fails, in both modes that hold.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
-	const n = 40
+	const n = 100
 	for name, fault := range map[string]func(c *crammed){
-		"killed":  func(c *crammed) { c.extproc.Kill() },
-		"frozen":  func(c *crammed) { _ = c.extproc.Signal(syscall.SIGSTOP) },
-		"stopped": func(c *crammed) { _ = c.extproc.Signal(syscall.SIGTERM) },
+		"killed":    func(c *crammed) { c.extproc.Kill() },
+		"frozen":    func(c *crammed) { _ = c.extproc.Signal(syscall.SIGSTOP) },
+		"restarted": func(c *crammed) { c.extproc.Kill(); c.startExtproc() },
+		"stopped":   func(c *crammed) { _ = c.extproc.Signal(syscall.SIGTERM) },
 		"no longer configured": func(c *crammed) {
 			config, err := os.ReadFile(c.config)
 			if err != nil {
@@ -185,27 +277,29 @@ func TestHeldRequestsGoOn(t *testing.T) {
 			_ = c.extproc.Signal(syscall.SIGHUP)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := startCrammed(t, envoy.Buffered, "")
-			answers := c.hold(t.Context(), n)
-			fault(c)
-			c.until("the replica has them", func() bool {
-				waiting := 0.0
-				for name, v := range testenv.Metrics(t, c.addrs[0]) {
-					if strings.HasPrefix(name, "vllm:num_requests_running") || strings.HasPrefix(name, "vllm:num_requests_waiting{") {
-						waiting += v
+		for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
+			t.Run(name+" "+string(mode), func(t *testing.T) {
+				t.Parallel()
+				c := startCrammed(t, mode, "")
+				answers := c.hold(t.Context(), n)
+				fault(c)
+				c.until("the replica has them", func() bool {
+					waiting := 0.0
+					for name, v := range testenv.Metrics(t, c.addrs[0]) {
+						if strings.HasPrefix(name, "vllm:num_requests_running") || strings.HasPrefix(name, "vllm:num_requests_waiting{") {
+							waiting += v
+						}
 					}
+					return waiting+float64(len(answers)) >= n
+				})
+				broken := testenv.EnvoyStat(t, strings.TrimPrefix(c.envoy.Admin, "http://"), "ext_proc.failure_mode_allowed")
+				if alive := name == "stopped" || name == "no longer configured"; alive == (broken > 0) {
+					t.Errorf("Envoy sent %d on by itself", broken)
 				}
-				return waiting+float64(len(answers)) >= n
+				c.finish()
+				c.answered(answers, n, http.StatusOK)
 			})
-			broken := testenv.EnvoyStat(t, strings.TrimPrefix(c.envoy.Admin, "http://"), "ext_proc.failure_mode_allowed")
-			if alive := name != "killed" && name != "frozen"; alive == (broken > 0) {
-				t.Errorf("Envoy sent %d on by itself", broken)
-			}
-			c.finish()
-			c.answered(answers, n, http.StatusOK)
-		})
+		}
 	}
 }
 

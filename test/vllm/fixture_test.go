@@ -37,7 +37,9 @@ type version struct {
 	adapters  bool // the second replica serves a LoRA adapter
 	sources   bool // it reports its event sources itself
 	model     string
+	flags     []string // further flags of both replicas
 	second    []string // further flags of the second replica
+	holds     bool     // the router may hold requests
 	nixl      bool     // they hand KV blocks to each other, and there is a third
 }
 
@@ -66,8 +68,8 @@ type fixture struct {
 	version
 	t        *testing.T
 	dir      string
-	folder   string // of the model
-	flags    [2][]string
+	folder   string      // of the model
+	launched [2][]string // flags of the replicas
 	replicas [2]*testenv.VLLM
 	alone    *testenv.VLLM // a third replica, which Envoy does not know; see launchAlone
 	envoy    *testenv.Envoy
@@ -88,19 +90,19 @@ func boot(t *testing.T, v version) *fixture {
 	if f.folder, err = testenv.TinyModel(f.dir, v.model); err != nil {
 		t.Fatal(err)
 	}
-	for i := range f.flags {
-		f.flags[i] = []string{"--num-gpu-blocks-override", strconv.Itoa(v.blocks)}
+	for i := range f.launched {
+		f.launched[i] = append([]string{"--num-gpu-blocks-override", strconv.Itoa(v.blocks)}, v.flags...)
 	}
-	f.flags[1] = append(f.flags[1], v.second...)
+	f.launched[1] = append(f.launched[1], v.second...)
 	if v.adapters {
 		path, err := testenv.TinyAdapter(f.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.flags[1] = append(f.flags[1], "--enable-lora", "--max-lora-rank", "8", "--lora-modules", adapter+"="+path)
+		f.launched[1] = append(f.launched[1], "--enable-lora", "--max-lora-rank", "8", "--lora-modules", adapter+"="+path)
 	}
 	for i := range f.replicas {
-		f.replicas[i] = f.launch(strconv.Itoa(i), f.flags[i])
+		f.replicas[i] = f.launch(strconv.Itoa(i), f.launched[i])
 	}
 	if f.binary, err = router(); err != nil { // while the replicas boot
 		t.Fatal(err)
@@ -116,6 +118,9 @@ func boot(t *testing.T, v version) *fixture {
 	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{f.listen}, ServedHeader: true, UsageShare: new(100),
 		MessageTimeout: 3 * time.Second, // above the router's own budget, see writeConfig
 		Replicas:       []string{f.replicas[0].Addr, f.replicas[1].Addr}}
+	if f.holds {
+		o.Hold = 20 * time.Minute
+	}
 	if err := envoy.WriteBootstrap(&b, o); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +153,7 @@ func (f *fixture) launch(name string, flags []string) *testenv.VLLM {
 func (f *fixture) launchAlone() {
 	f.t.Helper()
 	if f.nixl && f.alone == nil {
-		f.alone = f.launch("alone", f.flags[0])
+		f.alone = f.launch("alone", f.launched[0])
 	}
 }
 
@@ -179,6 +184,9 @@ func (f *fixture) writeConfig() {
 	if f.name == "0.21.0" {
 		// It has no /render for these routes, so nothing can confirm them.
 		b.WriteString("tokens: {trust: [responses, messages]}\n")
+	}
+	if f.holds {
+		b.WriteString("sessions: {share: 0.1}\n")
 	}
 	f.config = filepath.Join(f.dir, "warmroute.yaml")
 	if err := os.WriteFile(f.config, []byte(b.String()), 0o644); err != nil {

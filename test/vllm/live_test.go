@@ -29,6 +29,9 @@ var pairs = []struct {
 	{version{name: "0.32.0", model: "gemma3", blockSize: 32, blocks: 2000, sources: true,
 		second: []string{"--speculative-config", `{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_max":3,"prompt_lookup_min":2}`}}, (*fixture).conversations},
 	{version{name: "0.32.0", model: "qwen3-next", blockSize: 32, blocks: 400, sources: true}, (*fixture).conversations},
+	// One at a time, the second replica by priority.
+	{version{name: "0.32.0", model: "qwen3", blockSize: 32, blocks: 512, sources: true, holds: true,
+		flags: []string{"--max-num-seqs", "1"}, second: []string{"--scheduling-policy", "priority"}}, (*fixture).order},
 	// A release between the others.
 	{version{name: "0.27.0", model: "qwen3", blockSize: 32, blocks: 512}, (*fixture).dense},
 }
@@ -46,7 +49,7 @@ func TestLive(t *testing.T) {
 		lanes.Go(func() {
 			for i := range next {
 				p := pairs[i]
-				t.Run(p.name+" "+p.model, func(t *testing.T) { p.shows(boot(t, p.version), t) })
+				t.Run(strings.Join(append([]string{p.name, p.model}, p.flags...), " "), func(t *testing.T) { p.shows(boot(t, p.version), t) })
 			}
 		})
 	}
