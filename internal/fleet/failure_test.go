@@ -9,8 +9,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -49,7 +48,7 @@ func TestFailuresInWords(t *testing.T) {
 		if len(suites) > 0 {
 			s.TLS.MaxVersion = tls.VersionTLS12
 		}
-		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		s.StartTLS()
 		t.Cleanup(s.Close)
 		return s
