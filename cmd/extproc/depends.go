@@ -42,6 +42,7 @@ func (c Config) dependencies() []error {
 	errs = append(errs, c.holdable())
 	wait := c.envoyOptions().MessageTimeout
 	refuse(f.TokenBudget > wait, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, wait)
+	refuse(f.MaxBody > maxMessage && c.Envoy.Mode != envoy.FullDuplex, "filter.max_body", "is %d, but a message of Envoy is read up to %d bytes", f.MaxBody, maxMessage)
 	const elsewhere = `xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`
 	if e := c.Envoy; len(e.ExtProc) == 0 && c.XDS.Enabled() {
 		refuse(e.TLS.Enabled && !c.TLS.Enabled() && !c.XDS.TLS.Enabled(), "envoy.tls.enabled", "is true, but tls is not given: Envoy would reach no router")

@@ -34,6 +34,7 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"peers: {url: ADDR, tls: {enabled: true, ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"fleet: {tls: {enabled: true, CA}}", `f:1: fleet.tls.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
 		{"filter: {token_budget: 1s}\nenvoy: {message_timeout: TIME}", "f:1: filter.token_budget: is 1s, but envoy.message_timeout ends the wait for a decision after 900ms (and line 2)", "TIME=2s,900ms"},
+		{"filter: {max_body: 300000000}\nenvoy: {mode: MODE}", "f:1: filter.max_body: is 300000000, but a message of Envoy is read up to 268435456 bytes", "MODE=FULL_DUPLEX_STREAMED,BUFFERED"},
 		{"filter: {token_budget: TIME}", "f:1: filter.token_budget: is 2h0m0s, but envoy.message_timeout ends the wait for a decision after 1h0m0s", "TIME=1h,2h"},
 		{"listen: 127.0.0.1:7\nenvoy: {listen: ADDR}", `f:1: listen and envoy.listen: "127.0.0.1:7" and "0.0.0.0:7" share a port (and line 2)`, "ADDR=0.0.0.0:8,0.0.0.0:7"},
 		{"envoy: {listen: 127.0.0.1:7, admin: ADDR}", `f:1: envoy.listen and envoy.admin: both are "127.0.0.1:7"`, "ADDR=127.0.0.2:7,127.0.0.1:7"},
