@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,7 +38,7 @@ const (
 // context.DeadlineExceeded, a leg whose request has ended context.Canceled.
 var (
 	ErrBusy     = errors.New("prefill: too many legs are under way, or bytes of answers")
-	ErrRefused  = errors.New("prefill: the replica refused the request") // with a 4xx
+	ErrRefused  = errors.New("prefill: the replica refused the request") // with a 4xx that is not ofReplica
 	ErrNoParams = errors.New("prefill: the answer has no kv_transfer_params")
 )
 
@@ -131,14 +132,17 @@ func send(ctx context.Context, o *Options, l *Leg, body *legBody) (Answer, error
 		return Answer{}, fmt.Errorf("prefill: %w", causeOf(err))
 	}
 	defer resp.Body.Close()
-	switch {
-	case resp.StatusCode >= 400 && resp.StatusCode < 500:
-		return Answer{}, ErrRefused
-	case resp.StatusCode != http.StatusOK:
-		return Answer{}, fmt.Errorf("prefill: the replica answered with status %d", resp.StatusCode)
+	switch code := resp.StatusCode; {
+	case code == http.StatusOK:
+		return read(o.Answers, resp.Body)
+	case code < 400 || code >= 500 || slices.Contains(ofReplica[:], code):
+		return Answer{}, fmt.Errorf("prefill: the replica answered with status %d", code)
 	}
-	return read(o.Answers, resp.Body)
+	return Answer{}, ErrRefused
 }
+
+// ofReplica are the refusals that say nothing of the request.
+var ofReplica = [...]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
 
 func (l *Leg) header(h http.Header) {
 	h.Set("Content-Type", "application/json")

@@ -137,6 +137,8 @@ func TestOutcomes(t *testing.T) {
 	}{
 		"refused": {h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 400) }, is: ErrRefused, outcome: outcomeRefused},
 		"failed":  {h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 500) }, outcome: outcomeFailed},
+		"busy":    {h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "later", http.StatusTooManyRequests) }, outcome: outcomeFailed},
+		"locked":  {h: func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no key", http.StatusUnauthorized) }, outcome: outcomeFailed},
 		"redirected": {h: func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://127.0.0.1:1/", http.StatusTemporaryRedirect)
 		}, outcome: outcomeFailed},
