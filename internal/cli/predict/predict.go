@@ -186,7 +186,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 	groups, ok := p.index.ExplainGroups(p.id, s, &t)
 	if !ok {
 		a.Why = "no block was announced yet"
-		p.index.Guess(&p.guess, p.id, s, nil, &t)
+		p.guess = index.Guess{}
 		return a, nil
 	}
 	s.Group, s.BlockSize = groups.Group, groups.Block
@@ -204,7 +204,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 		a.Host = int(m.Loaded)
 		a.Cached = a.Device + a.Host
 	}
-	p.index.Guess(&p.guess, p.id, s, keys, &t)
+	p.guess = p.index.Guess(p.id, s, keys, &t)
 	a.FullOnly, a.Exact, a.Why = groups.FullOnly, groups.Trust.Exact, groups.Trust.Why
 	if p.hole && a.Exact {
 		a.Exact, a.Why = false, "frames are missing, so the prediction may be too low"
@@ -220,7 +220,7 @@ func (p *Predictor) usage(n int) error {
 		return errors.New("usage without a query before it")
 	}
 	p.asked = false
-	p.index.Served(replica, index.Scope{Model: model}, &p.guess, n)
+	p.index.Answered(p.id, index.Scope{Model: model}, &p.guess, n, true)
 	return nil
 }
 
