@@ -426,7 +426,7 @@ func (x *ReportCacheStateRequest) GetSentMs() int64 {
 // Prefix is a run of blocks, each chained on the one before it.
 type Prefix struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Up to 8 bytes big-endian as they are; of longer ones the last 8 count.
+	// Up to 8 bytes big-endian as they are; of digests of 16 or 32 the last 8 count, of others all.
 	BlockHashes [][]byte `protobuf:"bytes,1,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
 	// The first block's predecessor; empty = it is the first of a prompt. A run
 	// whose parent is not known yet waits for it.

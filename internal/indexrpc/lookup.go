@@ -47,19 +47,11 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 	}
 	keys := make([]prefixhash.Key, 0, len(q.GetBlockHashes()))
 	for _, h := range q.GetBlockHashes() {
-		if len(h) == 0 {
+		k, ok := s.key(h)
+		if !ok {
 			return nil, indexpb.Reason_EMPTY_HASH
 		}
-		k, ok := s.foreign.Find(h)
-		if !ok && q.GetBlockSize() > 0 {
-			break // never reported: no replica holds it, nor any block chained on it
-		}
-		if ok {
-			keys = append(keys, k)
-		}
-	}
-	if len(keys) == 0 {
-		return nil, s.why(q)
+		keys = append(keys, k)
 	}
 	found := s.match(q, q.GetTenant(), keys, nil)
 	if q.GetTenant() != "" {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -45,8 +46,8 @@ type Server struct {
 	epoch   uint64
 	ready   atomic.Bool
 	opaque  opaque
-	foreign index.Foreign
 	metrics *metrics
+	seed    maphash.Seed // of the keys of long hashes
 
 	mu        sync.RWMutex
 	reporters map[index.Holder]*reporter
@@ -75,7 +76,7 @@ func New(x *index.Index, o Options) *Server {
 	if o.Now == nil {
 		o.Now = index.Now
 	}
-	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter)}
+	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter), seed: maphash.MakeSeed()}
 	s.opaque = opaque{tokens: make(map[opaqueKey]opaqueEntry), limit: opaqueLimit}
 	s.metrics = newMetrics(s)
 	return s
@@ -291,8 +292,7 @@ func partOf(q *indexpb.PublishEventRequest) *index.Part {
 	return &p
 }
 
-// evicted returns the keys of the blocks that an event reports as gone. Hashes that
-// were never reported have none.
+// evicted returns the keys of the blocks that an event reports as gone.
 func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, error) {
 	hashes := q.GetBlockHashes()
 	if len(q.GetBlockHash()) > 0 {
@@ -303,12 +303,11 @@ func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, erro
 	}
 	var keys []prefixhash.Key
 	for _, hash := range hashes {
-		if len(hash) == 0 {
+		key, ok := s.key(hash)
+		if !ok {
 			return nil, status.Error(codes.InvalidArgument, "block_hashes: must not have an empty one")
 		}
-		if key, ok := s.foreign.Find(hash); ok {
-			keys = append(keys, key)
-		}
+		keys = append(keys, key)
 	}
 	return keys, nil
 }
