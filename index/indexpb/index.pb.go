@@ -1129,7 +1129,7 @@ type Route struct {
 	MatchedBlocks uint64                 `protobuf:"varint,3,opt,name=matched_blocks,json=matchedBlocks,proto3" json:"matched_blocks,omitempty"`
 	MatchedTokens uint64                 `protobuf:"varint,4,opt,name=matched_tokens,json=matchedTokens,proto3" json:"matched_tokens,omitempty"`
 	// 1 - age / TTL, within [0, 1]. The age is that of the replica's last report of
-	// blocks in this hash scheme, or of a later REPLICA_UPDATED with current.
+	// blocks, or of a later REPLICA_UPDATED with current.
 	Freshness     float64       `protobuf:"fixed64,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	Score         float64       `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"` // matched_tokens x freshness
 	Stats         *ReplicaStats `protobuf:"bytes,7,opt,name=stats,proto3" json:"stats,omitempty"`

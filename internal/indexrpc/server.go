@@ -58,11 +58,14 @@ type reporter struct {
 	mu          sync.Mutex // held over a report: deltas apply one after the other
 	incarnation uint64
 
-	seen  atomic.Int64                     // the end of its last call, Unix milliseconds; 0 = never
-	fresh atomic.Pointer[map[string]int64] // see freshen
+	seen  atomic.Int64 // the end of its last call, Unix milliseconds; 0 = never
+	fresh atomic.Int64 // the time of the newest report of blocks, Unix nanoseconds; 0 = there was none
 	stats atomic.Pointer[indexpb.ReplicaStats]
 	about atomic.Pointer[subject] // of the last report or event with a model; nil = none yet
 }
+
+// freshen records evidence about the reported blocks. r.mu is held.
+func (r *reporter) freshen(at time.Time) { r.fresh.Store(max(r.fresh.Load(), at.UnixNano())) }
 
 // subject is the tenant and the model of a report.
 type subject struct{ tenant, model string }
@@ -174,7 +177,7 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 		s.x.Report(l.scope, id, l.keys, l.until)
 	}
 	if len(d.events)+len(d.leased) > 0 {
-		r.freshen(q.GetHashScheme(), batch.At)
+		r.freshen(batch.At)
 	}
 	out.Stored += uint64(result.Stored) + d.leasedBlocks
 	out.Dropped += uint64(result.Dropped) + d.dropped
@@ -264,8 +267,8 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	if err != nil {
 		return err
 	}
-	if batch.At != aliveOnly {
-		r.freshenAll(batch.At)
+	if batch.At != aliveOnly && r.fresh.Load() != 0 { // all reported blocks still hold
+		r.freshen(batch.At)
 	}
 	if batch.At != aliveOnly || q.GetType() == indexpb.EventType_ALL_CLEARED {
 		s.x.SetDoubt(h, printable(q.GetDoubt()[:min(len(q.GetDoubt()), maxDoubt)]))
