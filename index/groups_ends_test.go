@@ -52,11 +52,8 @@ var endsCaches = [...][]hybridGroup{
 }
 
 func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
-	x, err := New(Options{Now: time.Now, MaxBlocks: max})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = x.Close() })
+	x := New(Options{Now: time.Now, MaxBlocks: max})
+	t.Cleanup(x.Close)
 	e := &endsTraffic{Index: x, t: t, rnd: rand.New(rand.NewPCG(seed, 1))}
 	for i, groups := range endsCaches {
 		c := &hybridCache{holder: Holder{Replica: fmt.Sprint("r", i)}, groups: groups, names: make([][]uint64, len(groups))}

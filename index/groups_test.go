@@ -66,11 +66,8 @@ func findOne(t testing.TB, x *Index, h Holder, p tokensPrompt) Match {
 
 func newGroups(t testing.TB, now func() time.Time) *Index {
 	t.Helper()
-	x, err := New(Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = x.Close() })
+	x := New(Options{Now: now})
+	t.Cleanup(x.Close)
 	return x
 }
 

@@ -62,9 +62,8 @@ type totals struct {
 	untold   atomic.Int64 // blocks in the holders' untold
 }
 
-// New makes an empty index. The error is always nil; it is there for bounds that cannot
-// be met.
-func New(o Options) (*Index, error) {
+// New makes an empty index.
+func New(o Options) *Index {
 	o, _ = o.Effective()
 	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweeps: sweeps{sweepRequests: make(chan struct{}, 1)}}
 	x.clock.Init()
@@ -74,7 +73,7 @@ func New(o Options) (*Index, error) {
 	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.models.Store(&map[modelKey]*hybrid.Model{})
 	x.pages.Store(&[]*idPage{})
-	return x, nil
+	return x
 }
 
 // keyspace returns a scope's tables. It makes absent tables for a replica. It returns
@@ -109,9 +108,9 @@ func (x *Index) keyspace(s Scope, replica string) *keyspace {
 // Close drops everything. Lookups match nothing afterwards, Apply fails with ErrClosed,
 // and the memory outside the Go heap is returned. It may be called more than once; a
 // Run that is still going ends by its context.
-func (x *Index) Close() error {
+func (x *Index) Close() {
 	if x.closed.Swap(true) {
-		return nil
+		return
 	}
 	x.mu.Lock()
 	x.keyspaces.Store(&map[Scope]*keyspace{})
@@ -132,7 +131,6 @@ func (x *Index) Close() error {
 		sh.mu.Unlock()
 	}
 	x.pool.Close()
-	return nil
 }
 
 func (ks *keyspace) discard() {

@@ -98,7 +98,7 @@ func newPredictor(t testing.TB) *Predictor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = p.Close() })
+	t.Cleanup(p.Close)
 	return p
 }
 

@@ -59,10 +59,7 @@ var seed = maphash.MakeSeed()
 // New returns a predictor without events; l has the cache groups of the model, or
 // is nil.
 func New(l *cachelayout.Layout) (*Predictor, error) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		return nil, err
-	}
+	x := index.New(index.Options{})
 	p := &Predictor{index: x, sink: x, layout: l}
 	p.id = x.ID(replica)
 	return p, p.start(header{})
@@ -225,7 +222,7 @@ func (p *Predictor) usage(n int) error {
 }
 
 // Close returns the index's memory.
-func (p *Predictor) Close() error { return p.index.Close() }
+func (p *Predictor) Close() { p.index.Close() }
 
 // prompt is a query's tokens with the values that are mixed into their blocks.
 type prompt struct {
