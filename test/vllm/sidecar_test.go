@@ -76,7 +76,7 @@ func (f *fixture) sidecar(t *testing.T) {
 func (f *fixture) reportedTo(t *testing.T, kvsub, scheme string) *reported {
 	t.Helper()
 	x := index.New(index.Options{})
-	t.Cleanup(func() { _ = x.Close() })
+	t.Cleanup(x.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
