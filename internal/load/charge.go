@@ -24,7 +24,7 @@ type Terms struct {
 	Cached   bool   // the replica's events are received, and this request stores no block
 	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
 	SplitTerms
-	LoadTerms
+	BelowTerms
 }
 
 // SplitTerms are those of a request of which two replicas have a part.
@@ -35,8 +35,8 @@ type SplitTerms struct {
 	Moving int64   // ns that the move is expected to take, from the end of From
 }
 
-// LoadTerms are those of the tokens below the GPU.
-type LoadTerms struct {
+// BelowTerms are those of the tokens below the GPU.
+type BelowTerms struct {
 	Loading    int64        // ns that loading the prompt's tokens below the GPU is expected to take; 0 = there are none
 	Loaded     int64        // these tokens, if they are all in one tier, else 0
 	LoadedFrom policy.Place // their tier

@@ -158,7 +158,7 @@ func (m *Member) join(l *Layout) {
 	case !l.Known, m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
 		m.leave()
 		m.joined.Store(nil)
-	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other assumptions
+	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other settings
 		m.joined.Store(p)
 		if p.method.by != byRule {
 			m.host.Attach() // before lookups leave the member to the shards
