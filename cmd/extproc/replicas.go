@@ -117,7 +117,7 @@ func (k *replicas) moreOf(v *rankView, h index.Holder, a *load.Account) {
 type cacheView struct {
 	Groups  string `json:"groups"`
 	Assumed string `json:"assumed"` // the assumed settings that events do not contain
-	Trust   string `json:"trust"`   // exact, unconfirmed, inexact
+	Trust   string `json:"trust"`   // exact, inexact
 	Why     string `json:"why,omitempty"`
 }
 
