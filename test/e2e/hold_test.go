@@ -96,8 +96,9 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 	return resp
 }
 
-// startCrammed starts it. settings are more of the section sessions.
-func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
+// startCrammed starts it. settings are more of the section sessions; timeout is message_timeout, 0 = one
+// that no machine reaches. Then Envoy takes a router for frozen after 20 s, not 1 s.
+func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Duration) *crammed {
 	t.Helper()
 	c := &crammed{stack: &stack{t: t}}
 	wait := 10 * time.Minute
@@ -105,13 +106,19 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 		wait = 3 * time.Second
 	}
 	c.stack = start(t, setup{
-		replicas: 1, sim: vllmsim.Options{PrefillRate: 100_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		replicas: 1, sim: vllmsim.Options{PrefillRate: 60_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
 		front:  c.before,
 		config: "sessions: {share: 0.000001, " + settings + "}\n",
-		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: 2 * time.Second}, // so that only Envoy's longer wait explains a late answer
+		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: timeout},
+		bootstrap: func(boot string) string {
+			if timeout > 0 {
+				return boot
+			}
+			return strings.Replace(boot, "keepalive: {interval: 1s, timeout: 1s}", "keepalive: {interval: 1s, timeout: 20s}", 1)
+		},
 	})
 	for range 3 { // the router learns the replica's speed
-		c.ask(t.Context(), c.body(4000, 1))
+		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
 		c.settled()
 	}
 	var ctx context.Context
@@ -185,7 +192,7 @@ func TestHeldRequests(t *testing.T) {
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			c := startCrammed(t, mode, "")
+			c := startCrammed(t, mode, "", 2*time.Second) // so that only Envoy's longer wait explains a late answer
 			ctx, abort := context.WithCancel(t.Context())
 			c.hold(ctx, 2)
 			abort()
@@ -212,7 +219,7 @@ func TestHeldRequests(t *testing.T) {
 // sooner, and never a client's own.
 func TestOrderInTheEngine(t *testing.T) {
 	t.Parallel()
-	c := startCrammed(t, envoy.Buffered, "")
+	c := startCrammed(t, envoy.Buffered, "", 0)
 	tell := func(body []byte) (before, after int64) {
 		before = time.Now().UnixMilli()
 		c.ask(t.Context(), body)
@@ -280,7 +287,7 @@ func TestHeldRequestsGoOn(t *testing.T) {
 		for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 			t.Run(name+" "+string(mode), func(t *testing.T) {
 				t.Parallel()
-				c := startCrammed(t, mode, "")
+				c := startCrammed(t, mode, "", 0)
 				answers := c.hold(t.Context(), n)
 				fault(c)
 				c.until("the replica has them", func() bool {
@@ -317,14 +324,14 @@ func TestHeldTooMany(t *testing.T) {
 	}
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		c := startCrammed(t, envoy.Buffered, "queue: 1")
+		c := startCrammed(t, envoy.Buffered, "queue: 1", 0)
 		c.hold(t.Context(), 1)
 		refused(c)
 		c.finish()
 	})
 	t.Run("passed", func(t *testing.T) {
 		t.Parallel()
-		c := startCrammed(t, envoy.Buffered, "queue: 1, full: pass")
+		c := startCrammed(t, envoy.Buffered, "queue: 1, full: pass", 0)
 		first := c.hold(t.Context(), 1)
 		second := make(chan int, 1)
 		body := c.body(heldTokens, 1)
@@ -336,7 +343,7 @@ func TestHeldTooMany(t *testing.T) {
 	})
 	t.Run("wait is over", func(t *testing.T) {
 		t.Parallel()
-		c := startCrammed(t, envoy.Buffered, "max_wait: 3s")
+		c := startCrammed(t, envoy.Buffered, "max_wait: 3s", 0)
 		refused(c)
 	})
 }
