@@ -417,3 +417,35 @@ func TestSessionIsKnownWhileHeld(t *testing.T) {
 		t.Errorf("the held request's session is another one, or it is still held")
 	}
 }
+
+// TestNotHeldIsTold: a request that may not wait goes, and tells what it would have waited for. Its
+// session is at work, where the request really is. A dry one changes nothing.
+func TestNotHeldIsTold(t *testing.T) {
+	o := open(t, 2)
+	o.send(text{{1, 60_000}})
+	o.send(text{{2, 70_000}})
+	r := o.request(text{{3, 50_000}})
+	r.MayHold = false
+	for _, dry := range []bool{true, true, false} {
+		r.Dry = dry
+		place, w, held, _ := o.table.Admit(&o.set, r, o.now)
+		if want := (sessions.Wait{Live: 1, Context: 50_000, Lacking: 10_000}); held != nil || place != 0 || w.Lacks != want {
+			t.Fatalf("dry %v: it goes to %d, held %v, lacks %+v, want %+v", dry, place, held, w.Lacks, want)
+		}
+		if !dry {
+			w.At(o.at[1])
+		}
+	}
+	if n := o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+	if s := o.send(text{{4, 35_000}}); s.place != 0 {
+		t.Errorf("it goes to holder %d, although the third is there", s.place)
+	}
+	o.hold(text{{5, 25_000}}) // it would fit beside the second without the third
+	r = o.request(text{{6, 1000}})
+	r.MayHold = false
+	if s, _, _ := o.ask(r); s.w.Lacks != (sessions.Wait{Ahead: 1, Live: 2, Context: 1000}) {
+		t.Errorf("behind the one that waits it lacks %+v", s.w.Lacks)
+	}
+}

@@ -42,6 +42,7 @@ type Request struct {
 	Sites   []Site  // where it may go, best first
 	Ticket  *Ticket // of an earlier decision on it
 	MayHold bool
+	Dry     bool // nothing is recorded; it is not held
 }
 
 // Work is a session's request in flight.
@@ -51,6 +52,8 @@ type Work struct {
 	// Session is the session's number, the same for all its requests; Turn counts them from 1 on.
 	Session uint64
 	Turn    int
+	// Lacks is what the request would have waited for if it could; zero: nothing.
+	Lacks Wait
 }
 
 // Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
@@ -67,14 +70,19 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	k := t.ticketOf(q, r)
 	s, rewritten := t.continued(r.Prompt, r.Session)
 	site, why := t.site(q, k, s, r, now)
-	if site < 0 {
+	if site >= 0 {
+		why = Wait{}
+	} else {
 		if held, full = t.hold(q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}
-		site = 0
+		site, why.Ahead = 0, q.ahead(k)
+	}
+	if r.Dry {
+		return site, &Work{Lacks: why}, nil, false
 	}
 	w = t.send(s, rewritten, r, &r.Sites[site], now)
-	if k != nil {
+	if w.Lacks = why; k != nil {
 		q.depart(k, now)
 		t.callFirst(q, now)
 	}
@@ -111,13 +119,11 @@ func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time)
 		return 0, why
 	}
 	other := slices.IndexFunc(r.Sites, func(p Site) bool { return warm(p.Cached, r.Tokens) })
-	if first := q.first(); first != nil && first != k && (k == nil || first.number < k.number) {
-		return other, first.why
+	at, why := t.fits(q.set, s, r, now)
+	if q.ahead(k) > 0 || at < 0 {
+		at = other
 	}
-	if at, why := t.fits(q.set, s, r, now); at >= 0 || other < 0 {
-		return at, why
-	}
-	return other, why
+	return at, why
 }
 
 // fits returns the site where the request takes least from others, and whose savings pay for it:
@@ -154,7 +160,7 @@ func (t *Table) desk(c *history.Cache) *desk {
 
 // hold puts a request into the queue, or refuses it; nil: it passes.
 func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now time.Time) (held *Ticket, full bool) {
-	if !r.MayHold {
+	if !r.MayHold || r.Dry {
 		return nil, false
 	}
 	if k == nil {
@@ -223,6 +229,23 @@ func (t *Table) begin(before *Session, name string) *Session {
 		t.named[name] = s
 	}
 	return s
+}
+
+// At records that another holder has the request. A nil Work is of no session.
+func (w *Work) At(c *history.Cache) {
+	if w == nil {
+		return
+	}
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	s := w.session
+	if w.Turn != s.turns || s.cache == c {
+		return
+	}
+	s.cache = c
+	if d := w.of.desk(c); !slices.Contains(d.live, s) {
+		d.live = append(d.live, s)
+	}
 }
 
 // End records that the request has ended. A nil Work is of no session.
