@@ -164,8 +164,10 @@ func TestShadowOfHolding(t *testing.T) {
 		w.Record.Sessions(&d, sessions.Wait{})
 		return d, &w.Record
 	}
+	var earlier []Decision
 	for family, served := range []int{0, 0, 1} { // of 24,000 tokens that a cache has room for, a prompt has 12,800
-		_, rec := shadow(prompt(family+1, 0, 800), served)
+		d, rec := shadow(prompt(family+1, 0, 800), served)
+		earlier = append(earlier, d)
 		if rec.Session == nil || rec.Session.Went || rec.Session.Turn != 1 {
 			t.Fatalf("number %d: %+v", family, rec.Session)
 		}
@@ -184,9 +186,34 @@ func TestShadowOfHolding(t *testing.T) {
 	if rec.Session == nil || !rec.Session.Went || dry.Reservation != nil {
 		t.Errorf("a dry decision: %+v, %+v", rec.Session, dry)
 	}
+	for _, d := range append(earlier, d) {
+		d.Reservation.Release()
+	}
+	if _, rec = r.dry(prompt(8, 0, 800)); rec.Session == nil {
+		t.Error("sessions that were answered just now leave room")
+	}
 	r.stored(all[1].Addr, prompt(7, 0, 800))
-	d.Reservation.Release()
 	if _, rec = shadow(prompt(7, 0, 820), 1); rec.Session.Went || rec.Session.Number != 4 || rec.Session.Turn != 2 {
 		t.Errorf("its next request: %+v", rec.Session)
+	}
+}
+
+// TestServedElsewhere: a session is at work where its request was served, not where it was sent to.
+func TestServedElsewhere(t *testing.T) {
+	all := replicas(2)
+	for i := range all {
+		all[i].BlockSize, all[i].Blocks = blockSize, 1500
+	}
+	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+	r.counting(all, 0, 0)
+	r.counting(all, 30_000, 10)
+	d, _ := r.ask(prompt(1, 0, 800))
+	from, to := all[0].Addr, all[1].Addr
+	if first(d) != from {
+		from, to = to, from
+	}
+	r.decider.Served(&d, to)
+	if d, _ := r.ask(prompt(2, 0, 800)); first(d) != from {
+		t.Errorf("a second one goes to %s, where the first one is", first(d))
 	}
 }

@@ -449,3 +449,19 @@ func TestNotHeldIsTold(t *testing.T) {
 		t.Errorf("behind the one that waits it lacks %+v", s.w.Lacks)
 	}
 }
+
+// TestOldNewsOfAPlace: where an earlier request of a session was served says nothing of its latest.
+func TestOldNewsOfAPlace(t *testing.T) {
+	o := open(t, 2)
+	r := o.request(text{{1, 60_000}})
+	r.Session = "a"
+	early, _, _ := o.ask(r)
+	r.Sites[0].Cached = r.Tokens
+	if late, _, _ := o.ask(r); late.place != 0 {
+		t.Fatal("a warm one is elsewhere")
+	}
+	early.w.At(o.at[1])
+	if s := o.send(text{{2, 60_000}}); s.place != 1 {
+		t.Errorf("another one goes to holder %d, where the session is", s.place)
+	}
+}
