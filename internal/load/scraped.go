@@ -44,7 +44,7 @@ const (
 	// and its seconds when it ends, up to minutes later.
 	rateShare = 0.01
 	// leastCounted are the seconds of prefill that show a rate.
-	leastCounted = 1
+	leastCounted = 0.5
 )
 
 // Rate returns the tokens of prompts that the replica computes in a second of prefill, by its own

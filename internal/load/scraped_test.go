@@ -191,8 +191,8 @@ func TestRateByCounters(t *testing.T) {
 		}
 	}
 	page(900_000, 100, 0)
-	page(902_000, 100.5, 0)
-	page(910_000, 100.5, 0) // more are being computed
+	page(902_000, 100.4, 0)
+	page(910_000, 100.4, 0) // more are being computed
 	page(910_000, 102.5, 4000)
 	page(8000, 2, 4000) // its process is another one
 	page(16_000, 4, 4000)

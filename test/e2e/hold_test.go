@@ -161,6 +161,37 @@ func TestHeldRequests(t *testing.T) {
 	}
 }
 
+// TestShadowHoldsNothing: in shadow mode a request that would be held goes at once, and its record says
+// so, by what the replica counts itself; without holding it says nothing.
+func TestShadowHoldsNothing(t *testing.T) {
+	t.Parallel()
+	c := startCrammed(t, envoy.Buffered, "max_wait: 10m}\nfilter: {"+patient+", mode: shadow")
+	explained := func() string { // a new prompt's record, which may find no room in the replica
+		c.t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*pollEvery)
+		defer cancel()
+		c.ask(ctx, c.body(heldTokens, 1))
+		page, err := testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	const would = "would be held behind 0: its context of 6000 tokens did not fit beside "
+	c.until("a request would be held", func() bool { return strings.Contains(explained(), would) })
+	if c.held() != 0 {
+		t.Error("it is held")
+	}
+	c.finish()
+	c.until("there is room", func() bool {
+		page := explained()
+		return strings.Contains(page, `"turn":`) && !strings.Contains(page, "would be held")
+	})
+	if n := c.ends("passed") + c.ends("sent"); n != 0 {
+		t.Errorf("%d were held", n)
+	}
+}
+
 // TestHeldRequestsGoOn: whatever becomes of the router, no held request fails.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
