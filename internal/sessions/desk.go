@@ -43,6 +43,13 @@ func (d *desk) save(now time.Time, share float64) {
 	d.at = now
 }
 
+// add records that a session works at the desk.
+func (d *desk) add(s *Session) {
+	if !slices.Contains(d.live, s) {
+		d.live = append(d.live, s)
+	}
+}
+
 // room returns the tokens that a session needs beyond what the others that are live leave free,
 // and the number of these.
 func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int) {

@@ -194,8 +194,8 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 
 // send records that a request of s goes to a site, and pays for what it takes there.
 func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
-	d := t.desk(p.Cache)
 	if p.known() && !warm(p.Cached, r.Tokens) {
+		d := t.desk(p.Cache)
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
 		d.saved = max(0, d.saved-price(lacking, p.Rate))
 	}
@@ -207,8 +207,8 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	s.turns++
 	s.open++
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
-	if !slices.Contains(d.live, s) {
-		d.live = append(d.live, s)
+	if p.known() { // nobody asks another one's desk for room
+		t.desk(p.Cache).add(s)
 	}
 	t.forget()
 	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
@@ -243,8 +243,8 @@ func (w *Work) At(c *history.Cache) {
 		return
 	}
 	s.cache = c
-	if d := w.of.desk(c); !slices.Contains(d.live, s) {
-		d.live = append(d.live, s)
+	if d := w.of.desks[c]; d != nil {
+		d.add(s)
 	}
 }
 
