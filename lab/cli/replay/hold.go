@@ -50,7 +50,7 @@ func (r *recording) converse(t *simulator.Trace, a *answers) *conversing {
 		var turns []agents.Turn
 		for k, i := range s.requests {
 			q := &t.Requests[i]
-			turn := agents.Turn{Input: q.Input, Output: q.Output, Same: min(head, a.news[i]*t.Block)}
+			turn := agents.Turn{Input: q.Input, Output: cmp.Or(a.known[i], q.Output), Same: min(head, a.news[i]*t.Block)}
 			if k > 0 {
 				before := s.requests[k-1]
 				turn.Same = min(q.Input, common(q.Blocks, t.Requests[before].Blocks)*t.Block)
@@ -141,7 +141,7 @@ func common(a, b []int32) (n int) {
 const mostSimulated = 4
 
 // holdHours is the time that counts in each run.
-const holdHours = 2
+const holdHours = 1
 
 // hold runs the sessions of a trace in a closed loop, with and without held requests, and says what
 // that changes.

@@ -15,6 +15,9 @@ import (
 	"warmroute/lab/cli/agents"
 )
 
+// heads are the blocks with which sessions may begin alike.
+const heads = 256
+
 // agentsTrace is the trace of sessions on one replica, of which so many are open at a time. An answer
 // takes 5 s, of which the prefill takes a tenth of a millisecond for each token that the session's
 // last prompt did not have.
@@ -26,10 +29,10 @@ func agentsTrace(all [][]agents.Turn, open int) string {
 		blocks string
 	}
 	var lines []asked
-	places, next := make([]float64, open), 0
+	places, next := make([]float64, open), heads
 	for _, s := range all {
 		first := slices.Index(places, slices.Min(places))
-		at, spans := places[first], []int(nil)
+		at, spans := places[first], []int{0, heads}
 		for _, turn := range s {
 			at += turn.After
 			left, kept := turn.Same/block, []int(nil)
@@ -65,7 +68,15 @@ func agentsTrace(all [][]agents.Turn, open int) string {
 
 // TestSessionsOfATrace: a trace shows the sessions that were recorded, turn by turn.
 func TestSessionsOfATrace(t *testing.T) {
-	all := agents.Generate(60, 3)
+	all := agents.Generate(40, 3)
+	busy := 0.0 // s that all sessions take
+	for i := range all {
+		all[i][0].Same = heads * 16
+		for k := range all[i] {
+			all[i][k].After = math.Round(8*all[i][k].After) / 8 // as exact as a trace
+			busy += all[i][k].After + 5
+		}
+	}
 	r := readRecording(t, agentsTrace(all, 18))
 	if err := r.choose(""); err != nil {
 		t.Fatal(err)
@@ -75,8 +86,8 @@ func TestSessionsOfATrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := r.converse(trace, a)
-	if len(c.all) != len(all) || math.Abs(c.open-18) > 6 {
-		t.Errorf("%d sessions, of which %.1f are open at a time", len(c.all), c.open)
+	if want := busy / r.latest.Sub(r.all[0].At).Seconds(); len(c.all) != len(all) || math.Abs(c.open-want) > 0.01*want {
+		t.Errorf("%d sessions, of which %.2f are open at a time, not %.2f", len(c.all), c.open, want)
 	}
 	want := map[string]bool{}
 	say := func(s []agents.Turn) (out string) {
@@ -88,7 +99,10 @@ func TestSessionsOfATrace(t *testing.T) {
 	for _, s := range all {
 		want[say(s)] = true
 	}
-	for _, s := range c.all {
+	for i, s := range c.all {
+		if i == 0 {
+			s[0].Same = heads * 16 // no prompt was before it
+		}
 		if !want[say(s)] {
 			t.Errorf("no such session was recorded: %.200s", say(s))
 		}
