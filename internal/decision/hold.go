@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"warmroute/index"
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/sessions"
@@ -14,6 +15,11 @@ import (
 // or more: room appears as answers end, and as time passes.
 func (d *Decider) WakeHeld() int {
 	return d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, d.now())
+}
+
+// Working returns the sessions at work at a holder, false: none of its requests is held.
+func (d *Decider) Working(at index.Holder) (sessions.Seen, bool) {
+	return d.sessions.See(d.history.Of(at), d.now())
 }
 
 // holds reports whether cold prompts of such requests are held: those with one prompt, which one
@@ -44,7 +50,9 @@ func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work) (work *
 	if held != nil {
 		return nil, held, full
 	}
-	w.Record.lacks(work)
+	if w.Record.lacks(work) && !a.Dry {
+		d.unheld.Add(1)
+	}
 	if to := w.sites[at]; to != w.ranked[0] {
 		most := len(w.ranked)
 		w.ranked = slices.DeleteFunc(w.ranked, func(i int32) bool { return i == to })

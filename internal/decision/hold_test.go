@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/sessions"
@@ -173,6 +176,12 @@ func TestShadowOfHolding(t *testing.T) {
 		}
 	}
 	d, rec := shadow(prompt(7, 0, 800), 1)
+	if seen, ok := r.decider.Working(index.Holder{Replica: all[1].Addr}); !ok || seen.Live != 2 || seen.Size != 24_000 {
+		t.Errorf("at work there: %+v", seen)
+	}
+	if n := testutil.CollectAndCount(r.decider, "warmroute_live_sessions"); n != 2 || r.decider.unheld.Load() != 1 {
+		t.Errorf("%d replicas have sessions; %d requests lacked room", n, r.decider.unheld.Load())
+	}
 	want := "would be held behind 0: its context of 12801 tokens did not fit beside 1 live sessions, "
 	if rec.Explain(); !strings.Contains(rec.Why.Text, want) || rec.Session.Number != 4 || r.decider.WakeHeld() != 0 {
 		t.Errorf("%q, want %q; %+v", rec.Why.Text, want, rec.Session)

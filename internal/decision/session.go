@@ -24,12 +24,14 @@ func NewHeld(w sessions.Wait) *SessionRecord {
 	return &SessionRecord{Held: w.Waited, Ahead: w.Ahead, Live: w.Live, Context: w.Context, Lacking: w.Lacking}
 }
 
-// lacks records what a request that goes would have waited for.
-func (r *Record) lacks(w *sessions.Work) {
-	if w != nil && w.Lacks != (sessions.Wait{}) {
-		r.Session = NewHeld(w.Lacks)
-		r.Session.Went = true
+// lacks records what a request that goes would have waited for; false: nothing.
+func (r *Record) lacks(w *sessions.Work) bool {
+	if w == nil || w.Lacks == (sessions.Wait{}) {
+		return false
 	}
+	r.Session = NewHeld(w.Lacks)
+	r.Session.Went = true
+	return true
 }
 
 // Sessions adds the session of d's request, which has waited so.

@@ -450,6 +450,35 @@ func TestNotHeldIsTold(t *testing.T) {
 	}
 }
 
+// TestSee: the work at a desk is that of live sessions, as far as the cache has it.
+func TestSee(t *testing.T) {
+	o := open(t, 2)
+	sent := o.send(text{{1, 60_000}})
+	want := func(want sessions.Seen) {
+		t.Helper()
+		if v, ok := o.table.See(o.at[0], o.now); !ok || v != want {
+			t.Errorf("%+v (%v), want %+v", v, ok, want)
+		}
+	}
+	want(sessions.Seen{Live: 1, Context: 60_000, Size: size})
+	sent.end()
+	o.pass(119)
+	want(sessions.Seen{Live: 1, Context: 60_000, Size: size})
+	o.pass(2)
+	want(sessions.Seen{Size: size})
+	o.at = o.at[1:]
+	o.send(text{{2, 10_000}})
+	if v, ok := o.table.See(o.at[0], o.now); !ok || v.Live != 1 {
+		t.Errorf("%+v at the other", v)
+	}
+	r := o.request(text{{3, 10_000}})
+	r.Sites[0] = sessions.Site{Cache: new(history.History).Of(index.Holder{}), Rate: rate}
+	o.ask(r)
+	if v, ok := o.table.See(r.Sites[0].Cache, o.now); ok {
+		t.Errorf("%+v at a holder of unknown size", v)
+	}
+}
+
 // TestOldNewsOfAPlace: where an earlier request of a session was served says nothing of its latest.
 func TestOldNewsOfAPlace(t *testing.T) {
 	o := open(t, 2)

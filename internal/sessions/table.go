@@ -136,7 +136,7 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 		if !p.known() {
 			continue
 		}
-		d := t.desk(p.Cache)
+		d := t.desk(p)
 		d.save(now, set.Share)
 		lacking, live := d.room(s, r.Tokens+r.Answer, p, now)
 		if least.Lacking < 0 || lacking < least.Lacking {
@@ -149,12 +149,14 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 	return pays, least
 }
 
-func (t *Table) desk(c *history.Cache) *desk {
-	d := t.desks[c]
+// desk returns the desk of a holder whose size and speed are known.
+func (t *Table) desk(p *Site) *desk {
+	d := t.desks[p.Cache]
 	if d == nil {
 		d = new(desk)
-		t.desks[c] = d
+		t.desks[p.Cache] = d
 	}
+	d.size, d.rate = p.Size, p.Rate
 	return d
 }
 
@@ -195,7 +197,7 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 // send records that a request of s goes to a site, and pays for what it takes there.
 func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
 	if p.known() && !warm(p.Cached, r.Tokens) {
-		d := t.desk(p.Cache)
+		d := t.desk(p)
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
 		d.saved = max(0, d.saved-price(lacking, p.Rate))
 	}
@@ -208,10 +210,25 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	s.open++
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
 	if p.known() { // nobody asks another one's desk for room
-		t.desk(p.Cache).add(s)
+		t.desk(p).add(s)
 	}
 	t.forget()
 	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
+}
+
+// See returns the work at the desk of a holder, whose size and speed are known; false: it has none.
+func (t *Table) See(c *history.Cache, now time.Time) (v Seen, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := t.desks[c]
+	if d == nil {
+		return v, false
+	}
+	v.Size = d.size
+	for _, s := range d.working(c, d.rate, now) {
+		v.Live, v.Context = v.Live+1, v.Context+s.holds(now)
+	}
+	return v, true
 }
 
 // begin begins a session, which goes on from before, if there is such a one.

@@ -112,7 +112,8 @@ func TestSessionsOfATrace(t *testing.T) {
 // TestWhatHoldingWouldDo: a trace of more sessions than the cache has room for says that they are
 // past the cliff, and what holding would complete; one of few says that they are not.
 func TestWhatHoldingWouldDo(t *testing.T) {
-	all := agents.Generate(80, 3)
+	t.Parallel()
+	all := agents.Generate(40, 3)
 	ask := func(trace string, o Options) string {
 		t.Helper()
 		var out bytes.Buffer
