@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +19,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/lab/cli/replay"
 	"warmroute/lab/vllmsim"
 )
 
@@ -307,7 +311,7 @@ func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits floa
 }
 
 // TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
-// prompts completes more turns, of which more is cached.
+// prompts completes more turns, of which more is cached. A replay of the trace without it says so.
 func TestHoldingPastTheCliff(t *testing.T) {
 	run := func(config string) (int, float64) {
 		c := new(crammed)
@@ -323,9 +327,27 @@ func TestHoldingPastTheCliff(t *testing.T) {
 		t.Logf("%q: %d turns, hit rate %.2f; %v", config, turns, hits, c.reasons())
 		return turns, hits
 	}
-	turns, hits := run("")
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	turns, hits := run("filter: {" + patient + ", trace_file: " + trace + "}\n")
 	held, heldHits := run("sessions: {share: 0.1}\n")
 	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
 		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
+	}
+	file, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var said bytes.Buffer
+	if err := replay.Run(t.Context(), []io.Reader{file}, &said, replay.Options{Hold: 0.1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(said.String())
+	verdict := regexp.MustCompile(`(?m)^past the cliff at .* holding would complete × ([0-9.]+)$`).FindStringSubmatch(said.String())
+	if verdict == nil {
+		t.Fatal("the replay says nothing of that")
+	}
+	if gain, err := strconv.ParseFloat(verdict[1], 64); err != nil || gain < 1.15 {
+		t.Errorf("the replay says: %s", verdict[0])
 	}
 }

@@ -145,7 +145,7 @@ const holdHours = 1
 
 // hold runs the sessions of a trace in a closed loop, with and without held requests, and says what
 // that changes.
-func (o Options) hold(ctx context.Context, r *recording, t *simulator.Trace, a *answers, hw simulator.Hardware, out io.Writer) error {
+func (o Options) hold(ctx context.Context, r *recording, t *simulator.Trace, a *answers, hw simulator.Hardware, speed string, out io.Writer) error {
 	c := r.converse(t, a)
 	replicas := o.Replicas[0]
 	each := max(1, int(math.Round(c.open/float64(replicas))))
@@ -153,14 +153,15 @@ func (o Options) hold(ctx context.Context, r *recording, t *simulator.Trace, a *
 	w.say("%d sessions of %.1f requests in the mean; %.1f are open at a time, on %d replicas", len(c.all), float64(c.requests)/float64(len(c.all)), c.open, replicas)
 	w.say("contexts have %.0f tokens in the mean: %.1f fit into a replica's cache of %d tokens", c.context, float64(hw.Capacity)/c.context, hw.Capacity)
 	w.say("recorded: %s", r.recorded(0))
-	w.say("simulated: as many sessions all the time, each next request as long after the answer as recorded, %.0f tokens of prefill in a second, %d h", 1/hw.PrefillToken, holdHours)
+	w.say("%s", speed)
+	w.say("simulated for %d h: as many sessions all the time, each next request as long after the answer as recorded", holdHours)
 	if w.err != nil {
 		return w.err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "sessions a replica\tpolicy\tcompleted\tcached\tTTFT mean\tp95\tmost\tagainst today\t")
 	simulated := min(replicas, mostSimulated)
-	run := agents.Options{All: c.all, Tokens: hw.Capacity, Rate: 1 / hw.PrefillToken, Replicas: simulated, Hours: holdHours, Seed: 1, Share: o.Hold}
+	run := agents.Options{All: c.all, Tokens: hw.Capacity, Rate: 1 / hw.PrefillToken, Step: hw.Step + hw.Weights, Replicas: simulated, Hours: holdHours, Seed: 1, Share: o.Hold}
 	var verdict string
 	for _, n := range slices.Compact([]int{max(1, each/2), each, 2 * each}) {
 		var today agents.Cell

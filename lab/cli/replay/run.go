@@ -173,7 +173,7 @@ func (o Options) replayTrace(ctx context.Context, r *recording, out io.Writer) e
 	}
 	hw, speed := o.engine(capacity, seen)
 	if o.Hold > 0 {
-		return o.hold(ctx, r, t, a, hw, out)
+		return o.hold(ctx, r, t, a, hw, speed, out)
 	}
 	notes := []string{fmt.Sprintf("model %q, recorded on %d replicas; %d requests of other models, that failed or without token counts are left out", r.model, replicas, r.left)}
 	notes = append(notes, "recorded: "+r.recorded(int(o.Warm*float64(len(r.all)))))
