@@ -104,8 +104,10 @@ func appendSession(b []byte, s *Session) []byte {
 	if s.Waited > 0 {
 		b = strconv.AppendFloat(append(b, `,"waited":`...), s.Waited.Seconds(), 'f', 3, 64)
 	}
-	if s.Waited > 0 || s.Lacked > 0 || s.Behind > 0 {
+	if s.Lacked > 0 {
 		b = appendNumber(b, `,"lacked":`, s.Lacked)
+	}
+	if s.Behind > 0 {
 		b = appendNumber(b, `,"behind":`, s.Behind)
 	}
 	return b

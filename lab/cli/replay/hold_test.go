@@ -20,7 +20,7 @@ const heads = 256
 
 // agentsTrace is the trace of sessions on one replica, of which so many are open at a time. An answer
 // takes 5 s, of which the prefill takes a tenth of a millisecond for each token that the session's
-// last prompt did not have.
+// last prompt did not have. One in seven is held for 2.5 s of that.
 func agentsTrace(all [][]agents.Turn, open int) string {
 	const block, took = 16, 5
 	type asked struct {
@@ -56,9 +56,12 @@ func agentsTrace(all [][]agents.Turn, open int) string {
 	var b strings.Builder
 	b.WriteString(`{"trace":1,"run":"a","t":1}` + "\n" + `{"fleet":[{"replica":"r","model":"m","block":16,"blocks":40001,"ranks":1}]}` + "\n")
 	for i, q := range lines {
-		fresh := q.turn.Input - q.turn.Same
-		fmt.Fprintf(&b, `{"n":%d,"t":%.6f,"route":"/v1/messages","model":"m","tokens":%d,"block":16,"blocks":[%s],"cached":0,"held":0,"reason":"cold","to":"r","withheld":"shadow"}`+"\n",
-			i+1, 100+q.at, q.turn.Input, q.blocks)
+		fresh, waited, how := q.turn.Input-q.turn.Same, 0.0, ""
+		if i%7 == 3 {
+			waited, how = 2.5, `,"waited":2.500,"lacked":9,"behind":1`
+		}
+		fmt.Fprintf(&b, `{"n":%d,"t":%.6f,"route":"/v1/messages","model":"m","tokens":%d,"block":16,"blocks":[%s],"cached":0,"held":0,"reason":"cold","to":"r","withheld":"shadow"%s}`+"\n",
+			i+1, 100+q.at+waited, q.turn.Input, q.blocks, how)
 		fmt.Fprintf(&b, `{"end":%d,"t":%.6f,"status":200}`+"\n", i+1, 100+q.at+took)
 		fmt.Fprintf(&b, `{"counted":%d,"prompt":%d,"cached":%d,"output":%d,"first_us":%d,"took_us":%d}`+"\n",
 			i+1, q.turn.Input, q.turn.Same, q.turn.Output, fresh*100, took*1_000_000+fresh*200)
