@@ -101,6 +101,11 @@ func (c *crammed) running() float64 {
 func (c *crammed) hold(ctx context.Context, n int) <-chan int {
 	c.t.Helper()
 	out := make(chan int, n)
+	defer func() {
+		if c.t.Failed() {
+			c.t.Log(c.reasons())
+		}
+	}()
 	for range n {
 		body := c.body(heldTokens, 1)
 		c.busy.Go(func() {
