@@ -207,6 +207,25 @@ func TestShadowOfHolding(t *testing.T) {
 	}
 }
 
+// TestShadowWithoutServed: a session whose hints are withheld counts where it would have been sent, as
+// long as nobody tells where it was served; what failed is not cached there.
+func TestShadowWithoutServed(t *testing.T) {
+	for status, lacks := range map[int]bool{200: true, 503: false} {
+		all := replicas(1)
+		all[0].BlockSize, all[0].Blocks = blockSize, 1500
+		r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+		r.counting(all, 0, 0)
+		r.counting(all, 30_000, 10)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 800), Withheld: true}, new(Work))
+		d.Reservation.Answered(status)
+		d.Reservation.Release()
+		d.Reservation.Release()
+		if _, rec := r.dry(prompt(2, 0, 800)); (rec.Session != nil) != lacks {
+			t.Errorf("status %d: the next one: %+v", status, rec.Session)
+		}
+	}
+}
+
 // TestServedElsewhere: a session is at work where its request was served, not where it was sent to.
 func TestServedElsewhere(t *testing.T) {
 	all := replicas(2)
@@ -224,5 +243,16 @@ func TestServedElsewhere(t *testing.T) {
 	r.decider.Served(&d, to)
 	if d, _ := r.ask(prompt(2, 0, 800)); first(d) != from {
 		t.Errorf("a second one goes to %s, where the first one is", first(d))
+	}
+	d = r.decider.Decide(&Ask{Model: "m", Prompts: prompt(3, 0, 100), Withheld: true}, new(Work))
+	if from, to = all[0].Addr, all[1].Addr; first(d) != from {
+		from, to = to, from
+	}
+	cache := r.decider.history.Of(index.Holder{Replica: from})
+	before := cache.Weight(r.now)
+	r.decider.Served(&d, to)
+	d.Reservation.Release()
+	if after := cache.Weight(r.now); after != before {
+		t.Errorf("%g was sent to the replica that would have served, %g before", after, before)
 	}
 }

@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type Reservation struct {
 	speculation speculation
 	split       *Split         // nil = one replica does all
 	work        *sessions.Work // nil: no request of the model is held
+	would       *holder        // with work, of a withheld hint that nobody has told yet where it went: its own
 
 	awaited int    // its place, if its answer is awaited
 	seq     uint64 // of its decision; 0: its answer is not awaited
@@ -130,6 +132,10 @@ func (r *Reservation) Release() {
 	}
 	c := r.charge.Load()
 	if c == nil { // the hint was withheld
+		if r.would != nil {
+			r.speculation.past.begin(r.d, r.mv, r.would)
+			r.speculation.past.end(r.d, r.mv, r.status < http.StatusBadRequest && r.ending != endBroken)
+		}
 		r.speculation.giveBack()
 		return
 	}
@@ -176,7 +182,9 @@ func (d *Decider) await(a *Ask, mv *View, w *Work, work *sessions.Work) *Reserva
 		return nil
 	}
 	r := &Reservation{d: d, mv: mv, work: work}
-	r.speculation.past.priced = work != nil
+	if work != nil {
+		r.would, r.speculation.past.priced = to, true
+	}
 	r.speculation.past.of(a, mv, w, to)
 	return r
 }
@@ -192,6 +200,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	if r.here == nil {
 		if at := r.mv.serving(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
 			r.work.At(at.history)
+			r.would = nil
 			r.speculation.past.begin(d, r.mv, at)
 			r.speculation.past.end(d, r.mv, true)
 		}
