@@ -60,6 +60,7 @@ type Decider struct {
 	sessions *sessions.Table
 	pressure *Pressure
 	splits   splits
+	unheld   atomic.Int64 // requests that lacked room and went all the same
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
 	awaited  awaited

@@ -99,9 +99,11 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	if reason := d.rank(a, mv, set, w); reason != "" {
 		return reason, nil
 	}
-	if held, full := d.admit(a, mv, set, w, res); full {
+	work, held, full := d.admit(a, mv, set, w)
+	switch res.work = work; {
+	case full:
 		return ReasonHeldFull, held
-	} else if held != nil {
+	case held != nil:
 		return ReasonHeld, held
 	}
 	at := w.ranked[0]
