@@ -52,10 +52,7 @@ func TestRouteAllocates(t *testing.T) {
 }
 
 func routeAllocations(t *testing.T, trace *tracefile.Writer) float64 {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	ids := make([]uint32, 4000)
 	for i := range ids {

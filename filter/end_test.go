@@ -67,10 +67,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 	} {
 		now := time.Unix(1_700_000_000, 0)
 		clock := func() time.Time { return now }
-		x, err := index.New(index.Options{Now: clock})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := index.New(index.Options{Now: clock})
 		snap := decisiontest.NewFleet(replica(1), replica(2))
 		d := decision.New(snap, x, load.NewLedger(clock), newBook(t, policy.Config{}), decision.Options{Now: clock})
 		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})

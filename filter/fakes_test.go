@@ -53,7 +53,7 @@ func (x *fakeIndex) Why(index.HolderID, index.Scope, *index.Trail) index.Ending 
 	return index.Ending{}
 }
 
-// Expect, Answered, Trust and ExplainGroups know of no groups.
+// Guess, Answered, Trust and ExplainGroups know of no groups.
 func (x *fakeIndex) BlockSize(index.HolderID, string, string) int { return 0 }
 
 func (x *fakeIndex) Trust(index.HolderID, string, string) (index.GroupTrust, bool) {
@@ -63,7 +63,8 @@ func (x *fakeIndex) Disprove(index.HolderID, index.Scope, []prefixhash.Key, int,
 	return false
 }
 func (x *fakeIndex) Answered(index.HolderID, index.Scope, *index.Guess, int, bool) {}
-func (x *fakeIndex) Expect(_ *index.Guess, _ index.HolderID, _ index.Scope, _ []prefixhash.Key, _ index.Prompt) {
+func (x *fakeIndex) Guess(index.HolderID, index.Scope, []prefixhash.Key, index.Prompt) index.Guess {
+	return index.Guess{}
 }
 func (x *fakeIndex) ExplainGroups(index.HolderID, index.Scope, index.Prompt) (index.Groups, bool) {
 	return index.Groups{}, false

@@ -60,10 +60,7 @@ func TestTheDayOfTheReplicasAroundMidnight(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now = tt.now
-			x, err := index.New(index.Options{Now: clock})
-			if err != nil {
-				t.Fatal(err)
-			}
+			x := index.New(index.Options{Now: clock})
 			defer x.Close()
 			stored(t, x, "10.0.0.1:8000", datedPrompt(fifth, text)[:tt.fifth*blockSize])
 			stored(t, x, "10.0.0.2:8000", datedPrompt(sixth, text)[:tt.sixth*blockSize])

@@ -18,6 +18,9 @@ func (r *Router) write(s *scratch, seq uint64) bool {
 		Number: seq, At: rec.At, Route: rec.Route, Model: rec.Model, Reason: string(rec.Reason),
 		Tokens: rec.Tokens, Cached: min(rec.Predicted, rec.Tokens), Withheld: string(rec.Withheld),
 	}
+	if s := rec.Session; s != nil {
+		line.Session = tracefile.Session{Number: s.Number, Turn: s.Turn, Waited: s.Held, Lacked: s.Lacking, Behind: s.Ahead}
+	}
 	line.Replica, _, _ = strings.Cut(rec.Chosen, ",")
 	for i := range rec.Candidates {
 		line.Held = max(line.Held, min(rec.Candidates[i].State.Match.Matched(), rec.Tokens))

@@ -13,6 +13,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision"
+	"warmroute/internal/sessions"
 	"warmroute/internal/tokens"
 	"warmroute/internal/tracefile"
 	"warmroute/internal/tracefile/tracereader"
@@ -58,7 +59,9 @@ func TestRequestsAreTraced(t *testing.T) {
 	b.router.o.Requests = traceWriter(t)
 	b.holds("10.0.0.2:8000", 0, 40)
 	b.holds("10.0.0.3:8000", 0, 20)
-	first := b.route(query())
+	held := query()
+	held.Waited = sessions.Wait{Ahead: 2, Live: 3, Context: 1000, Lacking: 40, Waited: 3 * time.Second}
+	first := b.route(held)
 	st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
 	served := statusHeaders("200", true)
 	for _, m := range []*request{headers(buffered, "POST", chatPath, false), body(chat, true)} {
@@ -98,6 +101,9 @@ func TestRequestsAreTraced(t *testing.T) {
 			q.Cached != 40*blockSize || q.Held != 40*blockSize || q.Reason != "warm" || !reflect.DeepEqual(q.Spans, []tracefile.Span{{First: 0, Count: 999 / blockSize}}) {
 			t.Errorf("line %+v", q)
 		}
+	}
+	if want := (tracefile.Session{Waited: 3 * time.Second, Lacked: 40, Behind: 2}); got[0].Session != want || got[1].Session != (tracefile.Session{}) {
+		t.Errorf("held: %+v, the next: %+v", got[0].Session, got[1].Session)
 	}
 	if !first.Traced || got[0].Number != first.Seq {
 		t.Errorf("line %d for decision %d", got[0].Number, first.Seq)

@@ -48,10 +48,7 @@ func TestSteadyIngestAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	for _, per := range []int{1, 16, 100} {
-		x, err := New(Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := New(Options{})
 		s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
 		var fleet []*turnover
 		for i := range 4 {

@@ -291,9 +291,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierCPU, x.all()))
 	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
 	for range 2 {
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
+		x.Close()
 	}
 	if got := x.Lookup(nil, x.f.scope, x.f.key); len(got) != 0 {
 		t.Errorf("a closed index matches %+v", got)
@@ -315,10 +313,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 
 func TestRunSweepsAndEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x, err := New(Options{ReplicaTTL: 3 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := New(Options{ReplicaTTL: 3 * time.Minute})
 		f := newFixture(t, Options{}).f
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -353,11 +348,8 @@ func TestSnapshotRestoresHolesCopiesTiersAndHashes(t *testing.T) {
 		for range 800 {
 			w.step()
 		}
-		y, err := New(Options{Now: w.clock.now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { y.Close() })
+		y := New(Options{Now: w.clock.now})
+		t.Cleanup(y.Close)
 		entries := slices.Collect(w.x.Snapshot())
 		if len(entries) == 0 {
 			t.Fatal("an empty snapshot")

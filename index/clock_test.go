@@ -31,11 +31,8 @@ func TestAWallClockThatJumps(t *testing.T) {
 		t.Run(by.String(), func(t *testing.T) {
 			t.Cleanup(func() { wall = time.Now })
 			f := newFixture(t, Options{})
-			x, err := New(Options{ReplicaTTL: 30 * time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { x.Close() })
+			x := New(Options{ReplicaTTL: 30 * time.Minute})
+			t.Cleanup(x.Close)
 			inc := x.Begin(a)
 			if res, err := x.Apply(&Batch{Holder: a, Incarnation: inc, Events: []Event{f.f.stored(a, TierGPU, f.all())}}); err != nil || res.Stored != 64 {
 				t.Fatalf("%+v, %v", res, err)

@@ -19,11 +19,8 @@ func newFixture(t *testing.T, o Options) *fixture {
 	t.Helper()
 	c := &clock{time.Unix(1_700_000_000, 0)}
 	o.Now = c.now
-	x, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
+	x := New(o)
+	t.Cleanup(x.Close)
 	f := &forest{kids: map[int][]int{}, scope: Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}, seeds: 1}
 	key := prefixhash.TokenRoot("m", prefixhash.LoRA{})
 	for i := range 64 {

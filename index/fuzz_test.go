@@ -65,10 +65,7 @@ func play(t *testing.T, data []byte) {
 	if capped {
 		o.MaxScopeBlocks = 150
 	}
-	x, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := New(o)
 	defer x.Close()
 	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
 		m: &model{copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},

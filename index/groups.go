@@ -69,7 +69,7 @@ var FullAttention = hybrid.Full.String()
 // GroupTrust says how reliable the predictions for a cache are.
 type GroupTrust = hybrid.Trust
 
-// Guess is a holder's hit of a prompt by each open assumption about its cache.
+// Guess is a holder's hit of a prompt by what is assumed of its CPU memory.
 type Guess = hybrid.Guess
 
 // GroupRuleOf returns the lookup of a vLLM release, or GroupRuleUnknown: then the form of
@@ -153,60 +153,24 @@ func (x *Index) ExplainGroups(id HolderID, s Scope, p Prompt) (g Groups, ok bool
 	return g, true
 }
 
-// Guess fills g with a holder's hit of a prompt by each open assumption. g is empty if no
-// assumption is open. It takes no lock. Served takes g back, with the holder's report.
-func (x *Index) Guess(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
-	g.Reset()
+// Guess returns how much of a prompt a holder hits by what is assumed of its CPU memory. It is
+// empty without any, or if the hit is not known. keys are the prompt's as for FindPrompt. Guess
+// takes no lock. Answered takes it back.
+func (x *Index) Guess(id HolderID, s Scope, keys []prefixhash.Key, p Prompt) (g Guess) {
 	m := x.memberOf(id, s.modelKey())
-	if m == nil || p == nil {
-		return
+	if m == nil {
+		return g
 	}
 	reader, r := x.enter()
 	defer reader.Leave()
 	v := r.promptLookup(x, &s, keys)
-	r.hybrid.Guess(g, m, v.ask(p), v)
+	g = r.hybrid.Guess(m, v.ask(p), v)
 	v.end()
+	return g
 }
 
-// Served records how many tokens of a prompt given to Guess the holder took from its
-// cache, by its own report.
-func (x *Index) Served(self Holder, s Scope, g *Guess, reported int) {
-	h := x.known(self)
-	if h == nil {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if m := h.memberOf(s.modelKey()); m != nil {
-		m.Learn(g, reported)
-	}
-}
-
-// Expect records that a prompt was sent to a holder, to learn from the holder's counters
-// (Hits) or the prompt's answer (Answered) the facts that events do not contain. It fills g
-// with the hit by each open assumption; g is empty if none is open. keys are the prompt's as
-// for FindPrompt. A nil prompt is one whose hit is not known. Expect allocates nothing and
-// waits for no lock that ingest holds.
-func (x *Index) Expect(g *Guess, id HolderID, s Scope, keys []prefixhash.Key, p Prompt) {
-	g.Reset()
-	m := x.memberOf(id, s.modelKey())
-	switch {
-	case m == nil || !m.Open():
-		return
-	case p == nil:
-		m.Unexpected()
-		return
-	}
-	reader, r := x.enter()
-	defer reader.Leave()
-	v := r.promptLookup(x, &s, keys)
-	r.hybrid.Expect(g, m, v.ask(p), v)
-	v.end()
-}
-
-// Answered records how many tokens of a prompt given to Expect the holder took from its cache,
-// by the prompt's answer. alone says that no other request is known to have used the cache
-// meanwhile.
+// Answered records how many tokens of a prompt given to Guess the holder took from its cache,
+// by its own report. alone says that no other request is known to have used the cache meanwhile.
 func (x *Index) Answered(id HolderID, s Scope, g *Guess, reported int, alone bool) {
 	h := x.byID(id)
 	if h == nil {
@@ -216,27 +180,5 @@ func (x *Index) Answered(id HolderID, s Scope, g *Guess, reported int, alone boo
 	defer h.mu.Unlock()
 	if m := h.memberOf(s.modelKey()); m != nil {
 		m.Answered(g, reported, alone)
-	}
-}
-
-// Hits takes a holder's latest counters of prompt tokens: looked up in its cache, and
-// found there.
-func (x *Index) Hits(self Holder, queries, hits float64) {
-	h := x.known(self)
-	if h == nil {
-		return
-	}
-	all := h.members()
-	if len(all) != 1 { // the counters do not distinguish models
-		return
-	}
-	m := all[0].member
-	if !m.Open() {
-		return
-	}
-	if g, reported, ok := m.Count(queries, hits); ok {
-		h.mu.Lock()
-		m.Learn(&g, reported)
-		h.mu.Unlock()
 	}
 }

@@ -9,10 +9,7 @@ import (
 // goes with them. Blocks beyond the bound make predictions inexact, and holders get less
 // credit, not more.
 func TestGroupsAreCounted(t *testing.T) {
-	x, err := New(Options{Now: time.Now, MaxBlocks: 40})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := New(Options{Now: time.Now, MaxBlocks: 40})
 	defer x.Close()
 	a, b := Holder{Replica: "a"}, Holder{Replica: "b"}
 	p := somePrompt(30*groupBlock + 1)

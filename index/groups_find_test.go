@@ -16,34 +16,6 @@ func newGrouped(t *testing.T) (x *Index, h Holder, p tokensPrompt) {
 	return x, h, p
 }
 
-// A holder's reports of its hits show which guess is right. Guesses of nobody and of no
-// prompt are empty.
-func TestServedTellsWhichGuessIsRight(t *testing.T) {
-	x, h, p := newGrouped(t)
-	keys, dropped := p.AppendChain(nil, Keying{Unit: groupBlock}), 19*groupBlock
-	var g Guess
-	for range 20 {
-		x.Guess(&g, x.ID(h), groupSpace, keys, p)
-		x.Served(h, groupSpace, &g, dropped)
-		x.Served(Holder{Replica: "nobody"}, groupSpace, &g, dropped)
-		other := groupSpace
-		other.Model = "other"
-		x.Served(h, other, &g, dropped)
-	}
-	if m := findOne(t, x, h, p); m.Hit != int32(dropped) {
-		t.Errorf("%+v, want the hit of %d tokens that the holder reports", m, dropped)
-	}
-	for name, guess := range map[string]func(){
-		"nobody":    func() { x.Guess(&g, 77, groupSpace, keys, p) },
-		"no prompt": func() { x.Guess(&g, x.ID(h), groupSpace, keys, nil) },
-	} {
-		g.Hits = append(g.Hits[:0], 1, 2)
-		if guess(); len(g.Hits) != 0 {
-			t.Errorf("%s: guesses %v", name, g.Hits)
-		}
-	}
-}
-
 // In a scope without a block size hits are found in tokens, and in no blocks.
 func TestHitsWithoutABlockSize(t *testing.T) {
 	x, h, p := newGrouped(t)

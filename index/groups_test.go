@@ -66,11 +66,8 @@ func findOne(t testing.TB, x *Index, h Holder, p tokensPrompt) Match {
 
 func newGroups(t testing.TB, now func() time.Time) *Index {
 	t.Helper()
-	x, err := New(Options{Now: now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = x.Close() })
+	x := New(Options{Now: now})
+	t.Cleanup(x.Close)
 	return x
 }
 
@@ -317,59 +314,7 @@ func TestHitsWithSpeculation(t *testing.T) {
 	}
 }
 
-// TestGroupsLearnFromCounters: a replica drops a block on every hit, which only its
-// counters show. They are read at any time: while prompts are on their way, and
-// with traffic of others among it.
-func TestGroupsLearnFromCounters(t *testing.T) {
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	p := somePrompt(32*groupBlock + 1)
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:32*groupBlock], 8)}); err != nil {
-		t.Fatal(err)
-	}
-	const dropped = 31 * groupBlock
-	queries, hits := 1000.0, 10.0
-	x.Hits(h, queries, hits)
-	send := func(reported int) {
-		keys := p.AppendChain(nil, Keying{Unit: groupBlock})
-		x.Expect(new(Guess), x.ID(h), groupSpace, keys, p)
-		x.Hits(h, queries, hits) // not looked up yet
-		queries, hits = queries+float64(len(p)), hits+float64(reported)
-	}
-	for range 3 { // another sender's prompts between ours: nothing can be learned
-		send(dropped)
-		queries += 77
-		x.Hits(h, queries, hits)
-	}
-	if m := findOne(t, x, h, p); m.Hit != 32*groupBlock {
-		t.Fatalf("learned from strangers: %+v", m)
-	}
-	for range 4 {
-		send(dropped)
-		send(dropped)
-		x.Hits(h, queries, hits)
-	}
-	if m := findOne(t, x, h, p); m.Hit != dropped {
-		t.Errorf("hits %d tokens, want %d", m.Hit, dropped)
-	}
-	for range 64 { // the sets of groups that may drop the block predict the same
-		send(dropped)
-		x.Hits(h, queries, hits)
-	}
-	g, ok := x.ExplainGroups(x.ID(h), groupSpace, p)
-	if !ok || !g.Trust.Exact || g.Hit != dropped || g.FullOnly != 32*groupBlock || len(g.Specs) != 2 {
-		t.Errorf("%+v", g)
-	}
-	life := x.Begin(h) // another process: it may be started otherwise
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: fullAndWindow(p[:32*groupBlock], 8)}); err != nil {
-		t.Fatal(err)
-	}
-	if g, _ := x.ExplainGroups(x.ID(h), groupSpace, p); g.Trust.Exact || !g.Trust.Unconfirmed || g.Hit != 32*groupBlock {
-		t.Errorf("after a restart: %+v", g)
-	}
-}
-
-// TestGroupsTold: configured settings override learned ones, and at once.
+// TestGroupsTold: configured settings count at once.
 func TestGroupsTold(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h := Holder{Replica: "a"}
@@ -378,7 +323,7 @@ func TestGroupsTold(t *testing.T) {
 	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
 		t.Fatal(err)
 	}
-	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || !trust.Unconfirmed || trust.Why == "" {
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Why == "" {
 		t.Errorf("nothing is told: %+v", trust)
 	}
 	told := &GroupSettings{EagleKnown: true}
@@ -392,7 +337,7 @@ func TestGroupsTold(t *testing.T) {
 	limited := *told
 	limited.Limit = "a limit"
 	x.SetGroups(h.Replica, &limited)
-	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Unconfirmed || trust.Why != "a limit" {
+	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Why != "a limit" {
 		t.Errorf("told with a limit: %+v", trust)
 	}
 	dense := Holder{Replica: "dense"}

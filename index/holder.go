@@ -20,19 +20,33 @@ type holder struct {
 	incarnation uint64 // 0: not begun, expired or removed
 	shards      []*shard
 	groups      map[modelKey]*groups
-	last        lastStored
 	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
 	doubt       atomic.Pointer[string]        // see Batch.Doubt; nil: there is none
-	events      []hybrid.Event                // of the batch that is being applied
-	result      Result                        // of that batch
 	removals    removals
 	untold      [tiers]untold // of the tiers below the GPU
 	undecided   bool          // the last AllBlocksCleared may be of the GPU or of CPU memory
-	since       int64         // Unix nanoseconds: when it was begun, or lost its blocks last
-	loss        Loss          // what happened then
+	followed
+	current
+	leases
+}
 
+// followed says since when the index has followed a holder without a loss.
+type followed struct {
+	since int64 // Unix nanoseconds: when it was begun, or lost its blocks last
+	loss  Loss  // what happened then
+}
+
+// current is of the batch that is being applied.
+type current struct {
+	last   lastStored
+	events []hybrid.Event
+	result Result
+}
+
+// leases are those of a holder.
+type leases struct {
 	leaseMu sync.Mutex
-	leased  []*expiry.Table // the tables that may have its leases
+	leased  []*expiry.Table // the tables that may have them
 }
 
 // lastStored is the scope and Spec of the last Stored event. The next event mostly has

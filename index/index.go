@@ -22,35 +22,50 @@ type Index struct {
 	expiries expiry.Shared // shared by all scopes
 
 	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced by a copy
-	pages     atomic.Pointer[[]*idPage]
-	holders   sync.Map // Holder → *holder
+	registry
 
-	mu      sync.Mutex // holders, shards and keyspaces being made or removed
-	shards  map[shardKey]*shard
-	nextID  HolderID
-	freeIDs []HolderID
-	shares  map[string]*share // of the scopes, by replica
+	mu     sync.Mutex // holders, shards and keyspaces being made or removed
+	shards map[shardKey]*shard
+	shares map[string]*share // of the scopes, by replica
 
 	groupSettings map[string]*GroupSettings                  // by replica
 	models        atomic.Pointer[map[modelKey]*hybrid.Model] // replaced by a copy
 	budget        hybrid.Budget                              // of the models
 
-	sweeping      sync.Mutex // one sweep at a time
-	incarnations  atomic.Uint64
-	blocks        atomic.Int64 // keys kept
-	dropped       atomic.Uint64
-	evicted       atomic.Uint64
-	removals      atomic.Int64 // remembered, of all holders
-	untold        atomic.Int64 // blocks in the holders' untold
-	closed        atomic.Bool
+	closed atomic.Bool
+	sweeps
+	totals
+}
+
+// registry has the known holders, by number.
+type registry struct {
+	pages   atomic.Pointer[[]*idPage]
+	holders sync.Map   // Holder → *holder
+	nextID  HolderID   // guarded by Index.mu, as freeIDs
+	freeIDs []HolderID // the longest free first
+
+	incarnations atomic.Uint64
+}
+
+// sweeps are asked for, and done one at a time.
+type sweeps struct {
+	sweeping      sync.Mutex
 	sweepRequests chan struct{}
 }
 
-// New makes an empty index. The error is always nil; it is there for bounds that cannot
-// be met.
-func New(o Options) (*Index, error) {
+// totals count for the whole index.
+type totals struct {
+	blocks   atomic.Int64 // keys kept
+	dropped  atomic.Uint64
+	evicted  atomic.Uint64
+	removals atomic.Int64 // remembered, of all holders
+	untold   atomic.Int64 // blocks in the holders' untold
+}
+
+// New makes an empty index.
+func New(o Options) *Index {
 	o, _ = o.Effective()
-	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweepRequests: make(chan struct{}, 1)}
+	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweeps: sweeps{sweepRequests: make(chan struct{}, 1)}}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
 	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: rand.Uint64(), Now: o.Now, Start: o.Now().UnixNano(), Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
@@ -58,7 +73,7 @@ func New(o Options) (*Index, error) {
 	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.models.Store(&map[modelKey]*hybrid.Model{})
 	x.pages.Store(&[]*idPage{})
-	return x, nil
+	return x
 }
 
 // keyspace returns a scope's tables. It makes absent tables for a replica. It returns
@@ -93,9 +108,9 @@ func (x *Index) keyspace(s Scope, replica string) *keyspace {
 // Close drops everything. Lookups match nothing afterwards, Apply fails with ErrClosed,
 // and the memory outside the Go heap is returned. It may be called more than once; a
 // Run that is still going ends by its context.
-func (x *Index) Close() error {
+func (x *Index) Close() {
 	if x.closed.Swap(true) {
-		return nil
+		return
 	}
 	x.mu.Lock()
 	x.keyspaces.Store(&map[Scope]*keyspace{})
@@ -116,7 +131,6 @@ func (x *Index) Close() error {
 		sh.mu.Unlock()
 	}
 	x.pool.Close()
-	return nil
 }
 
 func (ks *keyspace) discard() {

@@ -23,11 +23,8 @@ type requests struct {
 
 func newRequests(t testing.TB) *requests {
 	c := &requests{at: &clock{time.Unix(1_700_000_000, 0)}, scope: Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}, keys: make([]prefixhash.Key, 400)}
-	x, err := New(Options{Now: c.at.now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
+	x := New(Options{Now: c.at.now})
+	t.Cleanup(x.Close)
 	c.x = x
 	for rank := range 8 {
 		c.ids = append(c.ids, x.ID(Holder{Replica: "r", Rank: rank}))

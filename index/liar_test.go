@@ -58,11 +58,8 @@ type lie struct {
 func newLiar(t *testing.T, seed uint64, o Options) *liar {
 	w := newWorld(t, seed, 1, SchemeTokens)
 	o.Now, o.checkpointEvery = w.clock.now, []int{3, 16, 128}[seed%3]
-	x, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
+	x := New(o)
+	t.Cleanup(x.Close)
 	w.x = x
 	w.f = newLongForest(w.rng, 400, w.f.scope)
 	for h := range w.inc {
@@ -198,10 +195,7 @@ func TestALiarHidesNoBlocks(t *testing.T) {
 // checkRestored compares the honest holders' matches in an index restored from a snapshot.
 func (l *liar) checkRestored(step int) {
 	l.t.Helper()
-	x, err := New(Options{Now: l.clock.now})
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	x := New(Options{Now: l.clock.now})
 	defer x.Close()
 	x.Restore(l.x.Snapshot())
 	if err := x.check(); err != nil {

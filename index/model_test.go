@@ -184,11 +184,8 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	c := &clock{time.Unix(1_700_000_000, 0)}
-	x, err := New(Options{Now: c.now, checkpointEvery: 3, CPUTTL: 1000 * time.Hour, StorageTTL: 1000 * time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { x.Close() })
+	x := New(Options{Now: c.now, checkpointEvery: 3, CPUTTL: 1000 * time.Hour, StorageTTL: 1000 * time.Hour})
+	t.Cleanup(x.Close)
 	w := &world{
 		t: t, rng: rng, x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
 		m: &model{copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},

@@ -108,9 +108,19 @@ func TestCountsSettleAClear(t *testing.T) {
 		h.apply(h.full)
 		h.apply(h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3))
 		h.apply(Event{Kind: Cleared})
-		var g Guess
-		h.Guess(&g, h.ID(h.Holder), groupSpace, h.prompt.AppendChain(nil, Keying{Unit: groupBlock}), h.prompt)
-		h.Served(h.Holder, groupSpace, &g, counted)
+		id := h.ID(h.Holder)
+		g := h.Guess(id, groupSpace, h.prompt.AppendChain(nil, Keying{Unit: groupBlock}), h.prompt)
+		other := groupSpace
+		other.Model = "other"
+		for _, nobodys := range []Guess{h.Guess(77, groupSpace, nil, h.prompt), h.Guess(id, other, nil, h.prompt), {}} {
+			h.Answered(id, groupSpace, &nobodys, counted, true)
+		}
+		h.Answered(77, groupSpace, &g, counted, true)
+		h.Answered(id, other, &g, counted, true)
+		if trust, _ := h.Trust(id, "", "m"); trust.Exact {
+			t.Errorf("kept %v: answers of others have settled the doubt", kept)
+		}
+		h.Answered(id, groupSpace, &g, counted, true)
 		h.wantLoaded(fmt.Sprintf("kept %v", kept), 4*groupBlock, 0, counted)
 		if trust, ok := h.Trust(h.ID(h.Holder), "", "m"); !ok || !trust.Exact {
 			t.Errorf("kept %v: the doubt is settled, but %+v", kept, trust)
@@ -211,9 +221,10 @@ func TestSilentClear(t *testing.T) {
 		}
 	}
 	want("before", 6*b, true)
-	var g Guess
-	h.Guess(&g, h.ID(h.Holder), groupSpace, h.prompt.AppendChain(nil, Keying{Unit: b}), h.prompt)
-	h.Served(h.Holder, groupSpace, &g, 0)
+	g := h.Guess(h.ID(h.Holder), groupSpace, h.prompt.AppendChain(nil, Keying{Unit: b}), h.prompt)
+	h.Answered(h.ID(h.Holder), groupSpace, &g, 0, false)
+	want("counted less beside others, which may have evicted blocks", 6*b, true)
+	h.Answered(h.ID(h.Holder), groupSpace, &g, 0, true)
 	want("counted less", 6*b, false)
 	want("counted less", b, true) // no whole chunk
 	h.apply(h.gone(TierCPU, 3))
@@ -318,11 +329,10 @@ func TestTierLookupsAllocateNothing(t *testing.T) {
 		h.apply(h.full, h.stored(c, 8), h.stored(c, 9), h.stored(c, 11), h.gone(TierGPU, 15, 14, 13, 12, 11, 10, 9, 8))
 		keys := h.prompt.AppendChain(nil, Keying{Unit: groupBlock})
 		var f Found
-		var g Guess
 		var p Prompt = h.prompt
 		lookup := func() {
 			h.FindPrompt(&f, groupSpace, keys, p)
-			h.Guess(&g, h.ID(h.Holder), groupSpace, keys, p)
+			_ = h.Guess(h.ID(h.Holder), groupSpace, keys, p)
 		}
 		lookup()
 		if n := testing.AllocsPerRun(100, lookup); n > 0 {

@@ -100,10 +100,7 @@ func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 	if race.Enabled || testing.Short() {
 		rounds = 800
 	}
-	x, err := New(Options{checkpointEvery: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := New(Options{checkpointEvery: 64})
 	all := branches(holders*each, prefix, length)
 	writers := newRegrowers(t, x, holders, &all[0], kept)
 	s, owner := writers[0].s, map[HolderID]int{}
@@ -173,9 +170,7 @@ func TestRegrownNodesCreditNobodyElse(t *testing.T) {
 	if deep.Load() == 0 {
 		t.Error("no lookup saw a continuation")
 	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	x.Close()
 }
 
 // One node, whose end goes and grows again all the time, once of one holder's branch and
@@ -187,10 +182,7 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	if race.Enabled || testing.Short() {
 		rounds = 20_000
 	}
-	x, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := New(Options{})
 	all := branches(2, prefix, length)
 	writers := newRegrowers(t, x, 2, &all[0], prefix)
 	ks := (*x.keyspaces.Load())[writers[0].s]
@@ -243,9 +235,7 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 	if err := x.check(); err != nil {
 		t.Error(err)
 	}
-	if err := x.Close(); err != nil {
-		t.Fatal(err)
-	}
+	x.Close()
 }
 
 // A lookup reads runs after keys. However the node changes in between, no holder is
@@ -253,10 +243,7 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 // to block 26, and the blocks that grew there instead from block 28 on.
 func TestRunsThatWereReadStayTrue(t *testing.T) {
 	const prefix, length = 20, 32
-	x, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := New(Options{})
 	defer x.Close()
 	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
 	all := branches(2, 28, length)

@@ -41,7 +41,12 @@ type shard struct {
 	unsettled int // blocks stored since tables were settled
 	evicted   int // blocks below the GPU, since forgetEvicted compared hashes with them
 
-	event segment // the segment that the writer stores, and its scratch
+	writing
+}
+
+// writing is the writer's memory.
+type writing struct {
+	event segment // that is stored
 	keys  []uint64
 }
 

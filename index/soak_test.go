@@ -29,17 +29,11 @@ func TestSoakKeepsNoMemory(t *testing.T) {
 		events = n
 	}
 	live := min(500_000, events/20)
-	x, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := New(Options{})
 	defer x.Close()
 	churnPrompts(t, x, events, live)
 	x.Sweep()
-	y, err := New(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	y := New(Options{})
 	defer y.Close()
 	if res := y.Restore(x.Snapshot()); res.Dropped != 0 {
 		t.Fatalf("restoring: %+v", res)

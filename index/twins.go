@@ -6,7 +6,7 @@ import "warmroute/index/internal/radix"
 const maxTwins = 1 << 16
 
 // DoubtTwins is the doubt about a holder with twins.
-const DoubtTwins = "its engine tells blocks apart that have the same tokens, adapter and salt here, as if an adapter had been loaded again under its name"
+const DoubtTwins = "its engine tells blocks apart that have the same tokens, adapter and salt here, as if an adapter had been loaded again under its name, or were used with several extra_keys"
 
 // twins are the further hashes of a holder's visible blocks: engines may hash more than a key
 // covers, and then have several blocks of one key. The block stays until all of them are gone.

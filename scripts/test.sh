@@ -16,7 +16,7 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # several goroutines may call have tests of their own for that (shared). The end-to-end
 # suite runs here as well: it builds its router with the race detector, and only the
 # test's own client has none. Every other package, also a new one, gets the race detector.
-single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/(simulator(/.*)?|cli/agents)|test/(e2e|layout)'
+single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/(simulator(/.*)?|cli/(agents|replay))|test/(e2e|layout)'
 shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Shared|Remote|Local'
 

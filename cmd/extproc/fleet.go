@@ -41,9 +41,7 @@ type replicas struct {
 func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, following func(index.Holder, bool), left func(replica string)) (*replicas, error) {
 	k := &replicas{log: log, peers: c.WarmUp.Peers, access: indexrpc.Access{TLS: c.WarmUp.TLS, TokenFile: c.IndexService.TokenFile}, pool: kube.NewStatus(), ledger: load.NewLedger(nil)}
 	var err error
-	if k.index, err = index.New(c.Index.options()); err != nil {
-		return nil, err
-	}
+	k.index = index.New(c.Index.options())
 	k.service = newIndexService(c, k.index, func() []index.Cursor { return k.feed.Cursors() }, log)
 	k.feed = feed.New(k.index, feed.Options{
 		Log: log, Applied: k.ledger.Applied, Following: following, OnLeave: left,

@@ -103,10 +103,7 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	s := newIndexService(c, x, nil, slog.New(slog.DiscardHandler))
 	if err := s.open(); err != nil {

@@ -14,7 +14,6 @@ import (
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/cmd/extproc/internal/shortfall"
 	"warmroute/filter"
-	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -179,19 +178,12 @@ func (o *outcomes) compareAnswer(s *fleet.Snapshot, a shortfall.Answer) (disprov
 func (o *outcomes) compare(ctx context.Context) error {
 	return every(ctx, compareEvery, func(now time.Time) {
 		s := o.replicas.fleet.Snapshot()
-		for _, rep := range s.Replicas {
-			for i := range rep.Load {
-				l := &rep.Load[i]
-				o.replicas.index.Hits(index.Holder{Replica: rep.Addr, Rank: l.Rank}, l.PrefixQueries, l.PrefixHits)
-			}
-		}
 		o.judge(now, s, o.replicas.ledger.Claims())
 	})
 }
 
 // compareEvery is the time between comparisons of the replicas' counters with the reports
-// of their events. The index gets the counters too, and learns settings from them that
-// events do not contain. Counters are read as often.
+// of their events. Counters are read as often.
 const compareEvery = time.Second
 
 // judge compares claims with hits. A flagged replica counts as holding nothing until it has

@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/internal/load"
+	"warmroute/internal/sessions"
 )
 
 // replicaView is one replica on /debug/replicas.
@@ -63,6 +64,7 @@ type rankView struct {
 	Split    *load.Parts      `json:"split,omitempty"` // counts of its split requests; nil: there were none
 	Events   *kvevents.Status `json:"events,omitempty"`
 	Cache    *cacheView       `json:"cache,omitempty"`
+	Sessions *sessions.Seen   `json:"sessions,omitempty"` // at work there; nil: none of its requests is held
 }
 
 // belowView has the blocks in each place.
@@ -117,7 +119,7 @@ func (k *replicas) moreOf(v *rankView, h index.Holder, a *load.Account) {
 type cacheView struct {
 	Groups  string `json:"groups"`
 	Assumed string `json:"assumed"` // the assumed settings that events do not contain
-	Trust   string `json:"trust"`   // exact, unconfirmed, inexact
+	Trust   string `json:"trust"`   // exact, inexact
 	Why     string `json:"why,omitempty"`
 }
 
@@ -170,6 +172,9 @@ func (r *router) view(rep *fleet.Replica, supply feed.Replica) replicaView {
 		account := r.replicas.ledger.Of(h)
 		rv := rankView{Rank: rank, Blocks: r.replicas.index.Holdings(h), InFlight: account.InFlight(), Awaiting: account.Awaiting(), Pending: account.Pending()}
 		r.replicas.moreOf(&rv, h, account)
+		if s, ok := r.decisions.decider.Working(h); ok {
+			rv.Sessions = &s
+		}
 		if l, ok := rep.LoadOf(rank); ok {
 			rv.Running, rv.Waiting, rv.KVUsage = l.Running, l.Waiting, l.KVUsage
 		}

@@ -54,7 +54,7 @@ func prefills(snapshot func() *fleet.Snapshot) func() []tracefile.Prefilled {
 			now := prefilled{joined: v.Joined}
 			for i := range v.Load {
 				l := &v.Load[i]
-				now.tokens += l.PrefixQueries - l.PrefixHits - l.LoadedTokens
+				now.tokens += l.Computed()
 				now.seconds, now.requests = now.seconds+l.Prefill.Seconds, now.requests+l.Prefill.Requests
 			}
 			all[v.Addr] = now

@@ -30,10 +30,7 @@ type served struct {
 
 func serveIndex(t *testing.T, addr string, options ...grpc.ServerOption) served {
 	t.Helper()
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +48,7 @@ func serveIndex(t *testing.T, addr string, options ...grpc.ServerOption) served 
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if err := x.Close(); err != nil {
-			t.Error(err)
-		}
+		x.Close()
 	}
 	t.Cleanup(stop)
 	return served{x, l.Addr().String(), stop}

@@ -426,7 +426,7 @@ func (x *ReportCacheStateRequest) GetSentMs() int64 {
 // Prefix is a run of blocks, each chained on the one before it.
 type Prefix struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Up to 8 bytes big-endian as they are; of longer ones the last 8 count.
+	// Up to 8 bytes big-endian as they are; of digests of 16 or 32 the last 8 count, of others all.
 	BlockHashes [][]byte `protobuf:"bytes,1,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
 	// The first block's predecessor; empty = it is the first of a prompt. A run
 	// whose parent is not known yet waits for it.
@@ -1129,7 +1129,7 @@ type Route struct {
 	MatchedBlocks uint64                 `protobuf:"varint,3,opt,name=matched_blocks,json=matchedBlocks,proto3" json:"matched_blocks,omitempty"`
 	MatchedTokens uint64                 `protobuf:"varint,4,opt,name=matched_tokens,json=matchedTokens,proto3" json:"matched_tokens,omitempty"`
 	// 1 - age / TTL, within [0, 1]. The age is that of the replica's last report of
-	// blocks in this hash scheme, or of a later REPLICA_UPDATED with current.
+	// blocks, or of a later REPLICA_UPDATED with current.
 	Freshness     float64       `protobuf:"fixed64,5,opt,name=freshness,proto3" json:"freshness,omitempty"`
 	Score         float64       `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"` // matched_tokens x freshness
 	Stats         *ReplicaStats `protobuf:"bytes,7,opt,name=stats,proto3" json:"stats,omitempty"`

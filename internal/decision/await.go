@@ -18,10 +18,8 @@ import (
 // the oldest.
 const mostAwaited = 512
 
-// Guessing the hits of a prompt by each open assumption about a replica costs 6 % of a request
-// of 16 KB. When none of the last unheard requests had an answer whose usage was read, the
-// router guesses in listenFor of every listenEvery seconds only. Counters, too, can teach in
-// this time, because they need some seconds in which every prompt has a guess.
+// A guess costs as much as a lookup of CPU memory. When none of the last unheard requests had an
+// answer whose usage was read, the router guesses in listenFor of every listenEvery seconds only.
 const (
 	unheard                = 256
 	listenFor, listenEvery = 4, 64 // s
@@ -33,8 +31,7 @@ func (h *holder) listens(now time.Time) bool {
 	return h.account.Unheard() <= unheard || now.Unix()%listenEvery < listenFor
 }
 
-// awaited are the requests whose answers' usage may show the index what the events of their
-// replicas do not contain, or the histories how much the caches of their replicas hold. Their
+// awaited are the requests whose answers' usage may show the index what a clear has taken, or the histories how much the caches of their replicas hold. Their
 // memory is reused.
 type awaited struct {
 	mu   sync.Mutex
@@ -75,33 +72,19 @@ func (r *Reservation) checked(w *Work) []prefixhash.Key {
 	return w.keys[:n]
 }
 
-// expect tells the index which prompts are sent to a holder whose events lack some of its
-// settings. The index learns these settings from the hits. The guess of a prompt of which
-// other blocks are on their way, or in a tier whose rule is not known, is not kept: its answer
-// shows nothing.
+// expect guesses the hit of a prompt on a holder with a tier: its answer tells what a clear has
+// taken. There is no guess of several prompts, nor of one of which other blocks are on their way:
+// their answer shows nothing. Nor does that of a prompt that two replicas have, or any rank.
 func (d *Decider) expect(a *Ask, mv *View, w *Work, at *holder) {
-	if a.Prompts == nil || !at.reports() {
-		return
-	}
-	s := mv.scopes[at.scope]
-	if a.Repeated || a.Cacheless || !at.listens(w.LookedUp) {
-		d.index.Expect(&w.guess, at.id, s, nil, nil)
+	if a.Prompts == nil || !at.reports() || a.Repeated || a.Cacheless || !at.listens(w.LookedUp) || w.cands[w.ranked[0]].Match[policy.Coming].Tokens > 0 {
 		return
 	}
 	w.chain(a, mv, at.scope)
-	if a.ended() {
+	if a.ended() || len(w.ends) != 1 {
 		return
 	}
-	from := 0
-	for i, end := range w.ends {
-		w.prompt = onePrompt{of: a.Prompts, i: i}
-		d.index.Expect(&w.guess, at.id, s, w.keys[from:end], &w.prompt)
-		from = end
-	}
-	best := &w.cands[w.ranked[0]]
-	if len(w.ends) > 1 || best.Match[policy.Coming].Tokens > 0 || best.Match.Below() > 0 && !w.guess.Below() {
-		w.guess.Reset()
-	}
+	w.prompt = onePrompt{of: a.Prompts}
+	w.guess = d.index.Guess(at.id, mv.scopes[at.scope], w.keys[:w.ends[0]], &w.prompt)
 }
 
 // Await keeps what is expected of the answer to a request, until Answered. dec is the last
@@ -117,7 +100,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 		used.Most = m.MaxLen
 	}
 	keys := r.checked(w)
-	if (cache == nil || !r.speculation.past.alone) && !dec.Telling && len(keys) == 0 && (len(w.guess.Hits) == 0 || w.guess.Hits[0] == 0) {
+	if (cache == nil || !r.speculation.past.alone) && !dec.Telling && len(keys) == 0 && !w.guess.Any() {
 		return
 	}
 	l := &d.awaited
@@ -127,7 +110,7 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	one := &l.all[l.next]
 	l.next = (l.next + 1) % len(l.all)
 	one.id, one.at, one.scope, one.alone = xxhash.Sum64String(id), r.here.id, r.mv.scopes[r.here.scope], false
-	one.guess.Set(&w.guess)
+	one.guess = w.guess
 	one.cache, one.used = cache, used
 	one.load = r.here.account
 	one.keys, one.sent = append(one.keys[:0], keys...), r.own.Terms().Sent
@@ -171,8 +154,8 @@ func (d *Decider) Answered(seq uint64, id string, n Counted, exact, disproved bo
 	}
 }
 
-// take takes out the answer of a decision and a request, with a guess of its own: the index
-// may wait for the holder's writer, which no request may.
+// take takes out the answer of a decision and a request: the index may wait for the holder's
+// writer, which no request may.
 func (l *awaited) take(seq, id uint64) (one awaitedAnswer, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,9 +165,6 @@ func (l *awaited) take(seq, id uint64) (one awaitedAnswer, ok bool) {
 	}
 	at := &l.all[i]
 	one = *at
-	one.guess = index.Guess{}
-	one.guess.Set(&at.guess)
-	at.guess.Reset()
 	at.keys = nil
 	at.scope, at.cache, at.load, l.seqs[i] = index.Scope{}, nil, nil, 0
 	return one, true

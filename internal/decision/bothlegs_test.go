@@ -45,7 +45,7 @@ func TestTheGuardCountsLegs(t *testing.T) {
 	}
 	r.ledger.Lock()
 	for range 100 {
-		new(load.Charge).Put(r.account("10.0.0.1:8000"), load.Terms{Due: r.decider.now().Add(time.Hour).UnixNano(), Leg: true})
+		new(load.Charge).Put(r.account("10.0.0.1:8000"), load.Terms{Due: r.decider.now().Add(time.Hour).UnixNano(), SplitTerms: load.SplitTerms{Leg: true}})
 	}
 	r.ledger.Unlock()
 	d, rec := r.maySplit(p)

@@ -24,7 +24,7 @@ type Index interface {
 	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
 	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
 	ID(h index.Holder) index.HolderID
-	Expect(g *index.Guess, id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	Guess(id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt) index.Guess
 	Answered(id index.HolderID, s index.Scope, g *index.Guess, reported int, alone bool)
 	Disprove(id index.HolderID, s index.Scope, keys []prefixhash.Key, depth int, sent time.Time) bool
 	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
@@ -60,6 +60,7 @@ type Decider struct {
 	sessions *sessions.Table
 	pressure *Pressure
 	splits   splits
+	unheld   atomic.Int64 // requests that lacked room and went all the same
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
 	awaited  awaited
@@ -213,7 +214,7 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 
 func (d *Decider) place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
-	w.guess.Reset()
+	w.guess = index.Guess{}
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}

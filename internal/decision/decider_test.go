@@ -45,10 +45,7 @@ func newRig(t testing.TB, c policy.Config, replicas ...*fleet.Replica) *rig {
 		defer r.mu.Unlock()
 		return r.now
 	}
-	var err error
-	if r.index, err = index.New(index.Options{Now: clock}); err != nil {
-		t.Fatal(err)
-	}
+	r.index = index.New(index.Options{Now: clock})
 	t.Cleanup(func() { r.index.Close() })
 	for _, rep := range replicas {
 		r.publishers[rep.Addr] = &publisher{life: r.index.Begin(index.Holder{Replica: rep.Addr})}

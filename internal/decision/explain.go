@@ -4,6 +4,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
+	"warmroute/internal/sessions"
 )
 
 // consider ranks the candidates as pick does, and charges, speculates and learns
@@ -11,6 +12,10 @@ import (
 func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int) Decision {
 	d.ledger.Lock()
 	reason := d.rank(a, mv, set, w)
+	var work *sessions.Work
+	if reason == "" {
+		work, _, _ = d.admit(a, mv, set, w)
+	}
 	d.ledger.Unlock()
 	w.record(mv)
 	if a.Dry {
@@ -25,7 +30,7 @@ func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deep
 	best := w.ranked[0]
 	here := &mv.holders[w.at[best]]
 	w.foresee(set, mv, best)
-	return Decision{Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: w.rankHeader(mv, here), Reservation: d.await(a, mv, w)}
+	return Decision{Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: w.rankHeader(mv, here), Reservation: d.await(a, mv, w, work)}
 }
 
 // explain records the candidates' cache groups, what ends their matches, and where more is

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"warmroute/index"
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/sessions"
@@ -16,6 +17,11 @@ func (d *Decider) WakeHeld() int {
 	return d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, d.now())
 }
 
+// Working returns the sessions at work at a holder, false: none of its requests is held.
+func (d *Decider) Working(at index.Holder) (sessions.Seen, bool) {
+	return d.sessions.See(d.history.Of(at), d.now())
+}
+
 // holds reports whether cold prompts of such requests are held: those with one prompt, which one
 // replica computes.
 func (a *Ask) holds(set *policy.Settings, w *Work) bool {
@@ -23,10 +29,11 @@ func (a *Ask) holds(set *policy.Settings, w *Work) bool {
 }
 
 // admit lets a request go to the first of w.ranked, or to another one where the context of its
-// session fits. It returns the ticket of a request that goes nowhere yet. The ledger is locked.
-func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) (held *sessions.Ticket, full bool) {
+// session fits. It returns the ticket of a request that goes nowhere yet. One whose hint is withheld
+// is never held: the record says that it would be. The ledger is locked.
+func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work) (work *sessions.Work, held *sessions.Ticket, full bool) {
 	if !a.holds(set, w) {
-		return nil, false
+		return nil, nil, false
 	}
 	best := &mv.holders[w.at[w.ranked[0]]]
 	w.mark(a, mv, best)
@@ -34,23 +41,25 @@ func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work, res *Re
 	r := &w.asking
 	*r = sessions.Request{
 		Model: mv.model.ID, Prompt: history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks}, Tokens: w.Record.Input.Input, Answer: a.answer(best),
-		Session: a.Session, Sites: r.Sites[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must,
+		Session: a.Session, Sites: r.Sites[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must && !a.Withheld, Dry: a.Dry,
 	}
 	for _, i := range w.sites {
 		r.Sites = append(r.Sites, w.site(a, mv, set, i))
 	}
 	at, work, held, full := d.sessions.Admit(&set.Sessions, r, w.LookedUp)
 	if held != nil {
-		return held, full
+		return nil, held, full
 	}
-	res.work = work
+	if w.Record.lacks(work) && !a.Dry {
+		d.unheld.Add(1)
+	}
 	if to := w.sites[at]; to != w.ranked[0] {
 		most := len(w.ranked)
 		w.ranked = slices.DeleteFunc(w.ranked, func(i int32) bool { return i == to })
 		w.ranked = slices.Insert(w.ranked, 0, to)
 		w.ranked = w.ranked[:most]
 	}
-	return nil, false
+	return work, nil, false
 }
 
 // order puts the candidates that may answer into w.sites: the ranked ones, then the others by
@@ -70,13 +79,15 @@ func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Si
 	at, c := &mv.holders[w.at[i]], &w.cands[i]
 	p := sessions.Site{Cache: at.history, Cached: c.Match.Credited()}
 	size, learned := at.history.Capacity()
-	if learned || c.Speed == 0 || a.marks(at) != w.marked.marks {
+	if learned || a.marks(at) != w.marked.marks {
 		return p
 	}
 	idle := policy.Candidate{}
 	idle.Speed = c.Speed
-	if seconds := set.TTFT.Cost(policy.Request{Input: w.Record.Input.Input}, &idle); seconds > 0 {
+	if seconds := set.TTFT.Cost(policy.Request{Input: w.Record.Input.Input}, &idle); c.Speed > 0 && seconds > 0 {
 		p.Size, p.Rate = size, float64(w.Record.Input.Input)/seconds
+	} else {
+		p.Size, p.Rate = size, at.account.Rate()
 	}
 	return p
 }

@@ -1,10 +1,15 @@
 package decision
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"warmroute/index"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
 	"warmroute/internal/sessions"
 )
 
@@ -127,5 +132,130 @@ func TestSettingsOfSessionsChange(t *testing.T) {
 	}
 	if r.decider.WakeHeld(); !isReady(d.Held) {
 		t.Error("it is held although holding is off")
+	}
+}
+
+// counting sets the pages of replicas that have computed so many tokens in so many seconds.
+func (r *rig) counting(all []*fleet.Replica, tokens, seconds float64) {
+	r.wait(time.Second)
+	next := make([]*fleet.Replica, len(all))
+	for i, was := range all {
+		c := *was
+		c.Load = []fleet.Load{{At: r.now, PrefixQueries: tokens, Times: fleet.Times{Prefill: fleet.Spent{Seconds: seconds, Requests: 10}}}}
+		next[i] = &c
+	}
+	r.fleet.Set(next...)
+	d, _ := r.ask(prompt(99, 0, 1)) // a decision reads the pages
+	end(d)
+}
+
+// TestShadowOfHolding: a request whose hint is withheld is not held. Its record says that it would
+// be, by the size and the speed that replicas tell themselves; its session is at work where it was
+// served, and a next request of it is warm there.
+func TestShadowOfHolding(t *testing.T) {
+	all := replicas(2)
+	for i := range all {
+		all[i].BlockSize, all[i].Blocks = blockSize, 1500
+	}
+	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+	r.counting(all, 0, 0)
+	r.counting(all, 30_000, 10)
+	shadow := func(p chained, served int) (Decision, *Record) {
+		w := new(Work)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Withheld: true, MayHold: true}, w)
+		if d.Held != nil || d.Reservation == nil {
+			t.Fatalf("%+v", d)
+		}
+		r.decider.Served(&d, all[served].Addr)
+		w.Record.Sessions(&d, sessions.Wait{})
+		return d, &w.Record
+	}
+	var earlier []Decision
+	for family, served := range []int{0, 0, 1} { // of 24,000 tokens that a cache has room for, a prompt has 12,800
+		d, rec := shadow(prompt(family+1, 0, 800), served)
+		earlier = append(earlier, d)
+		if rec.Session == nil || rec.Session.Went || rec.Session.Turn != 1 {
+			t.Fatalf("number %d: %+v", family, rec.Session)
+		}
+	}
+	d, rec := shadow(prompt(7, 0, 800), 1)
+	if seen, ok := r.decider.Working(index.Holder{Replica: all[1].Addr}); !ok || seen.Live != 2 || seen.Size != 24_000 {
+		t.Errorf("at work there: %+v", seen)
+	}
+	if n := testutil.CollectAndCount(r.decider, "warmroute_live_sessions"); n != 2 || r.decider.unheld.Load() != 1 {
+		t.Errorf("%d replicas have sessions; %d requests lacked room", n, r.decider.unheld.Load())
+	}
+	want := "would be held behind 0: its context of 12801 tokens did not fit beside 1 live sessions, "
+	if rec.Explain(); !strings.Contains(rec.Why.Text, want) || rec.Session.Number != 4 || r.decider.WakeHeld() != 0 {
+		t.Errorf("%q, want %q; %+v", rec.Why.Text, want, rec.Session)
+	}
+	for _, of := range all {
+		if n := r.account(of.Addr).State(r.now.UnixNano()).InFlight; n != 0 {
+			t.Errorf("%d requests are charged on %s", n, of.Addr)
+		}
+	}
+	dry, rec := r.dry(prompt(8, 0, 800))
+	if rec.Session == nil || !rec.Session.Went || dry.Reservation != nil {
+		t.Errorf("a dry decision: %+v, %+v", rec.Session, dry)
+	}
+	for _, d := range append(earlier, d) {
+		d.Reservation.Release()
+	}
+	if _, rec = r.dry(prompt(8, 0, 800)); rec.Session == nil {
+		t.Error("sessions that were answered just now leave room")
+	}
+	r.stored(all[1].Addr, prompt(7, 0, 800))
+	if _, rec = shadow(prompt(7, 0, 820), 1); rec.Session.Went || rec.Session.Number != 4 || rec.Session.Turn != 2 {
+		t.Errorf("its next request: %+v", rec.Session)
+	}
+}
+
+// TestShadowWithoutServed: a session whose hints are withheld counts where it would have been sent, as
+// long as nobody tells where it was served; what failed is not cached there.
+func TestShadowWithoutServed(t *testing.T) {
+	for status, lacks := range map[int]bool{200: true, 503: false} {
+		all := replicas(1)
+		all[0].BlockSize, all[0].Blocks = blockSize, 1500
+		r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+		r.counting(all, 0, 0)
+		r.counting(all, 30_000, 10)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 800), Withheld: true}, new(Work))
+		d.Reservation.Answered(status)
+		d.Reservation.Release()
+		d.Reservation.Release()
+		if _, rec := r.dry(prompt(2, 0, 800)); (rec.Session != nil) != lacks {
+			t.Errorf("status %d: the next one: %+v", status, rec.Session)
+		}
+	}
+}
+
+// TestServedElsewhere: a session is at work where its request was served, not where it was sent to.
+func TestServedElsewhere(t *testing.T) {
+	all := replicas(2)
+	for i := range all {
+		all[i].BlockSize, all[i].Blocks = blockSize, 1500
+	}
+	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+	r.counting(all, 0, 0)
+	r.counting(all, 30_000, 10)
+	d, _ := r.ask(prompt(1, 0, 800))
+	from, to := all[0].Addr, all[1].Addr
+	if first(d) != from {
+		from, to = to, from
+	}
+	r.decider.Served(&d, to)
+	if d, _ := r.ask(prompt(2, 0, 800)); first(d) != from {
+		t.Errorf("a second one goes to %s, where the first one is", first(d))
+	}
+	d = r.decider.Decide(&Ask{Model: "m", Prompts: prompt(3, 0, 100), Withheld: true}, new(Work))
+	if from, to = all[0].Addr, all[1].Addr; first(d) != from {
+		from, to = to, from
+	}
+	cache := r.decider.history.Of(index.Holder{Replica: from})
+	before := cache.Weight(r.now)
+	r.decider.Served(&d, to)
+	d.Reservation.Release()
+	if after := cache.Weight(r.now); after != before {
+		t.Errorf("%g was sent to the replica that would have served, %g before", after, before)
 	}
 }

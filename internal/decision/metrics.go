@@ -15,6 +15,10 @@ var (
 		"Requests whose prompt another replica might have computed, by whether it did.", []string{"reason"}, nil)
 	descMoved = prometheus.NewDesc("warmroute_split_moved_tokens_total",
 		"Tokens of prompts whose KV cache replicas took over from others.", nil, nil)
+	descLive = prometheus.NewDesc("warmroute_live_sessions",
+		"Sessions at work on a rank: with a request in flight, or answered a short time ago; absent while sessions.share is 0, or its speed or the size of its cache is not known.", []string{"replica", "rank"}, nil)
+	descUnheld = prometheus.NewDesc("warmroute_unheld_requests_total",
+		"Requests that lacked room beside live sessions and were not held: their hints are withheld, or they, their Envoy or the queue do not let them wait.", nil, nil)
 )
 
 // Collectors returns the decider's metrics: its own, and a histogram of split requests.
@@ -28,6 +32,8 @@ func (d *Decider) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descCapacity
 	ch <- descSplits
 	ch <- descMoved
+	ch <- descLive
+	ch <- descUnheld
 }
 
 // Collect implements prometheus.Collector.
@@ -35,7 +41,11 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range d.pressure.All(d.now()) {
 		ch <- prometheus.MustNewConstMetric(descRecent, prometheus.GaugeValue, float64(s.Recent), s.Model)
 	}
+	ch <- prometheus.MustNewConstMetric(descUnheld, prometheus.CounterValue, float64(d.unheld.Load()))
 	for at, c := range d.history.All {
+		if s, ok := d.sessions.See(c, d.now()); ok {
+			ch <- prometheus.MustNewConstMetric(descLive, prometheus.GaugeValue, float64(s.Live), at.Replica, strconv.Itoa(at.Rank))
+		}
 		if !c.InUse() {
 			continue
 		}

@@ -58,14 +58,10 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	if res.speculation.past.priced {
 		w.noteUse(mv, deepest)
 	}
-	d.expect(a, mv, w, res.here)
 	if res.split != nil {
 		d.speculateLeg(a, mv, w, res.split)
-		d.expect(a, mv, w, res.split.at)
-		w.guess.Reset() // the answer does not say what each of two replicas took from its cache
-	}
-	if w.chooses(mv, res.here) {
-		w.guess.Reset() // the answer may be another rank's
+	} else if !w.chooses(mv, res.here) {
+		d.expect(a, mv, w, res.here)
 	}
 	if set.Disturbed(best, in, w.cands[:w.answer], w.scores) {
 		d.pressure.Raise(mv.model.ID, now)
@@ -103,9 +99,11 @@ func (d *Decider) choose(a *Ask, mv *View, set *policy.Settings, w *Work, res *R
 	if reason := d.rank(a, mv, set, w); reason != "" {
 		return reason, nil
 	}
-	if held, full := d.admit(a, mv, set, w, res); full {
+	work, held, full := d.admit(a, mv, set, w)
+	switch res.work = work; {
+	case full:
 		return ReasonHeldFull, held
-	} else if held != nil {
+	case held != nil:
 		return ReasonHeld, held
 	}
 	at := w.ranked[0]

@@ -26,7 +26,7 @@ type Decision struct {
 	Reported int    // tokens that the first one's events report as cached, also if it is doubted; none of an SGLang's upper bound
 	Seq      uint64 // of the record
 	Traced   bool   // the trace file has a line of that number
-	Telling  bool   // the answer shows which of the first one's assumed settings are wrong
+	Telling  bool   // the answer shows what the first one still has, or how much it can hold
 	Usage    string // how Envoy is asked to read the answer's usage, "" = not at all
 
 	// Order is the request's place among those that the replica has not begun, the lowest first; 0:

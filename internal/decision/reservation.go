@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ type Reservation struct {
 	speculation speculation
 	split       *Split         // nil = one replica does all
 	work        *sessions.Work // nil: no request of the model is held
+	would       *holder        // with work, of a withheld hint that nobody has told yet where it went: its own
 
 	awaited int    // its place, if its answer is awaited
 	seq     uint64 // of its decision; 0: its answer is not awaited
@@ -138,6 +140,10 @@ func (r *Reservation) Release() {
 	}
 	c := r.charge.Load()
 	if c == nil { // the hint was withheld
+		if r.would != nil {
+			r.speculation.past.begin(r.d, r.mv, r.would)
+			r.speculation.past.end(r.d, r.mv, r.status < http.StatusBadRequest && r.ending != endBroken)
+		}
 		r.speculation.giveBack()
 		return
 	}
@@ -168,27 +174,32 @@ func (r *Reservation) end() {
 }
 
 // await returns a reservation without a charge, for a request whose hint is withheld: once it
-// is known which replica served, its history has the prompts. It returns nil if all replicas
-// report their blocks.
-func (d *Decider) await(a *Ask, mv *View, w *Work) *Reservation {
-	if a.Dry || !d.recalls(a, mv) {
+// is known which replica served, its history has the prompts, and its desk the session. It returns
+// nil if neither needs them.
+func (d *Decider) await(a *Ask, mv *View, w *Work, work *sessions.Work) *Reservation {
+	if a.Dry || work == nil && !d.recalls(a, mv) {
 		return nil
 	}
 	to := mv.firstSilent()
-	if a.Text != nil {
+	switch {
+	case work != nil:
+		to = &mv.holders[w.at[w.ranked[0]]]
+	case a.Text != nil:
 		to = &mv.holders[0]
-	}
-	if to == nil {
+	case to == nil:
 		return nil
 	}
-	r := &Reservation{d: d, mv: mv}
+	r := &Reservation{d: d, mv: mv, work: work}
+	if work != nil {
+		r.would, r.speculation.past.priced = to, true
+	}
 	r.speculation.past.of(a, mv, w, to)
 	return r
 }
 
 // Served moves the request of dec to the replica that really served it. The replicas
 // before it in the list have failed, because Envoy passed them over. For a withheld hint
-// it records the prompts in the history alone.
+// it records the prompts in the history, and where the session is, alone.
 func (d *Decider) Served(dec *Decision, addr string) {
 	r := dec.Reservation
 	if r == nil || r.done.Load() {
@@ -196,6 +207,8 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	}
 	if r.here == nil {
 		if at := r.mv.serving(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
+			r.work.At(at.history)
+			r.would = nil
 			r.speculation.past.begin(d, r.mv, at)
 			r.speculation.past.end(d, r.mv, true)
 		}
@@ -228,6 +241,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 		terms.Sentinel = 0
 	}
 	r.put(new(load.Charge), at.account, terms)
+	r.work.At(at.history)
 	r.here = at
 	if at.scope == from.scope {
 		r.speculation.begin(d, r.mv, at, time.Unix(0, r.charge.Load().Terms().Due))

@@ -16,11 +16,22 @@ type SessionRecord struct {
 	Live    int           `json:"live_sessions,omitempty"`  // where it lacked the least room
 	Context int           `json:"context,omitempty"`        // tokens of its prompt
 	Lacking int           `json:"lacking_tokens,omitempty"` // of the room for it beside these sessions
+	Went    bool          `json:"would_be_held,omitempty"`  // it was not held, for it may not wait
 }
 
 // NewHeld returns the record of a request that is or was held.
 func NewHeld(w sessions.Wait) *SessionRecord {
 	return &SessionRecord{Held: w.Waited, Ahead: w.Ahead, Live: w.Live, Context: w.Context, Lacking: w.Lacking}
+}
+
+// lacks records what a request that goes would have waited for; false: nothing.
+func (r *Record) lacks(w *sessions.Work) bool {
+	if w == nil || w.Lacks == (sessions.Wait{}) {
+		return false
+	}
+	r.Session = NewHeld(w.Lacks)
+	r.Session.Went = true
+	return true
 }
 
 // Sessions adds the session of d's request, which has waited so.
@@ -42,6 +53,12 @@ func (s *SessionRecord) say() string {
 	if s == nil || s.Context == 0 {
 		return ""
 	}
-	return fmt.Sprintf("held for %.1f s behind %d: its context of %d tokens did not fit beside %d live sessions, %d tokens were lacking",
-		s.Held.Seconds(), s.Ahead, s.Context, s.Live, s.Lacking)
+	held := "would be held"
+	if !s.Went {
+		held = fmt.Sprintf("held for %.1f s", s.Held.Seconds())
+	}
+	if held += fmt.Sprintf(" behind %d", s.Ahead); s.Lacking == 0 {
+		return held
+	}
+	return held + fmt.Sprintf(": its context of %d tokens did not fit beside %d live sessions, %d tokens were lacking", s.Context, s.Live, s.Lacking)
 }

@@ -213,10 +213,7 @@ func TestCausesInCachesOfSeveralGroups(t *testing.T) {
 // TestTheIndexIsFullIsACause: blocks that the index dropped itself.
 func TestTheIndexIsFullIsACause(t *testing.T) {
 	r := newRig(t, policy.Config{}, decisiontest.Replica(1))
-	small, err := index.New(index.Options{MaxScopeBlocks: 40})
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := index.New(index.Options{MaxScopeBlocks: 40})
 	t.Cleanup(func() { small.Close() })
 	r.index, r.decider.index, r.decider.views.index = small, small, small
 	r.publishers[one].life = small.Begin(index.Holder{Replica: one})

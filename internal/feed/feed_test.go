@@ -39,10 +39,7 @@ func newHarness(t *testing.T) *harness {
 // another is a second harness of the test.
 func another(t *testing.T) *harness {
 	t.Helper()
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	h := &harness{t: t, index: x}
 	h.feed = New(x, Options{Applied: h.applied, OnLeave: func(addr string) {
 		h.mu.Lock()
@@ -51,7 +48,7 @@ func another(t *testing.T) *harness {
 	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	t.Cleanup(func() { _ = x.Close() })
+	t.Cleanup(x.Close)
 	t.Cleanup(wg.Wait)
 	t.Cleanup(cancel)
 	wg.Go(func() { _ = h.feed.Run(ctx) })
@@ -190,10 +187,7 @@ func TestMetricsAreWellNamed(t *testing.T) {
 // TestBehindNamesWhoIsWaitedFor: a publisher that is not there is waited for
 // until SyncTimeout, by a clock that the test turns, whatever others have done.
 func TestBehindNamesWhoIsWaitedFor(t *testing.T) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	var late atomic.Int64
 	f := New(x, Options{SyncTimeout: time.Hour, Now: func() time.Time { return time.Unix(late.Load(), 0) }})

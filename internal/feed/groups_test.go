@@ -57,10 +57,7 @@ func TestDraftGroups(t *testing.T) {
 // TestAModelsFilesHaveItsChunk: the chunk in config.json holds for the replicas of that model,
 // present and later ones.
 func TestAModelsFilesHaveItsChunk(t *testing.T) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	f := New(x, Options{})
 	ctx, cancel := context.WithCancel(t.Context())

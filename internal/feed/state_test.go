@@ -48,10 +48,7 @@ func TestAReplicaHasTheWorstStateOfItsRanks(t *testing.T) {
 // TestReplicasWithoutEventsAreTold: they are counted and named, a bounded number of them;
 // replicas that are not ready, or that publish nothing on purpose, are not named.
 func TestReplicasWithoutEventsAreTold(t *testing.T) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	var replicas []*fleet.Replica
 	s := Sources{New(x, Options{}), func() *fleet.Snapshot { return fleet.NewSnapshot(replicas...) }}

@@ -6,11 +6,11 @@ import (
 )
 
 // CacheOptions are facts about a replica's KV cache groups that its events do not
-// contain. All may be left out: they are then learned, or predictions are too low.
+// contain. All may be left out: predictions may then be wrong, and are called inexact.
 type CacheOptions struct {
 	// DraftGroups are the groups that drop a block on every hit because they hold layers
-	// of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2"; "" = none where
-	// /metrics of vLLM 0.27 and later shows no speculative decoding, otherwise learned.
+	// of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2"; "" = none, which
+	// is exact where /metrics of vLLM 0.27 and later shows no speculative decoding.
 	DraftGroups string `yaml:"draft_groups,omitempty"`
 	// PrefixMatchUnit is vLLM's --prefix-match-unit, where the replica does not report it.
 	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty" unit:"tokens"`

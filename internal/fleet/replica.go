@@ -100,6 +100,9 @@ type Load struct {
 	At       time.Time
 }
 
+// Computed returns the tokens of prompts that the rank has computed since its start.
+func (l *Load) Computed() float64 { return l.PrefixQueries - l.PrefixHits - l.LoadedTokens }
+
 // Connector has the counters of a rank's KV connector since its start.
 type Connector struct {
 	LoadSeconds  float64 // seconds of loading blocks to the GPU, as OffloadingConnector counts them

@@ -1,6 +1,8 @@
 package indexrpc
 
 import (
+	"encoding/binary"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -37,15 +39,14 @@ type delta struct {
 }
 
 // delta reads a report's prefixes. It drops a prefix if one of its hashes has no key
-// (an empty hash, or a foreign hash that clashes with another): blocks behind the
-// hole could be taken for another prompt's.
+// (an empty one): blocks behind the hole could be taken for another prompt's.
 func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 	now := s.o.Now()
 	for _, p := range q.GetPrefixes() {
 		n := len(p.GetBlockHashes())
 		keys := make([]prefixhash.Key, 0, n)
 		for _, h := range p.GetBlockHashes() {
-			if k, ok := s.foreign.Key(h); ok {
+			if k, ok := s.key(h); ok {
 				keys = append(keys, k)
 			}
 		}
@@ -81,7 +82,7 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 				e.Hashes[i] = uint64(k)
 			}
 			if len(p.GetParentHash()) > 0 {
-				parent, ok := s.foreign.Key(p.GetParentHash())
+				parent, ok := s.key(p.GetParentHash())
 				if !ok {
 					d.dropped += uint64(n)
 					continue
@@ -92,6 +93,21 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 		}
 	}
 	return d
+}
+
+// key returns the key of a reported hash, false if it is empty. A hash of up to 8 bytes is the
+// key itself, big-endian. The key of one of vLLM's digests (16 or 32 bytes) is its last 8 bytes,
+// the integer that vLLM publishes for the same digest: so replicas that report integers and
+// replicas that report bytes meet. Other long hashes promise nothing about any 8 of their bytes:
+// their key is a hash of all, by a seed of this process.
+func (s *Server) key(hash []byte) (prefixhash.Key, bool) {
+	n := len(hash)
+	if n > 8 && n != 16 && n != 32 {
+		return prefixhash.Key(maphash.Bytes(s.seed, hash)), true
+	}
+	var last [8]byte
+	copy(last[max(0, 8-n):], hash[max(0, n-8):])
+	return prefixhash.Key(binary.BigEndian.Uint64(last[:])), n > 0
 }
 
 func (d *delta) lease(l lease) {

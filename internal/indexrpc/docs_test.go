@@ -26,10 +26,7 @@ func TestWorkedExample(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(bin, "grpcurl")); err != nil {
 		t.Fatalf("%v: run scripts/fetch-grpcurl.sh (make setup does)", err)
 	}
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	s := New(x, Options{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")

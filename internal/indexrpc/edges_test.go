@@ -181,10 +181,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 		b.report(from(h.Replica, "engine", 1, 2*entriesPerMessage+5))
 	}
 	b.report(from(stranger.Replica, "engine", 1_000_000, 10)) // which no other replica holds
-	x, err := index.New(index.Options{Now: b.clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{Now: b.clock})
 	defer x.Close()
 	cursors, _, err := Fetch(b.ctx(), b.c, x)
 	if err != nil || len(cursors) != 1 || cursors[0].Next != 7 || !cursors[0].Complete {

@@ -51,9 +51,7 @@ func serve(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Unix(1_800_000_000, 0), served: make(chan error, 1)}
 	var err error
-	if b.x, err = index.New(index.Options{Now: b.clock}); err != nil {
-		t.Fatal(err)
-	}
+	b.x = index.New(index.Options{Now: b.clock})
 	b.s = New(b.x, Options{Now: b.clock})
 	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,9 +72,7 @@ func serve(t *testing.T) *bench {
 		if err := <-b.served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		if err := b.x.Close(); err != nil {
-			t.Error(err)
-		}
+		b.x.Close()
 	})
 	return b
 }

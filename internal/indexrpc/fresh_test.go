@@ -1,7 +1,6 @@
 package indexrpc
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -13,17 +12,14 @@ import (
 	pb "warmroute/index/indexpb"
 )
 
-// TestOnlyItsOwnSchemeMakesABlockFresher: a report in another scheme, stats, and an
-// eviction do not; a report of other blocks in the scheme and a stream known to be
-// whole do.
-func TestOnlyItsOwnSchemeMakesABlockFresher(t *testing.T) {
+// TestOnlyReportsMakeABlockFresher: stats, and an eviction do not; a report of other blocks and a
+// stream known to be whole do.
+func TestOnlyReportsMakeABlockFresher(t *testing.T) {
 	event := func(e pb.EventType) *pb.PublishEventRequest {
 		return &pb.PublishEventRequest{Type: e, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(101), Stats: &pb.ReplicaStats{Running: 1}}
 	}
 	whole := event(pb.EventType_REPLICA_UPDATED)
 	whole.Current = true
-	lease := from("r", "tokens", 500, 1)
-	lease.TtlMs = 60_000
 	stats := from("r", "engine", 500, 1)
 	stats.Prefixes, stats.Stats = nil, &pb.ReplicaStats{Running: 2}
 	empty := from("r", "engine", 500, 0)
@@ -32,14 +28,12 @@ func TestOnlyItsOwnSchemeMakesABlockFresher(t *testing.T) {
 		want float64
 	}{
 		"nothing":                     {func(*bench) {}, 0.5},
-		"a report in another scheme":  {func(b *bench) { b.report(from("r", "tokens", 500, 1)) }, 0.5},
-		"a lease in another scheme":   {func(b *bench) { b.report(lease) }, 0.5},
 		"stats":                       {func(b *bench) { b.report(stats) }, 0.5},
 		"a report without blocks":     {func(b *bench) { b.report(empty) }, 0.5},
 		"an eviction":                 {func(b *bench) { b.publish(event(pb.EventType_PREFIX_EVICTED)) }, 0.5},
 		"a sign of life":              {func(b *bench) { b.publish(event(pb.EventType_REPLICA_UPDATED)) }, 0.5},
 		"the replica's other rank":    {func(b *bench) { q := from("r", "engine", 100, 1); q.Rank = 1; b.report(q) }, 0.5},
-		"other blocks in the scheme":  {func(b *bench) { b.report(from("r", "engine", 500, 1)) }, 1},
+		"other blocks":                {func(b *bench) { b.report(from("r", "engine", 500, 1)) }, 1},
 		"a stream known to be whole":  {func(b *bench) { b.publish(whole) }, 1},
 		"the router's own subscriber": {func(b *bench) { b.subscribes("r", 100, 101) }, 1},
 	} {
@@ -73,18 +67,6 @@ func (b *bench) subscribes(replica string, hashes ...uint64) {
 	if _, err := b.x.Apply(&index.Batch{Holder: h, Incarnation: incarnation, At: b.clock(), Events: []index.Event{e}}); err != nil {
 		b.t.Fatal(err)
 	}
-}
-
-// TestSchemesOfAReporterAreBounded: the times of the schemes reported last are kept.
-func TestSchemesOfAReporterAreBounded(t *testing.T) {
-	b := serve(t)
-	for i := range maxSchemes + 1 {
-		b.advance(time.Second)
-		b.report(from("r", fmt.Sprint("engine:", i), uint64(100+i), 1))
-	}
-	b.want(ask("engine:0", 100, 1), "STALE")
-	b.want(ask("engine:1", 101, 1), "r:128")
-	b.want(ask(fmt.Sprint("engine:", maxSchemes), 100+maxSchemes, 1), "r:128")
 }
 
 // TestLookupsAreTimed: each lookup is one observation, of the time it took.

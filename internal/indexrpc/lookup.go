@@ -47,19 +47,11 @@ func (s *Server) routes(q *indexpb.LookupRouteRequest) ([]*indexpb.Route, indexp
 	}
 	keys := make([]prefixhash.Key, 0, len(q.GetBlockHashes()))
 	for _, h := range q.GetBlockHashes() {
-		if len(h) == 0 {
+		k, ok := s.key(h)
+		if !ok {
 			return nil, indexpb.Reason_EMPTY_HASH
 		}
-		k, ok := s.foreign.Find(h)
-		if !ok && q.GetBlockSize() > 0 {
-			break // never reported: no replica holds it, nor any block chained on it
-		}
-		if ok {
-			keys = append(keys, k)
-		}
-	}
-	if len(keys) == 0 {
-		return nil, s.why(q)
+		keys = append(keys, k)
 	}
 	found := s.match(q, q.GetTenant(), keys, nil)
 	if q.GetTenant() != "" {
@@ -93,7 +85,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 		BlockSize: int(q.GetBlockSize()), Group: int(q.GetGroup())}
 	if scope.BlockSize > 0 {
 		for _, m := range s.x.Lookup(nil, scope, keys) {
-			dst = s.route(dst, m, scope.Scheme, uint64(m.Reported)*uint64(scope.BlockSize))
+			dst = s.route(dst, m, uint64(m.Reported)*uint64(scope.BlockSize))
 		}
 		return dst
 	}
@@ -104,7 +96,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 		worth := s.opaque.tokensOf(opaqueKey{scope, keys[i]})
 		buf = s.x.Lookup(buf[:0], scope, keys[i:i+1])
 		for _, m := range buf {
-			if one := s.route(nil, m, scope.Scheme, worth); len(one) > 0 && (best[m.ID] == nil || best[m.ID].GetMatchedTokens() < worth) {
+			if one := s.route(nil, m, worth); len(one) > 0 && (best[m.ID] == nil || best[m.ID].GetMatchedTokens() < worth) {
 				best[m.ID] = one[0]
 			}
 		}
@@ -115,13 +107,13 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 	return dst
 }
 
-// route appends a match of tokens in a scheme, ranked by tokens and freshness.
-func (s *Server) route(dst []*indexpb.Route, m index.Match, scheme string, tokens uint64) []*indexpb.Route {
+// route appends a match of tokens, ranked by tokens and freshness.
+func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*indexpb.Route {
 	h, ok := s.x.HolderOf(m.ID)
 	if !ok || m.Reported == 0 || tokens == 0 {
 		return dst
 	}
-	f := freshness(s.o.Now().Sub(s.newest(h, m, scheme)), s.o.TTL)
+	f := freshness(s.o.Now().Sub(s.newest(h, m)), s.o.TTL)
 	return append(dst, &indexpb.Route{ReplicaId: h.Replica, Rank: int32(h.Rank), MatchedBlocks: uint64(m.Reported),
 		MatchedTokens: tokens, Freshness: f, Score: float64(tokens) * f})
 }

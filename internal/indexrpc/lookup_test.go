@@ -1,6 +1,7 @@
 package indexrpc
 
 import (
+	"bytes"
 	"fmt"
 	"testing"
 	"time"
@@ -88,9 +89,9 @@ func TestLongHashesMeetIntegers(t *testing.T) {
 	b.want(ask("sha256", 100, 2), "bytes:256 ints:128")
 }
 
-// TestForeignHashesAreVerifiedInFull: long hashes that are no digests of vLLM's
-// match only as a whole.
-func TestForeignHashesAreVerifiedInFull(t *testing.T) {
+// TestLongHashesCountInFull: long hashes that are no digests of vLLM's match only as a whole, and
+// digests as the integers that vLLM publishes for them.
+func TestLongHashesCountInFull(t *testing.T) {
 	long := func(head byte, tail uint64) []byte { return append([]byte{head, 0, 0, 0}, hash(tail)...) } // 12 bytes
 	b := serve(t)
 	q := from("r", "other", 0, 0)
@@ -101,18 +102,28 @@ func TestForeignHashesAreVerifiedInFull(t *testing.T) {
 	b.want(look, "r:256")
 	look.BlockHashes = [][]byte{long(1, 7), long(2, 8)}
 	b.want(look, "r:128")
-	look.BlockHashes = [][]byte{long(2, 7), long(1, 8)}
+	look.BlockHashes = [][]byte{long(2, 7), hash(8)}
 	b.want(look, "NO_MATCH")
-	// A clash is not stored, and not removed either.
-	q.Prefixes[0].BlockHashes, q.Prefixes[0].TokenCounts = [][]byte{long(2, 8)}, []uint64{128}
-	if out := b.report(q); out.GetDropped() != 1 || out.GetStored() != 0 {
-		t.Errorf("%v, want the clash dropped", out)
+	for _, step := range []struct {
+		head    byte
+		removed uint64
+	}{{2, 0}, {1, 1}} {
+		if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(step.head, 8)}); out.GetRemoved() != step.removed {
+			t.Errorf("%v, want %d removed", out, step.removed)
+		}
 	}
-	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(2, 8)}); out.GetRemoved() != 0 {
-		t.Errorf("%v, want nothing removed", out)
+	s := New(nil, Options{})
+	digest := bytes.Repeat([]byte{1, 2, 3, 4, 5, 6, 7, 8}, 4)
+	for _, hash := range [][]byte{digest, digest[:16], digest[:8]} {
+		if k, ok := s.key(hash); !ok || k != 0x0102030405060708 {
+			t.Errorf("%d bytes: %x, %v", len(hash), k, ok)
+		}
 	}
-	if out := b.publish(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "other", BlockHash: long(1, 8)}); out.GetRemoved() != 1 {
-		t.Errorf("%v, want one removed", out)
+	if k, ok := s.key([]byte{7}); !ok || k != 7 {
+		t.Errorf("one byte: %x, %v", k, ok)
+	}
+	if _, ok := s.key(nil); ok {
+		t.Error("an empty hash has a key")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -45,8 +46,8 @@ type Server struct {
 	epoch   uint64
 	ready   atomic.Bool
 	opaque  opaque
-	foreign index.Foreign
 	metrics *metrics
+	seed    maphash.Seed // of the keys of long hashes
 
 	mu        sync.RWMutex
 	reporters map[index.Holder]*reporter
@@ -57,11 +58,14 @@ type reporter struct {
 	mu          sync.Mutex // held over a report: deltas apply one after the other
 	incarnation uint64
 
-	seen  atomic.Int64                     // the end of its last call, Unix milliseconds; 0 = never
-	fresh atomic.Pointer[map[string]int64] // see freshen
+	seen  atomic.Int64 // the end of its last call, Unix milliseconds; 0 = never
+	fresh atomic.Int64 // the time of the newest report of blocks, Unix nanoseconds; 0 = there was none
 	stats atomic.Pointer[indexpb.ReplicaStats]
 	about atomic.Pointer[subject] // of the last report or event with a model; nil = none yet
 }
+
+// freshen records evidence about the reported blocks. r.mu is held.
+func (r *reporter) freshen(at time.Time) { r.fresh.Store(max(r.fresh.Load(), at.UnixNano())) }
 
 // subject is the tenant and the model of a report.
 type subject struct{ tenant, model string }
@@ -75,7 +79,7 @@ func New(x *index.Index, o Options) *Server {
 	if o.Now == nil {
 		o.Now = index.Now
 	}
-	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter)}
+	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter), seed: maphash.MakeSeed()}
 	s.opaque = opaque{tokens: make(map[opaqueKey]opaqueEntry), limit: opaqueLimit}
 	s.metrics = newMetrics(s)
 	return s
@@ -173,7 +177,7 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 		s.x.Report(l.scope, id, l.keys, l.until)
 	}
 	if len(d.events)+len(d.leased) > 0 {
-		r.freshen(q.GetHashScheme(), batch.At)
+		r.freshen(batch.At)
 	}
 	out.Stored += uint64(result.Stored) + d.leasedBlocks
 	out.Dropped += uint64(result.Dropped) + d.dropped
@@ -263,8 +267,8 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	if err != nil {
 		return err
 	}
-	if batch.At != aliveOnly {
-		r.freshenAll(batch.At)
+	if batch.At != aliveOnly && r.fresh.Load() != 0 { // all reported blocks still hold
+		r.freshen(batch.At)
 	}
 	if batch.At != aliveOnly || q.GetType() == indexpb.EventType_ALL_CLEARED {
 		s.x.SetDoubt(h, printable(q.GetDoubt()[:min(len(q.GetDoubt()), maxDoubt)]))
@@ -291,8 +295,7 @@ func partOf(q *indexpb.PublishEventRequest) *index.Part {
 	return &p
 }
 
-// evicted returns the keys of the blocks that an event reports as gone. Hashes that
-// were never reported have none.
+// evicted returns the keys of the blocks that an event reports as gone.
 func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, error) {
 	hashes := q.GetBlockHashes()
 	if len(q.GetBlockHash()) > 0 {
@@ -303,12 +306,11 @@ func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, erro
 	}
 	var keys []prefixhash.Key
 	for _, hash := range hashes {
-		if len(hash) == 0 {
+		key, ok := s.key(hash)
+		if !ok {
 			return nil, status.Error(codes.InvalidArgument, "block_hashes: must not have an empty one")
 		}
-		if key, ok := s.foreign.Find(hash); ok {
-			keys = append(keys, key)
-		}
+		keys = append(keys, key)
 	}
 	return keys, nil
 }

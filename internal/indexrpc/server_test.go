@@ -317,10 +317,7 @@ func TestBadRequests(t *testing.T) {
 }
 
 func TestReadyLifecycle(t *testing.T) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	s := New(x, Options{})
 	out, err := s.LookupRoute(t.Context(), ask("engine", 1, 1))

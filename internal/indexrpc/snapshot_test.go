@@ -61,10 +61,7 @@ func TestSnapshotsAreTakenWholeOrNotAtAll(t *testing.T) {
 		"a tier out of range":   {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Tier: 3}), ending()}},
 		"too many copies":       {rest: []*pb.Snapshot{begun(), middle(good, &pb.SnapshotEntry{Extra: 1 << 31}), ending()}},
 	} {
-		x, err := index.New(index.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := index.New(index.Options{})
 		cursors, _, err := Fetch(t.Context(), p, x)
 		if err == nil || len(cursors) > 0 || x.Stats().Holders > 0 {
 			t.Errorf("%s: error %v, %d places, %+v", name, err, len(cursors), x.Stats())
@@ -78,10 +75,7 @@ func TestSnapshotLeavesOutWhatCannotBeUsed(t *testing.T) {
 	p := &parts{rest: []*pb.Snapshot{begun(),
 		middle(&pb.SnapshotEntry{Key: 7, Hash: 70}, &pb.SnapshotEntry{Key: 7, Hash: 70, Holder: 1}),
 		ending(&pb.SnapshotHolder{ReplicaId: "r", Next: 5, Incarnation: 1}, &pb.SnapshotHolder{ReplicaId: "s", Next: 9, Incarnation: 4})}}
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	cursors, res, err := Fetch(t.Context(), p, x)
 	if err != nil || len(cursors) != 1 || cursors[0].Holder.Replica != "r" || cursors[0].Next != 3 || cursors[0].Begun != 5 || cursors[0].Incarnation != 0 {
@@ -105,10 +99,7 @@ func FuzzSnapshot(f *testing.F) {
 		if proto.Unmarshal(b, p) != nil {
 			return
 		}
-		x, err := index.New(index.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := index.New(index.Options{})
 		defer x.Close()
 		_, _, _ = Fetch(t.Context(), &parts{rest: []*pb.Snapshot{begun(), p, ending(begun().Holders...)}, end: errors.New("over")}, x)
 	})

@@ -18,9 +18,6 @@ type Adapter interface {
 	// byHash reports whether a Stored event of a tier does not describe its blocks for keys of a
 	// scheme, and which connector has copied them, if that is known.
 	byHash(e *Event, tier index.Tier, scheme string) (connector index.Connector, is bool)
-	// rename gives blocks one hash if requests have the same key for them, before an event is
-	// converted.
-	rename(e *Event)
 	// extras returns the extra keys of the event's blocks as requests have them
 	// (prefixhash.Request). They are valid until the next call.
 	extras(e *Event) [][]prefixhash.ExtraKey

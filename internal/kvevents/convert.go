@@ -59,7 +59,6 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 	for i := range b.Events {
 		e := &b.Events[i]
 		n.events++
-		c.adapter.rename(e)
 		if e.Medium != "GPU" && !knownMedium(e.Medium) {
 			b.strange("medium ", []byte(e.Medium))
 		}

@@ -13,14 +13,9 @@ import (
 
 func realIndex(t testing.TB) *index.Index {
 	t.Helper()
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	t.Cleanup(func() {
-		if err := x.Close(); err != nil {
-			t.Error(err)
-		}
+		x.Close()
 	})
 	return x
 }
@@ -76,10 +71,7 @@ func lookup(x *index.Index, h index.Holder, c *capture, s step, tokens []uint32,
 func TestIndexExpiry(t *testing.T) {
 	var skew atomic.Int64
 	clock := func() time.Time { return time.Now().Add(time.Duration(skew.Load())) }
-	x, err := index.New(index.Options{Now: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{Now: clock})
 	defer x.Close()
 	p := publisher(t, kvtest.Options{})
 	o := options(p)

@@ -16,7 +16,6 @@ type SGLangOptions struct {
 type sglang struct {
 	o        SGLangOptions
 	adapters adapterKeys
-	twins    twins
 	rows     [][]prefixhash.ExtraKey
 	first    []prefixhash.ExtraKey
 	hash     prefixhash.SGLang
@@ -53,18 +52,6 @@ func (*sglang) tier(medium string) index.Tier {
 // byHash implements Adapter: SGLang describes the blocks of all tiers.
 func (*sglang) byHash(e *Event, _ index.Tier, _ string) (index.Connector, bool) {
 	return index.NoConnector, e.Placeholder()
-}
-
-// rename implements Adapter: the blocks of an adapter have other hashes in each namespace.
-func (s *sglang) rename(e *Event) {
-	switch {
-	case e.Kind == index.Cleared:
-		s.twins = twins{}
-	case e.Kind == index.Removed:
-		s.twins.removed(e)
-	case e.LoRA.Set && e.BlockSize > 0:
-		s.twins.stored(e)
-	}
 }
 
 // extras implements Adapter. SGLang names the adapter and the salt in fields of their own. A

@@ -112,33 +112,6 @@ func TestSGLangPairs(t *testing.T) {
 	}
 }
 
-// TestSGLangTwins: the blocks of an adapter in two namespaces have two hashes and one key. The
-// index holds the key until both are removed, in any order.
-func TestSGLangTwins(t *testing.T) {
-	stored := func(hash uint64) *Event {
-		return &Event{Kind: index.Stored, Hashes: []uint64{hash}, Tokens: []uint32{1, 2}, TokenCount: 2, BlockSize: 2, AdapterLoad: AdapterLoad{LoRA: prefixhash.LoRA{Name: "a", Set: true}}}
-	}
-	removed := func(hash uint64) *Event { return &Event{Kind: index.Removed, Hashes: []uint64{hash}} }
-	a := SGLang(SGLangOptions{})
-	for i, step := range []struct {
-		e    *Event
-		want uint64
-	}{{stored(10), 10}, {stored(20), 10}, {removed(10), 10}, {stored(30), 10}, {removed(20), 10}, {removed(30), 10}, {stored(20), 20}, {removed(20), 20}, {removed(99), 99}} {
-		if a.rename(step.e); step.e.Hashes[0] != step.want {
-			t.Errorf("step %d: hash %d, want %d", i, step.e.Hashes[0], step.want)
-		}
-	}
-	if s := a.(*sglang); len(s.twins.of)+len(s.twins.first) > 0 {
-		t.Errorf("%+v stays", s.twins)
-	}
-	a.rename(stored(10))
-	a.rename(&Event{Kind: index.Cleared})
-	again := stored(20)
-	if a.rename(again); again.Hashes[0] != 20 {
-		t.Errorf("after a clear a block is taken for one with hash %d", again.Hashes[0])
-	}
-}
-
 // TestSGLangArrays: the array form has medium where SGLang writes it, and vLLM's later fields
 // do not follow.
 func TestSGLangArrays(t *testing.T) {

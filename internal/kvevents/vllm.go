@@ -32,8 +32,6 @@ func (*vllm) fields(kind index.EventType) []field {
 
 func (*vllm) tier(medium string) index.Tier { return tierOf(medium) }
 
-func (*vllm) rename(*Event) {}
-
 // byHash implements Adapter. A placeholder leaves out everything, other connectors the extra
 // keys, which the publisher lists for blocks on GPU. By its tokens alone, a block with a salt
 // would be another block.

@@ -10,24 +10,33 @@ import (
 
 // Terms are the expected costs of a request.
 type Terms struct {
-	Sent     int64   // Unix ns
-	Due      int64   // Unix ns by which its first token counts as come at the latest
-	Model    int64   // ns of modelled prefill on a replica of speed 1
-	Expected int64   // ns of expected prefill
-	Wait     int64   // ns until the first token is expected
-	Tokens   int64   // context
-	Prompts  int64   // of the request; 0 = 1
-	Answers  int64   // that are generated for each prompt, each in a context of its own once that is computed; 0 = 1
-	Claimed  int64   // tokens of the prompts that the holder's events report, in full blocks before the last token
-	Head     uint64  // key of the prompts' first block, with Claimed
-	Sentinel uint64  // content of the prompt's last full block, 0 = no event reports its first token
-	Cached   bool    // the replica's events are received, and this request stores no block
-	From     *Charge // the prefill on another replica whose KV cache is moved here: the event of Sentinel reports its arrival, not the first token; nil = none
-	Leg      bool    // its KV cache is moved to another replica: its answer may come before the event of Sentinel
-	Moved    int64   // tokens of From's prompt that are moved
-	Moving   int64   // ns that the move is expected to take, from the end of From
-	Guessed  bool    // the replica reports no blocks: any part of the prompt may be cached there
+	Sent     int64  // Unix ns
+	Due      int64  // Unix ns by which its first token counts as come at the latest
+	Model    int64  // ns of modelled prefill on a replica of speed 1
+	Expected int64  // ns of expected prefill
+	Wait     int64  // ns until the first token is expected
+	Tokens   int64  // context
+	Prompts  int64  // of the request; 0 = 1
+	Answers  int64  // that are generated for each prompt, each in a context of its own once that is computed; 0 = 1
+	Claimed  int64  // tokens of the prompts that the holder's events report, in full blocks before the last token
+	Head     uint64 // key of the prompts' first block, with Claimed
+	Sentinel uint64 // content of the prompt's last full block, 0 = no event reports its first token
+	Cached   bool   // the replica's events are received, and this request stores no block
+	Guessed  bool   // the replica reports no blocks: any part of the prompt may be cached there
+	SplitTerms
+	BelowTerms
+}
 
+// SplitTerms are those of a request of which two replicas have a part.
+type SplitTerms struct {
+	From   *Charge // the prefill on another replica whose KV cache is moved here: the event of Sentinel reports its arrival, not the first token; nil = none
+	Leg    bool    // its KV cache is moved to another replica: its answer may come before the event of Sentinel
+	Moved  int64   // tokens of From's prompt that are moved
+	Moving int64   // ns that the move is expected to take, from the end of From
+}
+
+// BelowTerms are those of the tokens below the GPU.
+type BelowTerms struct {
 	Loading    int64        // ns that loading the prompt's tokens below the GPU is expected to take; 0 = there are none
 	Loaded     int64        // these tokens, if they are all in one tier, else 0
 	LoadedFrom policy.Place // their tier

@@ -133,7 +133,7 @@ func TestTheAccessLogTellsWhatStreamsDoNot(t *testing.T) {
 	}
 	step("two failures", 2, func() { a.Logged(true, false); a.Logged(true, true) })
 	step("an answer", 0, func() { a.Logged(false, false) })
-	leg := r.put(one, Terms{Leg: true})
+	leg := r.put(one, Terms{SplitTerms: SplitTerms{Leg: true}})
 	step("a leg that failed", 1, func() { leg.RecordEnd(502, false) })
 	step("a failure, no stream has shown a status of a request", 2, func() { a.Logged(true, false) })
 	c := r.put(one, Terms{})

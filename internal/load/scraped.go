@@ -20,6 +20,9 @@ type scraped struct {
 	waiting float64       // requests of others that wait for their prefill
 	running float64       // requests of others that decode
 	ttft    fleet.Spent   // on the last page
+
+	computed, prefill float64       // on the last page: tokens of prompts, and s of prefill
+	rate              learned.Ratio // tokens computed in a second of prefill, whoever sent the requests
 }
 
 // raise records that so many requests are in flight. It needs no lock.
@@ -35,6 +38,31 @@ const typicalPrefill = 0.035
 
 // sentShare is the weight of a new request in the means of this router's.
 const sentShare = 0.05
+
+const (
+	// rateShare is the weight of a page in Rate: a request's tokens are counted when it is scheduled,
+	// and its seconds when it ends, up to minutes later.
+	rateShare = 0.01
+	// leastCounted are the seconds of prefill that show a rate.
+	leastCounted = 0.5
+)
+
+// Rate returns the tokens of prompts that the replica computes in a second of prefill, by its own
+// counters; 0 while they do not show it.
+func (a *Account) Rate() float64 {
+	if a.scraped.rate.Whole() < leastCounted {
+		return 0
+	}
+	return a.scraped.rate.Of(0, 0)
+}
+
+// count learns Rate from a page; the first one, and one after a restart, only begin.
+func (s *scraped) count(page *fleet.Load) {
+	tokens, seconds := page.Computed()-s.computed, page.Prefill.Seconds-s.prefill
+	if s.computed, s.prefill = page.Computed(), page.Prefill.Seconds; !s.at.IsZero() && min(tokens, seconds) >= 0 && tokens+seconds > 0 {
+		s.rate.Add(tokens, seconds, rateShare)
+	}
+}
 
 // sent records the cost and the context of a charge of this router.
 func (s *scraped) sent(cost, wait float64, tokens int) {
@@ -71,6 +99,7 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		shown := sum / n / max(s.wait/s.waits, 1e-6)
 		a.pace.learn(speed*learned.Near(shown, 1, paceJump), 1, speed)
 	}
+	s.count(&page)
 	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
 	a.credit.scrape(page.Connector, s.at.IsZero())
 	a.handover.count(page.MoveSeconds, page.LoadedTokens)

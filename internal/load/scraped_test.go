@@ -176,3 +176,24 @@ func TestPlaced(t *testing.T) {
 	r.wait(4 * time.Minute)
 	weigh(1.25)
 }
+
+// TestRateByCounters: the replica's own counters tell its speed, whoever sent the requests. A page
+// after a restart, and too little prefill, tell nothing.
+func TestRateByCounters(t *testing.T) {
+	r := newRig(t)
+	page := func(computed, seconds, rate float64) {
+		t.Helper()
+		p := fleet.Load{PrefixQueries: computed + 700, PrefixHits: 500, Times: fleet.Times{Prefill: fleet.Spent{Seconds: seconds}}}
+		p.LoadedTokens = 200
+		r.scrape(p, true)
+		if got := r.Of(one).Rate(); got < 0.99*rate || got > 1.01*rate {
+			t.Errorf("%g tokens/s, want %g", got, rate)
+		}
+	}
+	page(900_000, 100, 0)
+	page(902_000, 100.4, 0)
+	page(910_000, 100.4, 0) // more are being computed
+	page(910_000, 102.5, 4000)
+	page(8000, 2, 4000) // its process is another one
+	page(16_000, 4, 4000)
+}

@@ -23,7 +23,7 @@ func TestHandoverConverges(t *testing.T) {
 		for i := range moves {
 			tokens := 500 + 1000*(i*7%16)
 			expectedBase, expectedEach := a.Handover(0.05, 1e-5)
-			terms := Terms{Moved: int64(tokens), Moving: int64((expectedBase + expectedEach*float64(tokens)) * 1e9)}
+			terms := Terms{SplitTerms: SplitTerms{Moved: int64(tokens), Moving: int64((expectedBase + expectedEach*float64(tokens)) * 1e9)}}
 			took := base + each*float64(tokens)
 			if i%20 == 19 {
 				took += 60 // it waited
@@ -52,7 +52,7 @@ func TestHandoverFromEqualMoves(t *testing.T) {
 	a := NewLedger(nil).Of(index.Holder{Replica: "d"})
 	for i := range int64(100) {
 		base, each := a.Handover(0.05, 1e-5)
-		terms := Terms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}
+		terms := Terms{SplitTerms: SplitTerms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}}
 		a.handover.observe(&terms, i*1e9+1, i*1e9+1+2e8)
 	}
 	if base, each := a.Handover(0.05, 1e-5); math.Abs(base+each*4000-0.2) > 0.02 {
@@ -81,7 +81,7 @@ func TestHandoverFromCounts(t *testing.T) {
 	a.Scrape(fleet.Load{Connector: fleet.Connector{MoveSeconds: 4, LoadedTokens: 1e5}, At: time.Unix(1, 0)}, true)
 	for i := range int64(100) {
 		base, each := a.Handover(0.05, 1e-5)
-		terms := Terms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}
+		terms := Terms{SplitTerms: SplitTerms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}}
 		a.handover.observe(&terms, i*1e9+1, i*1e9+1+9e7) // 0.05 s and 1e-5 s for each token
 	}
 	if base, each := a.Handover(0.05, 1e-5); math.Abs(base+each*4000-0.09) > 0.01 {

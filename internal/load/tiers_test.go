@@ -23,8 +23,8 @@ func (l *loading) send(to index.Holder, tokens int64, each float64) {
 	l.block++
 	l.wait(time.Second)
 	t := Terms{
-		Model: 5e6, Expected: 5e6, Sentinel: l.block, Loaded: tokens, LoadedFrom: policy.Shared, Unhindered: true,
-		Loading: int64(a.LoadTime(policy.Shared) * float64(tokens) * 1e9),
+		Model: 5e6, Expected: 5e6, Sentinel: l.block,
+		BelowTerms: BelowTerms{Loaded: tokens, LoadedFrom: policy.Shared, Unhindered: true, Loading: int64(a.LoadTime(policy.Shared) * float64(tokens) * 1e9)},
 	}
 	c := l.put(to, t)
 	l.wait(time.Duration(5e6 + stepTime*1e9 + each*float64(tokens)*1e9))
@@ -118,7 +118,7 @@ func TestLoadsAreLearnedFromCounters(t *testing.T) {
 func TestLoadsQueue(t *testing.T) {
 	r := newRig(t)
 	for range 3 {
-		r.put(one, Terms{Loading: 2e9})
+		r.put(one, Terms{BelowTerms: BelowTerms{Loading: 2e9}})
 	}
 	r.wait(time.Second)
 	if got := r.state(one).Loading; !near(got, 5) {
@@ -157,7 +157,7 @@ func TestCreditFollowsTheCounters(t *testing.T) {
 		}
 		scrape()
 		send := func(credited int64, answered bool) {
-			c := r.put(one, Terms{Credited: credited, Behind: 10_000})
+			c := r.put(one, Terms{BelowTerms: BelowTerms{Credited: credited, Behind: 10_000}})
 			page.AskedTokens += tt.asked * (1 + tt.others)
 			page.LoadedTokens += tt.found * (1 + tt.others)
 			c.Release()
@@ -193,7 +193,7 @@ func TestCreditComesBack(t *testing.T) {
 	for i, want := range []float64{0, 1} {
 		for range 60 {
 			r.wait(time.Second)
-			c := r.put(one, Terms{Credited: 10_000, Behind: 10_000})
+			c := r.put(one, Terms{BelowTerms: BelowTerms{Credited: 10_000, Behind: 10_000}})
 			c.Release()
 			c.Settle(true)
 			page.At, page.AskedTokens, page.LoadedTokens = r.now, page.AskedTokens+10_000, page.LoadedTokens+10_000*float64(i)

@@ -48,9 +48,7 @@ func serve(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Unix(1_800_000_000, 0)}
 	var err error
-	if b.x, err = index.New(index.Options{Now: b.clock}); err != nil {
-		t.Fatal(err)
-	}
+	b.x = index.New(index.Options{Now: b.clock})
 	l, served := bufconn.Listen(1<<20), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { served <- indexrpc.New(b.x, indexrpc.Options{Now: b.clock}).Serve(ctx, l) }()
@@ -69,9 +67,7 @@ func serve(t *testing.T) *bench {
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		if err := b.x.Close(); err != nil {
-			t.Error(err)
-		}
+		b.x.Close()
 	})
 	return b
 }

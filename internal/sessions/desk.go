@@ -19,6 +19,15 @@ type desk struct {
 	live  []*Session // the sessions that work here; room leaves out those that no longer do
 	saved float64    // seconds of prefill that cold prompts may take from the others
 	at    time.Time  // of saved
+	size  int        // tokens, as the latest request was told; rate likewise
+	rate  float64
+}
+
+// Seen is the work at a desk.
+type Seen struct {
+	Live    int `json:"live"`           // sessions
+	Context int `json:"context_tokens"` // that they need to keep in the cache
+	Size    int `json:"cache_tokens"`   // that it has room for
 }
 
 // Site is a holder that a request may be sent to.
@@ -43,12 +52,24 @@ func (d *desk) save(now time.Time, share float64) {
 	d.at = now
 }
 
+// add records that a session works at the desk.
+func (d *desk) add(s *Session) {
+	if !slices.Contains(d.live, s) {
+		d.live = append(d.live, s)
+	}
+}
+
+// working returns the sessions at work at the desk of c, and forgets the others.
+func (d *desk) working(c *history.Cache, rate float64, now time.Time) []*Session {
+	d.live = slices.DeleteFunc(d.live, func(of *Session) bool { return of.cache != c || !of.working(rate, now) })
+	return d.live
+}
+
 // room returns the tokens that a session needs beyond what the others that are live leave free,
 // and the number of these.
 func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int) {
 	used := 0
-	d.live = slices.DeleteFunc(d.live, func(of *Session) bool { return of.cache != p.Cache || !of.working(p.Rate, now) })
-	for _, of := range d.live {
+	for _, of := range d.working(p.Cache, p.Rate, now) {
 		if of != s {
 			used, live = used+of.holds(now), live+1
 		}

@@ -48,10 +48,10 @@ func (q *queue) find(t *Ticket) (int, bool) {
 	})
 }
 
-// ahead returns the number of waiting requests before t.
+// ahead returns the number of waiting requests before t; nil: of all.
 func (q *queue) ahead(t *Ticket) (n int) {
 	for _, of := range q.tickets {
-		if of.number >= t.number {
+		if t != nil && of.number >= t.number {
 			break
 		}
 		if of.gone.IsZero() {

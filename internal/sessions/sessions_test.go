@@ -439,3 +439,80 @@ func TestSessionIsKnownWhileHeld(t *testing.T) {
 		t.Errorf("the held request's session is another one, or it is still held")
 	}
 }
+
+// TestNotHeldIsTold: a request that may not wait goes, and tells what it would have waited for. Its
+// session is at work, where the request really is. A dry one changes nothing.
+func TestNotHeldIsTold(t *testing.T) {
+	o := open(t, 2)
+	o.send(text{{1, 60_000}})
+	o.send(text{{2, 70_000}})
+	r := o.request(text{{3, 50_000}})
+	r.MayHold = false
+	for _, dry := range []bool{true, true, false} {
+		r.Dry = dry
+		place, w, held, _ := o.table.Admit(&o.set, r, o.now)
+		if want := (sessions.Wait{Live: 1, Context: 50_000, Lacking: 10_000}); held != nil || place != 0 || w.Lacks != want {
+			t.Fatalf("dry %v: it goes to %d, held %v, lacks %+v, want %+v", dry, place, held, w.Lacks, want)
+		}
+		if !dry {
+			w.At(o.at[1])
+		}
+	}
+	if n := o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now); n != 0 {
+		t.Errorf("%d wait", n)
+	}
+	if s := o.send(text{{4, 35_000}}); s.place != 0 {
+		t.Errorf("it goes to holder %d, although the third is there", s.place)
+	}
+	o.hold(text{{5, 25_000}}) // it would fit beside the second without the third
+	r = o.request(text{{6, 1000}})
+	r.MayHold = false
+	if s, _, _ := o.ask(r); s.w.Lacks != (sessions.Wait{Ahead: 1, Live: 2, Context: 1000}) {
+		t.Errorf("behind the one that waits it lacks %+v", s.w.Lacks)
+	}
+}
+
+// TestSee: the work at a desk is that of live sessions, as far as the cache has it.
+func TestSee(t *testing.T) {
+	o := open(t, 2)
+	sent := o.send(text{{1, 60_000}})
+	want := func(want sessions.Seen) {
+		t.Helper()
+		if v, ok := o.table.See(o.at[0], o.now); !ok || v != want {
+			t.Errorf("%+v (%v), want %+v", v, ok, want)
+		}
+	}
+	want(sessions.Seen{Live: 1, Context: 60_000, Size: size})
+	sent.end()
+	o.pass(119)
+	want(sessions.Seen{Live: 1, Context: 60_000, Size: size})
+	o.pass(2)
+	want(sessions.Seen{Size: size})
+	o.at = o.at[1:]
+	o.send(text{{2, 10_000}})
+	if v, ok := o.table.See(o.at[0], o.now); !ok || v.Live != 1 {
+		t.Errorf("%+v at the other", v)
+	}
+	r := o.request(text{{3, 10_000}})
+	r.Sites[0] = sessions.Site{Cache: new(history.History).Of(index.Holder{}), Rate: rate}
+	o.ask(r)
+	if v, ok := o.table.See(r.Sites[0].Cache, o.now); ok {
+		t.Errorf("%+v at a holder of unknown size", v)
+	}
+}
+
+// TestOldNewsOfAPlace: where an earlier request of a session was served says nothing of its latest.
+func TestOldNewsOfAPlace(t *testing.T) {
+	o := open(t, 2)
+	r := o.request(text{{1, 60_000}})
+	r.Session = "a"
+	early, _, _ := o.ask(r)
+	r.Sites[0].Cached = r.Tokens
+	if late, _, _ := o.ask(r); late.place != 0 {
+		t.Fatal("a warm one is elsewhere")
+	}
+	early.w.At(o.at[1])
+	if s := o.send(text{{2, 60_000}}); s.place != 1 {
+		t.Errorf("another one goes to holder %d, where the session is", s.place)
+	}
+}

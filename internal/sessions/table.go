@@ -42,6 +42,7 @@ type Request struct {
 	Sites   []Site  // where it may go, best first
 	Ticket  *Ticket // of an earlier decision on it
 	MayHold bool
+	Dry     bool // nothing is recorded; it is not held
 }
 
 // Work is a session's request in flight.
@@ -55,6 +56,8 @@ type Work struct {
 	// time of its first attempt in Unix milliseconds, of a warm one mostSaved earlier than now. So a
 	// cold prompt waits for warm ones that come later, but not for ever.
 	Order int64
+	// Lacks is what the request would have waited for if it could; zero: nothing.
+	Lacks Wait
 }
 
 // Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
@@ -71,14 +74,19 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	k := t.ticketOf(q, r)
 	s, rewritten := t.continued(r.Prompt, r.Session)
 	site, why := t.site(q, k, s, r, now)
-	if site < 0 {
+	if site >= 0 {
+		why = Wait{}
+	} else {
 		if held, full = t.hold(q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}
-		site = 0
+		site, why.Ahead = 0, q.ahead(k)
+	}
+	if r.Dry {
+		return site, &Work{Lacks: why}, nil, false
 	}
 	w = t.send(s, rewritten, r, &r.Sites[site], now)
-	w.Order = now.UnixMilli()
+	w.Lacks, w.Order = why, now.UnixMilli()
 	if k != nil {
 		w.Order = k.at.UnixMilli()
 		q.depart(k, now)
@@ -120,13 +128,11 @@ func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time)
 		return 0, why
 	}
 	other := slices.IndexFunc(r.Sites, func(p Site) bool { return warm(p.Cached, r.Tokens) })
-	if first := q.first(); first != nil && first != k && (k == nil || first.number < k.number) {
-		return other, first.why
+	at, why := t.fits(q.set, s, r, now)
+	if q.ahead(k) > 0 || at < 0 {
+		at = other
 	}
-	if at, why := t.fits(q.set, s, r, now); at >= 0 || other < 0 {
-		return at, why
-	}
-	return other, why
+	return at, why
 }
 
 // fits returns the site where the request takes least from others, and whose savings pay for it:
@@ -139,7 +145,7 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 		if !p.known() {
 			continue
 		}
-		d := t.desk(p.Cache)
+		d := t.desk(p)
 		d.save(now, set.Share)
 		lacking, live := d.room(s, r.Tokens+r.Answer, p, now)
 		if least.Lacking < 0 || lacking < least.Lacking {
@@ -152,18 +158,20 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 	return pays, least
 }
 
-func (t *Table) desk(c *history.Cache) *desk {
-	d := t.desks[c]
+// desk returns the desk of a holder whose size and speed are known.
+func (t *Table) desk(p *Site) *desk {
+	d := t.desks[p.Cache]
 	if d == nil {
 		d = new(desk)
-		t.desks[c] = d
+		t.desks[p.Cache] = d
 	}
+	d.size, d.rate = p.Size, p.Rate
 	return d
 }
 
 // hold puts a request into the queue, or refuses it; nil: it passes.
 func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now time.Time) (held *Ticket, full bool) {
-	if !r.MayHold {
+	if !r.MayHold || r.Dry {
 		return nil, false
 	}
 	if k == nil {
@@ -197,8 +205,8 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 
 // send records that a request of s goes to a site, and pays for what it takes there.
 func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
-	d := t.desk(p.Cache)
 	if p.known() && !warm(p.Cached, r.Tokens) {
+		d := t.desk(p)
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
 		d.saved = max(0, d.saved-price(lacking, p.Rate))
 	}
@@ -210,11 +218,26 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	s.turns++
 	s.open++
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
-	if !slices.Contains(d.live, s) {
-		d.live = append(d.live, s)
+	if p.known() { // nobody asks another one's desk for room
+		t.desk(p).add(s)
 	}
 	t.forget()
 	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
+}
+
+// See returns the work at the desk of a holder, whose size and speed are known; false: it has none.
+func (t *Table) See(c *history.Cache, now time.Time) (v Seen, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	d := t.desks[c]
+	if d == nil {
+		return v, false
+	}
+	v.Size = d.size
+	for _, s := range d.working(c, d.rate, now) {
+		v.Live, v.Context = v.Live+1, v.Context+s.holds(now)
+	}
+	return v, true
 }
 
 // begin begins a session, which goes on from before, if there is such a one.
@@ -232,6 +255,23 @@ func (t *Table) begin(before *Session, name string) *Session {
 		t.named[name] = s
 	}
 	return s
+}
+
+// At records that another holder has the request. A nil Work is of no session.
+func (w *Work) At(c *history.Cache) {
+	if w == nil {
+		return
+	}
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	s := w.session
+	if w.Turn != s.turns || s.cache == c {
+		return
+	}
+	s.cache = c
+	if d := w.of.desks[c]; d != nil {
+		d.add(s)
+	}
 }
 
 // End records that the request has ended. A nil Work is of no session.

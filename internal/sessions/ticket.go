@@ -25,7 +25,7 @@ type Ticket struct {
 	why     Wait
 }
 
-// Wait says what a held request waits for.
+// Wait says what a held request waits for, or what one lacks that goes all the same.
 type Wait struct {
 	Ahead   int           // requests that came before it and are held
 	Live    int           // sessions that work where it lacks the least room

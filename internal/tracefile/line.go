@@ -92,7 +92,25 @@ func appendDecided(b []byte, d *Decided, spans []Span) []byte {
 	if d.Withheld != "" {
 		b = appendText(append(b, `,"withheld":`...), d.Withheld)
 	}
+	b = appendSession(b, &d.Session)
 	return append(b, "}\n"...)
+}
+
+func appendSession(b []byte, s *Session) []byte {
+	if s.Number != 0 {
+		b = strconv.AppendUint(append(b, `,"session":`...), s.Number, 10)
+		b = appendNumber(b, `,"turn":`, s.Turn)
+	}
+	if s.Waited > 0 {
+		b = strconv.AppendFloat(append(b, `,"waited":`...), s.Waited.Seconds(), 'f', 3, 64)
+	}
+	if s.Lacked > 0 {
+		b = appendNumber(b, `,"lacked":`, s.Lacked)
+	}
+	if s.Behind > 0 {
+		b = appendNumber(b, `,"behind":`, s.Behind)
+	}
+	return b
 }
 
 func appendEnded(b []byte, e *Ended) []byte {

@@ -32,6 +32,17 @@ type Decided struct {
 	Cached      int              // tokens predicted to be cached at Replica
 	Held        int              // tokens of the longest match of any replica
 	Withheld    string           // why Envoy did not get the hint, "" = it did
+	Session     Session
+}
+
+// Session says which request of which session it is, and how it was held. One that lacked room, or
+// was behind others, and did not wait was not held because it may not be.
+type Session struct {
+	Number uint64 // 0 = it is not known, or the request went nowhere
+	Turn   int    // of the session, from 1 on
+	Waited time.Duration
+	Lacked int // tokens of room beside the live sessions
+	Behind int // requests that were held before it
 }
 
 // Ended is the end of a request.

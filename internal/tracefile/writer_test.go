@@ -99,9 +99,9 @@ func readTrace(t testing.TB, files ...string) Trace {
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	fleet := []Replica{{"10.0.0.1:8000", "m", 16, 640, 1}, {"[::1]:80", "", 0, 0, 0}}
 	w := newWriter(t, Options{Fleet: func() []Replica { return fleet }})
-	first := &Decided{Number: 7, At: noon, Route: "/v1/completions", Model: `m"\` + "\n\xff", Reason: "cold", Replica: "10.0.0.1:8000", Tokens: 100, BlockTokens: 16, Keys: chain(1, 6)}
+	first := &Decided{Number: 7, At: noon, Route: "/v1/completions", Model: `m"\` + "\n\xff", Reason: "cold", Replica: "10.0.0.1:8000", Tokens: 100, BlockTokens: 16, Keys: chain(1, 6), Session: Session{Waited: 1500 * time.Millisecond, Behind: 1}}
 	second := &Decided{Number: 9, At: noon.Add(time.Second), Route: "r", Model: "m", Reason: "warm", Tokens: 200, BlockTokens: 16,
-		Keys: append(chain(1, 4), chain(50, 3)...), Cached: 64, Held: 96, Withheld: "shadow"}
+		Keys: append(chain(1, 4), chain(50, 3)...), Cached: 64, Held: 96, Withheld: "shadow", Session: Session{Number: 3, Turn: 2, Lacked: 40}}
 	const a, b = 7, 9
 	counted := []Counted{{Number: a, Prompt: 101, Cached: 16, Output: 5, First: 50 * time.Millisecond, Took: time.Second}, {Number: b, Prompt: 200, NoCached: true}}
 	if !w.Decided(first) || !w.Decided(second) {

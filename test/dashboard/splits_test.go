@@ -47,7 +47,7 @@ func testSplits(t *testing.T, f *front) {
 	f.say("/debug/explain", object{"decisions": []object{decision(1, nil)}})
 	b := f.visit(t)
 	b.do(t, chromedp.Click(`#decisions tr[data-seq="1"] td`, chromedp.ByQuery), chromedp.WaitVisible(".box", chromedp.ByQuery))
-	if got := eval[int](t, b, `[...document.querySelectorAll(".apart, .below, #splits, .prices, .legs")].filter((e) => e.checkVisibility() && (e.textContent.trim() || e.id)).length`); got != 0 {
+	if got := eval[int](t, b, `[...document.querySelectorAll(".apart, .below, .desk, #splits, .prices, .legs")].filter((e) => e.checkVisibility() && (e.textContent.trim() || e.id)).length`); got != 0 {
 		t.Errorf("%d elements about splits on the page of a plain fleet", got)
 	}
 	head := strings.Join(shows(t, b, "#fleet thead tr")[0], "|")
@@ -127,6 +127,21 @@ func testTiers(t *testing.T, f *front) {
 	}
 	if got := b.text(t, ".legs"); got != "Loads 2,560 tokens from below its GPU, in 15 ms." {
 		t.Errorf("%q", got)
+	}
+}
+
+// testSessions: replicas whose requests may be held have the sessions at work there.
+func testSessions(t *testing.T, f *front) {
+	ranks := []object{
+		{"rank": 0, "sessions": object{"live": 3, "context_tokens": 90_000, "cache_tokens": 100_000}},
+		{"rank": 1, "sessions": object{"live": 2, "context_tokens": 30_000, "cache_tokens": 100_000}},
+	}
+	f.say("/debug/replicas", object{"replicas": []object{replica("10.0.0.1:8000", "m", object{"ranks": ranks}), replica("10.0.0.2:8000", "m", nil)}})
+	b := f.visit(t)
+	b.do(t, chromedp.WaitVisible("#fleet .desk", chromedp.ByQuery))
+	fleet := shows(t, b, "#fleet tbody tr")
+	if fleet[0][6] != "5 (60.0 %)" || fleet[1][6] != "–" {
+		t.Errorf("the fleet: %q", fleet)
 	}
 }
 

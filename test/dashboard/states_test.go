@@ -94,7 +94,7 @@ func TestStates(t *testing.T) {
 	_, admin := stack(t, "")
 	for name, test := range map[string]func(*testing.T, *front){
 		"sums": testSums, "gaps": testGaps, "hover": testHover, "header": testHeader, "strangers": testStrangers, "decisions": testDecisions, "contrast": testContrast,
-		"splits": testSplits, "tiers": testTiers, "axes": testAxes, "shadow": testShadow, "served": testServed, "heads": testHeads,
+		"splits": testSplits, "tiers": testTiers, "sessions": testSessions, "axes": testAxes, "shadow": testShadow, "served": testServed, "heads": testHeads,
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := inFront(t, admin)

@@ -11,6 +11,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/lab/cli/replay"
 	"warmroute/lab/vllmsim"
 )
 
@@ -96,8 +99,9 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 	return resp
 }
 
-// startCrammed starts it. settings are more of the section sessions.
-func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
+// startCrammed starts it. settings are more of the section sessions; timeout is message_timeout, 0 = one
+// that no machine reaches. Then Envoy takes a router for frozen after 20 s, not 1 s.
+func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Duration) *crammed {
 	t.Helper()
 	c := &crammed{stack: &stack{t: t}}
 	wait := 10 * time.Minute
@@ -105,13 +109,19 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string) *crammed {
 		wait = 3 * time.Second
 	}
 	c.stack = start(t, setup{
-		replicas: 1, sim: vllmsim.Options{PrefillRate: 100_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
+		replicas: 1, sim: vllmsim.Options{PrefillRate: 60_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
 		front:  c.before,
 		config: "sessions: {share: 0.000001, " + settings + "}\n",
-		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: 2 * time.Second}, // so that only Envoy's longer wait explains a late answer
+		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: timeout},
+		bootstrap: func(boot string) string {
+			if timeout > 0 {
+				return boot
+			}
+			return strings.Replace(boot, "keepalive: {interval: 1s, timeout: 1s}", "keepalive: {interval: 1s, timeout: 20s}", 1)
+		},
 	})
 	for range 3 { // the router learns the replica's speed
-		c.ask(t.Context(), c.body(4000, 1))
+		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
 		c.settled()
 	}
 	var ctx context.Context
@@ -185,7 +195,7 @@ func TestHeldRequests(t *testing.T) {
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			c := startCrammed(t, mode, "")
+			c := startCrammed(t, mode, "", 2*time.Second) // so that only Envoy's longer wait explains a late answer
 			ctx, abort := context.WithCancel(t.Context())
 			c.hold(ctx, 2)
 			abort()
@@ -212,7 +222,7 @@ func TestHeldRequests(t *testing.T) {
 // sooner, and never a client's own.
 func TestOrderInTheEngine(t *testing.T) {
 	t.Parallel()
-	c := startCrammed(t, envoy.Buffered, "")
+	c := startCrammed(t, envoy.Buffered, "", 0)
 	tell := func(body []byte) (before, after int64) {
 		before = time.Now().UnixMilli()
 		c.ask(t.Context(), body)
@@ -257,6 +267,37 @@ func TestImpatientEnvoyIsTold(t *testing.T) {
 	}
 }
 
+// TestShadowHoldsNothing: in shadow mode a request that would be held goes at once, and its record says
+// so, by what the replica counts itself; without holding it says nothing.
+func TestShadowHoldsNothing(t *testing.T) {
+	t.Parallel()
+	c := startCrammed(t, envoy.Buffered, "max_wait: 10m}\nfilter: {"+patient+", mode: shadow", 0)
+	explained := func() string { // a new prompt's record, which may find no room in the replica
+		c.t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*pollEvery)
+		defer cancel()
+		c.ask(ctx, c.body(heldTokens, 1))
+		page, err := testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	const would = "would be held behind 0: its context of 6000 tokens did not fit beside "
+	c.until("a request would be held", func() bool { return strings.Contains(explained(), would) })
+	if c.held() != 0 {
+		t.Error("it is held")
+	}
+	c.finish()
+	c.until("there is room", func() bool {
+		page := explained()
+		return strings.Contains(page, `"turn":`) && !strings.Contains(page, "would be held")
+	})
+	if n := c.ends("passed") + c.ends("sent"); n != 0 {
+		t.Errorf("%d were held", n)
+	}
+}
+
 // TestHeldRequestsGoOn: whatever becomes of the router, no held request fails, in both modes that hold.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
@@ -280,7 +321,7 @@ func TestHeldRequestsGoOn(t *testing.T) {
 		for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 			t.Run(name+" "+string(mode), func(t *testing.T) {
 				t.Parallel()
-				c := startCrammed(t, mode, "")
+				c := startCrammed(t, mode, "", 0)
 				answers := c.hold(t.Context(), n)
 				fault(c)
 				c.until("the replica has them", func() bool {
@@ -317,14 +358,14 @@ func TestHeldTooMany(t *testing.T) {
 	}
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
-		c := startCrammed(t, envoy.Buffered, "queue: 1")
+		c := startCrammed(t, envoy.Buffered, "queue: 1", 0)
 		c.hold(t.Context(), 1)
 		refused(c)
 		c.finish()
 	})
 	t.Run("passed", func(t *testing.T) {
 		t.Parallel()
-		c := startCrammed(t, envoy.Buffered, "queue: 1, full: pass")
+		c := startCrammed(t, envoy.Buffered, "queue: 1, full: pass", 0)
 		first := c.hold(t.Context(), 1)
 		second := make(chan int, 1)
 		body := c.body(heldTokens, 1)
@@ -336,7 +377,7 @@ func TestHeldTooMany(t *testing.T) {
 	})
 	t.Run("wait is over", func(t *testing.T) {
 		t.Parallel()
-		c := startCrammed(t, envoy.Buffered, "max_wait: 3s")
+		c := startCrammed(t, envoy.Buffered, "max_wait: 3s", 0)
 		refused(c)
 	})
 }
@@ -375,7 +416,7 @@ func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits floa
 }
 
 // TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
-// prompts completes more turns, of which more is cached.
+// prompts completes more turns, of which more is cached. A replay of the trace without it says so.
 func TestHoldingPastTheCliff(t *testing.T) {
 	run := func(config string) (int, float64) {
 		c := new(crammed)
@@ -391,9 +432,27 @@ func TestHoldingPastTheCliff(t *testing.T) {
 		t.Logf("%q: %d turns, hit rate %.2f; %v", config, turns, hits, c.reasons())
 		return turns, hits
 	}
-	turns, hits := run("")
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	turns, hits := run("filter: {" + patient + ", trace_file: " + trace + "}\n")
 	held, heldHits := run("sessions: {share: 0.1}\n")
 	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
 		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
+	}
+	file, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var said bytes.Buffer
+	if err := replay.Run(t.Context(), []io.Reader{file}, &said, replay.Options{Hold: 0.1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(said.String())
+	verdict := regexp.MustCompile(`(?m)^past the cliff at .* holding would complete × ([0-9.]+)$`).FindStringSubmatch(said.String())
+	if verdict == nil {
+		t.Fatal("the replay says nothing of that")
+	}
+	if gain, err := strconv.ParseFloat(verdict[1], 64); err != nil || gain < 1.15 {
+		t.Errorf("the replay says: %s", verdict[0])
 	}
 }

@@ -109,11 +109,8 @@ func throughSidecars(t *testing.T, nodes []*node) *path {
 
 func (p *path) newIndex() *index.Index {
 	p.t.Helper()
-	x, err := index.New(index.Options{})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { _ = x.Close() })
+	x := index.New(index.Options{})
+	p.t.Cleanup(x.Close)
 	p.index.Store(x)
 	return x
 }

@@ -75,10 +75,7 @@ func (a alone) Snapshot() *fleet.Snapshot { return a.snap }
 // off with when its client got the first token.
 func TestEventsTellFirstTokens(t *testing.T) {
 	rep := replica(t)
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	x := index.New(index.Options{})
 	defer x.Close()
 	ledger := load.NewLedger(nil)
 	applied := make(chan struct{}, 1)

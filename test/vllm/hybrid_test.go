@@ -161,7 +161,7 @@ func (f *fixture) watch(t *testing.T) *watch {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = p.Close() })
+		t.Cleanup(p.Close)
 		if _, err := p.Take([]byte(`{"version":"` + f.name + `"}`)); err != nil {
 			t.Fatal(err)
 		}

@@ -143,7 +143,7 @@ func (d *drive) read(out io.Reader) {
 	lines.Buffer(nil, 64<<20)
 	defer func() {
 		if d.p != nil {
-			_ = d.p.Close()
+			d.p.Close()
 		}
 	}()
 	for lines.Scan() {
@@ -221,7 +221,7 @@ func (d *drive) begin(header []byte, config string) {
 		d.t.Fatal(err)
 	}
 	if d.p != nil {
-		_ = d.p.Close()
+		d.p.Close()
 	}
 	if d.p, err = predict.New(nil); err != nil {
 		d.t.Fatal(err)

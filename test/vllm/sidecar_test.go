@@ -75,11 +75,8 @@ func (f *fixture) sidecar(t *testing.T) {
 // reportedTo serves a new index and starts a sidecar for each replica.
 func (f *fixture) reportedTo(t *testing.T, kvsub, scheme string) *reported {
 	t.Helper()
-	x, err := index.New(index.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = x.Close() })
+	x := index.New(index.Options{})
+	t.Cleanup(x.Close)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

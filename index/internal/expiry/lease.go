@@ -185,13 +185,13 @@ func (t *Table) extend(f *holderset.Toggler, row *hashtable.Row, op *lease, tick
 			return false, false
 		}
 		if cur < holderset.FirstInterned {
-			t.owners.Set(key, int(cur)-1, row.Owner)
+			t.owners[entry{key, int(cur) - 1}] = row.Owner
 		}
 	}
 	if to < holderset.FirstInterned {
 		row.Owner = op.number
 	} else {
-		t.owners.Set(key, f.Slot, op.number)
+		t.owners[entry{key, f.Slot}] = op.number
 	}
 	t.rows.SetUntil(row, to, max(tick, row.Value().Tick()))
 	op.left++
@@ -209,7 +209,7 @@ func (t *Table) leaseOf(row *hashtable.Row, slot int) *lease {
 	case cur == holderset.Single(slot):
 		number = row.Owner
 	case cur >= holderset.FirstInterned:
-		number = t.owners.Get(row.Key(), slot)
+		number = t.owners[entry{row.Key(), slot}]
 	}
 	if number == 0 {
 		return nil
@@ -285,7 +285,7 @@ func (t *Table) end(row *hashtable.Row, slot int) {
 		t.emptied = true
 		return
 	}
-	t.owners.Delete(row.Key(), slot)
+	delete(t.owners, entry{row.Key(), slot})
 	to, ok := t.sets.Toggle(cur, slot)
 	if !ok {
 		return // too many different sets: lookups see the entry until its tick
@@ -293,6 +293,8 @@ func (t *Table) end(row *hashtable.Row, slot int) {
 	t.rows.Set(row, to)
 	t.sets.Release(cur, 1)
 	if to < holderset.FirstInterned { // one is left
-		row.Owner = t.owners.Delete(row.Key(), int(to)-1)
+		last := entry{row.Key(), int(to) - 1}
+		row.Owner = t.owners[last]
+		delete(t.owners, last)
 	}
 }

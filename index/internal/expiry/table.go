@@ -54,7 +54,7 @@ type Table struct {
 	slots   holderset.Slots
 	sets    holderset.Sets
 	rows    *hashtable.Table // Owner is the lease of the only holder
-	owners  hashtable.Pairs  // leases of keys with two and more holders
+	owners  map[entry]uint64 // leases of keys with two and more holders, by number
 	emptied bool             // rows have been emptied since the stack was drained
 	heap    leaseHeap
 	leases  []*lease     // by number - 1
@@ -65,10 +65,15 @@ type Table struct {
 	held atomic.Int64 // entries
 }
 
+// entry is a key of a slot's holder.
+type entry struct {
+	key  uint64
+	slot int
+}
+
 // NewTable makes an empty table.
 func NewTable(s *Shared) *Table {
-	t := &Table{s: s, rows: hashtable.NewTable(s.Clock, s.Pool, s.Seed)}
-	t.owners.Init(s.Pool, s.Seed)
+	t := &Table{s: s, rows: hashtable.NewTable(s.Clock, s.Pool, s.Seed), owners: map[entry]uint64{}}
 	t.rows.Churns = true
 	t.slots.Init(s.Clock)
 	t.sets.Init(s.Clock)
@@ -88,7 +93,7 @@ type Counts struct {
 func (t *Table) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Counts{t.rows.Len(), t.owners.Len(), len(t.heap), t.sets.Len(), t.rows.Builds()}
+	return Counts{t.rows.Len(), len(t.owners), len(t.heap), t.sets.Len(), t.rows.Builds()}
 }
 
 // Idle reports whether the table has no entries and no pending operations.
@@ -236,8 +241,7 @@ func (t *Table) Close() {
 	defer t.mu.Unlock()
 	t.closed = true
 	t.s.held.Add(-t.held.Swap(0))
-	t.heap, t.leases = nil, nil
-	t.owners.Discard()
+	t.heap, t.leases, t.owners = nil, nil, nil
 	t.next.Store(0)
 	t.rows.Discard()
 }

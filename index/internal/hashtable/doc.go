@@ -7,8 +7,7 @@
 //     key, so it returns candidates, which the caller compares with the keys at the
 //     places. Lookups read it without a lock.
 //   - Index is the same for its writer alone.
-//   - Map maps keys to numbers, for its writer alone. Pairs maps keys with a number of
-//     16 bits.
+//   - Map maps keys to numbers, for its writer alone.
 //
 // Each has one writer at a time. A lookup has entered an epoch of the pool's clock
 // (package epoch): a replaced array is freed when no lookup can read it.

@@ -14,7 +14,6 @@ type Map struct {
 	entries []entry
 	words   []uint64 // their memory
 	used    int
-	tag     uint64 // bits of a value that belong to its key
 }
 
 type entry struct{ key, value uint64 }
@@ -31,7 +30,7 @@ const (
 const leastMap = 8
 
 // Init makes an empty map.
-func (m *Map) Init(p *offheap.Pool) { *m = Map{pool: p, tag: m.tag} }
+func (m *Map) Init(p *offheap.Pool) { *m = Map{pool: p} }
 
 func (m *Map) home(key uint64) int {
 	i, _ := bits.Mul64(key*Golden, uint64(len(m.entries)))
@@ -40,7 +39,7 @@ func (m *Map) home(key uint64) int {
 
 // find returns the index of a key's entry, or of the empty entry where its search
 // ends; -1 when there are no entries.
-func (m *Map) find(key, tag uint64) (i int, found bool) {
+func (m *Map) find(key uint64) (i int, found bool) {
 	entries := m.entries
 	if len(entries) == 0 {
 		return -1, false
@@ -50,7 +49,7 @@ func (m *Map) find(key, tag uint64) (i int, found bool) {
 		if e.value == 0 {
 			return i, false
 		}
-		if e.key == key && (e.value^tag)&m.tag == 0 {
+		if e.key == key {
 			return i, true
 		}
 		if i++; i == len(entries) {
@@ -61,7 +60,7 @@ func (m *Map) find(key, tag uint64) (i int, found bool) {
 
 // Get returns the value of a key, 0 when absent.
 func (m *Map) Get(key uint64) uint64 {
-	if i, ok := m.find(key, 0); ok {
+	if i, ok := m.find(key); ok {
 		return m.entries[i].value
 	}
 	return 0
@@ -71,7 +70,7 @@ func (m *Map) Get(key uint64) uint64 {
 // value, otherwise 0.
 func (m *Map) Put(key, value uint64) (was uint64) {
 	m.reserve(1)
-	i, ok := m.find(key, value)
+	i, ok := m.find(key)
 	if ok {
 		return m.entries[i].value
 	}
@@ -82,7 +81,7 @@ func (m *Map) Put(key, value uint64) (was uint64) {
 
 // Add changes a count by n. An absent entry counts 0, and a count of 0 is absent.
 func (m *Map) Add(key uint64, n int) {
-	i, ok := m.find(key, 0)
+	i, ok := m.find(key)
 	switch {
 	case !ok && n > 0:
 		m.Put(key, uint64(n))
@@ -94,10 +93,8 @@ func (m *Map) Add(key uint64, n int) {
 }
 
 // Delete removes a key and returns its value, 0 when absent.
-func (m *Map) Delete(key uint64) (was uint64) { return m.delete(key, 0) }
-
-func (m *Map) delete(key, tag uint64) (was uint64) {
-	if i, ok := m.find(key, tag); ok {
+func (m *Map) Delete(key uint64) (was uint64) {
+	if i, ok := m.find(key); ok {
 		was = m.entries[i].value
 		m.remove(i)
 	}
@@ -145,7 +142,7 @@ func (m *Map) resize(n int) {
 	m.entries = offheap.Of[entry](m.words)
 	for i := range old {
 		if e := old[i]; e.value != 0 {
-			free, _ := m.find(e.key, e.value)
+			free, _ := m.find(e.key)
 			m.entries[free] = e
 		}
 	}
@@ -209,55 +206,3 @@ func (m *Map) Discard() {
 
 // Bytes returns the memory of the entries.
 func (m *Map) Bytes() int { return len(m.entries) * 16 }
-
-// Pairs maps a key and a number below 2^16 to a value above 0 and below 2^48. It is a
-// Map whose values end with that number, and whose keys are mixed with it: both
-// together determine the key.
-type Pairs struct {
-	m    Map
-	seed uint64 // a secret, so that keys cannot be made to collide
-}
-
-const pairBits = 16
-
-// Init makes an empty map.
-func (p *Pairs) Init(pool *offheap.Pool, seed uint64) {
-	p.seed, p.m.tag = seed, 1<<pairBits-1
-	p.m.Init(pool)
-}
-
-func (p *Pairs) combined(key uint64, number int) uint64 {
-	return key ^ p.seed ^ uint64(number)*Golden
-}
-
-// Get returns the value of a pair, 0 when absent.
-func (p *Pairs) Get(key uint64, number int) uint64 {
-	if i, ok := p.m.find(p.combined(key, number), uint64(number)); ok {
-		return p.m.entries[i].value >> pairBits
-	}
-	return 0
-}
-
-// Set gives a pair a value.
-func (p *Pairs) Set(key uint64, number int, value uint64) {
-	p.m.reserve(1)
-	i, ok := p.m.find(p.combined(key, number), uint64(number))
-	if !ok {
-		p.m.used++
-	}
-	p.m.entries[i] = entry{p.combined(key, number), value<<pairBits | uint64(number)}
-}
-
-// Delete removes a pair and returns its value, 0 when absent.
-func (p *Pairs) Delete(key uint64, number int) (was uint64) {
-	return p.m.delete(p.combined(key, number), uint64(number)) >> pairBits
-}
-
-// Len returns the number of pairs.
-func (p *Pairs) Len() int { return p.m.used }
-
-// Trim returns unused memory.
-func (p *Pairs) Trim() { p.m.Trim() }
-
-// Discard empties the map and frees its memory.
-func (p *Pairs) Discard() { p.m.Discard() }

@@ -12,6 +12,21 @@ func (m *Member) told() (s Settings) {
 	return s
 }
 
+// assumed returns the settings of lookups, none where they are not given.
+func (s *Settings) assumed() Assumed { return Assumed{Eagle: s.Eagle, Replay: s.Replay} }
+
+// least returns the settings of the fewest hits: the worst value of each that is not given.
+func (s *Settings) least(l *Layout) Assumed {
+	a := s.assumed()
+	if !s.EagleKnown {
+		a.Eagle = ^uint32(0)
+	}
+	if s.Replay == 0 && !s.ReplayKnown && l.mayReplay() {
+		a.Replay = maxAlign
+	}
+	return a
+}
+
 // layout describes the cache; nil: no group has a block size yet.
 func (m *Member) layout(told *Settings) *Layout {
 	rule := told.Rule

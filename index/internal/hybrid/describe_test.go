@@ -115,7 +115,8 @@ func TestTrustHasAReason(t *testing.T) {
 	}{
 		"exact":                    {Settings{EagleKnown: true}, Keying{}, []Event{windowEvent, fullEvent}, ""},
 		"exact by hash":            {Settings{EagleKnown: true}, hashed, []Event{windowEvent}, ""},
-		"drops are open":           {Settings{}, Keying{}, []Event{windowEvent, fullEvent}, "whether a draft model drops blocks"},
+		"drops are open":           {Settings{}, Keying{}, []Event{windowEvent, fullEvent}, "set draft_groups"},
+		"the kind is not named":    {Settings{EagleKnown: true}, Keying{}, []Event{seen(0, 16, "", 0)}, "do not name the kind"},
 		"hashes are not known":     {Settings{EagleKnown: true}, Keying{}, []Event{windowEvent}, "set hash_seed"},
 		"hashes look ahead":        {Settings{EagleKnown: true}, hashed, []Event{ahead}, "disable_lookahead_block_hashes"},
 		"tokens look ahead":        {Settings{}, Keying{}, []Event{ahead, fullEvent}, ""},
@@ -130,7 +131,7 @@ func TestTrustHasAReason(t *testing.T) {
 		if !ok || trust.Exact != (c.why == "") || !strings.Contains(trust.Why, c.why) {
 			t.Errorf("%s: %+v", name, trust)
 		}
-		equal(t, name+": word", trust.String(), map[bool]string{true: "exact", false: map[bool]string{true: "unconfirmed", false: "inexact"}[trust.Unconfirmed]}[trust.Exact])
+		equal(t, name+": word", trust.String(), map[bool]string{true: "exact", false: "inexact"}[trust.Exact])
 	}
 	equal(t, "chunk", (&Settings{Chunk: 64}).adjust(Group{Block: 16, Kind: Chunked}).Chunk, 64)
 	equal(t, "a window has no chunk", (&Settings{Chunk: 64}).adjust(Group{Block: 16, Kind: Window}).Chunk, 0)
@@ -162,4 +163,23 @@ func TestContentsLinkKeys(t *testing.T) {
 	}
 	equal(t, "roots", len(m.roots) > 50 && len(m.roots) < 200, true)
 	equal(t, "the root again", m.root(prefixhash.LoRA{}), uint64(root))
+}
+
+// TestTheFewestHits: each setting that is not given has its worst value.
+func TestTheFewestHits(t *testing.T) {
+	mla := Group{Spec: "mla_attention", Kind: Full, Block: 16}
+	for name, c := range map[string]struct {
+		settings Settings
+		groups   []Group
+		want     Assumed
+	}{
+		"nothing is given":      {Settings{}, []Group{fullOf16}, Assumed{Eagle: ^uint32(0)}},
+		"drops are given":       {Settings{EagleKnown: true, Eagle: 1}, []Group{fullOf16, windowOf16}, Assumed{Eagle: 1}},
+		"a number is left out":  {Settings{EagleKnown: true}, []Group{fullOf16, windowOf16.at(2)}, Assumed{Replay: maxAlign}},
+		"the kind that replays": {Settings{EagleKnown: true}, []Group{mla}, Assumed{Replay: maxAlign}},
+		"it is given":           {Settings{EagleKnown: true, Replay: 64}, []Group{mla}, Assumed{Replay: 64}},
+		"it is given that none": {Settings{EagleKnown: true, ReplayKnown: true}, []Group{mla}, Assumed{}},
+	} {
+		equal(t, name, c.settings.least(NewLayout(Rule032, c.groups, 0)), c.want)
+	}
 }

@@ -2,8 +2,8 @@
 //
 // There are only a few types in hybrid: Layout, Member, Model, Query and Answer. A Layout
 // is the groups of one cache, and has vLLM's rule for their common hit. A Member is
-// one holder's cache of one model: its settings, its groups by events, its assumptions and
-// its blocks. A Model has the members that serve it. A Query asks for their hits of a
+// one holder's cache of one model: its settings, its groups by events and its
+// blocks. A Model has the members that serve it. A Query asks for their hits of a
 // prompt; a Lookup finds an Answer for each. The rest is inside: a Plan is the way in which
 // lookups find the members of one layout, and a Shard follows members along the index's
 // nodes.

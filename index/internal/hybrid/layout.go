@@ -227,6 +227,18 @@ func (g *Layout) lacksChunk() bool {
 	return slices.ContainsFunc(g.Specs, func(s Spec) bool { return s.Kind == Chunked && s.Chunk == 0 })
 }
 
+// mayReplay reports whether the model may have groups that cache nothing: a group number is
+// missing, or the attention is MLA, which has such groups.
+func (g *Layout) mayReplay() bool {
+	mask := uint32(0)
+	mla := false
+	for i := range g.Specs {
+		mask |= g.Specs[i].Mask
+		mla = mla || g.Specs[i].Spec == "mla_attention"
+	}
+	return mla || mask&(mask+1) != 0
+}
+
 // Drops returns the specs, as bits, that drop a block because some groups, as bits, have a
 // draft model's layers.
 func (g *Layout) Drops(groups uint32) (specs uint32) {

@@ -137,7 +137,7 @@ func TestUnknownKindsProveNothing(t *testing.T) {
 		equal(t, name+": unknown", m.Unknown(), true)
 		d, ok := m.Describe()
 		new(Lookup).Explain(&d, m, &Query{Prompt: length(200), Tokens: 200}, n)
-		equal(t, name+": hit", fmt.Sprint(ok, d.Hit, d.Trust.Exact, d.Trust.Unconfirmed), "true 0 false false")
+		equal(t, name+": hit", fmt.Sprint(ok, d.Hit, d.Trust.Exact), "true 0 false")
 	}
 	m, _ := newMember(newTestModel(), 0, known)
 	equal(t, "before any event", m.Unknown(), false)
@@ -181,25 +181,19 @@ func TestExplain(t *testing.T) {
 	plain, _ := newMember(g, 3, nil)
 	apply(plain, Keying{}, fullEvent.in(0))
 	d, _ = plain.Describe()
-	equal(t, "full attention alone", fmt.Sprintln(d.Geometry, d.Trust.Unconfirmed, d.Group), "full attention 16 true 0\n")
+	equal(t, "full attention alone", fmt.Sprintln(d.Geometry, d.Trust.Exact, d.Group), "full attention 16 false 0\n")
 }
 
-// TestGuessFollowsThePlan: assumptions are compared as long as one is open.
-func TestGuessFollowsThePlan(t *testing.T) {
+// TestADropIsFoundByDepth: the shard finds the hit of a member that drops a block for a draft
+// model, from the settings on.
+func TestADropIsFoundByDepth(t *testing.T) {
 	g := newTestModel()
 	m, _ := newMember(g, 1, nil)
 	apply(m, Keying{}, fullEvent.in(0))
 	n := &nodesByHand{depths: map[Home]map[int32]depth{{0, 16, 0}: {1: {held: 5}}}}
-	q := &Query{Prompt: length(100), Tokens: 100, Asked: Home{Block: 16}}
-	var guess Guess
-	var l Lookup
-	l.Guess(&guess, m, q, n)
-	equalAll(t, "hits", guess.Hits, []int32{80, 64})
-	for range 4 {
-		m.Learn(&guess, 64)
-	}
+	m.Configure(&Settings{EagleKnown: true, Eagle: 1})
 	equal(t, "assumed", m.plan.Load().assumed, Assumed{Eagle: 1})
-	equal(t, "hit after that", find(g, n, 100, 16)[1], Answer{}) // the shard finds it, by depth
+	equal(t, "answer", find(g, n, 100, 16)[1], Answer{})
 	if hit, ok := m.Hit(Home{Block: 16}, 5, 100); hit != 4 || !ok {
 		t.Errorf("hits %d, %v", hit, ok)
 	}
@@ -208,11 +202,6 @@ func TestGuessFollowsThePlan(t *testing.T) {
 			t.Errorf("%v is its home", home)
 		}
 	}
-	m.Learn(&guess, 80) // of the assumptions before
-	equal(t, "still", m.plan.Load().assumed, Assumed{Eagle: 1})
-	m.Configure(known)
-	l.Guess(&guess, m, q, n)
-	equal(t, "nothing is open", len(guess.Hits), 0)
 }
 
 // TestEndsHaveAHome: ends along a home decide the hit of a member with a window.

@@ -42,8 +42,7 @@ type Member struct {
 
 	settings *Settings // configured; nil: nothing is
 	observed observed
-	guesses  *Guesses // learned from counts; nil: the layout is not known yet
-	plain    bool     // the layout is one group of full attention, so held stays empty
+	plain    bool // the layout is one group of full attention, so held stays empty
 	held     held
 	reports  reports
 	tier     *tier // nil: no event of CPU memory has come
@@ -51,7 +50,6 @@ type Member struct {
 	untracked bool // see UntrackedBelow
 
 	published
-	tally tally
 
 	roots map[prefixhash.LoRA]uint64 // a cache of the keys before first blocks
 	scratch
@@ -66,15 +64,13 @@ type scratch struct {
 
 // published is the part of a member that lookups read.
 type published struct {
-	seat    atomic.Int32         // + 1; 0: lookups do not find the member
-	joined  atomic.Pointer[Plan] // how they find its hit; nil: it hits all blocks of its full attention, or none if it is Unknown
-	plan    atomic.Pointer[Plan] // the same, set also if lookups need not find the member
-	guessed atomic.Pointer[guessList]
-	trust   atomic.Pointer[Trust]
-	tiered  atomic.Pointer[tierFacts]
-	sight   atomic.Uint32 // the Sight of the settings, + 1 if lookups are SGLang's
-	loads   atomic.Int32  // LoadLeast + 1 if the settings have Loads
-	settled atomic.Bool   // no assumption is open, or counts have confirmed one
+	seat   atomic.Int32         // + 1; 0: lookups do not find the member
+	joined atomic.Pointer[Plan] // how they find its hit; nil: it hits all blocks of its full attention, or none if it is Unknown
+	plan   atomic.Pointer[Plan] // the same, set also if lookups need not find the member
+	trust  atomic.Pointer[Trust]
+	tiered atomic.Pointer[tierFacts]
+	sight  atomic.Uint32 // the Sight of the settings, + 1 if lookups are SGLang's
+	loads  atomic.Int32  // LoadLeast + 1 if the settings have Loads
 }
 
 // NewMember returns the cache of a holder. settings may be nil.
@@ -89,9 +85,8 @@ func (m *Member) Seat() int { return m.seatNow() }
 
 func (m *Member) seatNow() int { return int(m.seat.Load()) - 1 }
 
-// Configure replaces the settings, and drops the facts that counts have shown.
+// Configure replaces the settings.
 func (m *Member) Configure(s *Settings) {
-	m.guesses = nil
 	m.set(s)
 	m.Reshape()
 }
@@ -104,7 +99,7 @@ func (m *Member) Observe(e *Event) (news bool) {
 		return false
 	}
 	if e.Ahead > 0 && m.observed.ahead != e.Ahead {
-		m.observed.ahead, m.guesses, news = e.Ahead, nil, true // such groups drop no block
+		m.observed.ahead, news = e.Ahead, true
 	}
 	m.observed.kinds = m.observed.kinds || e.Spec != ""
 	return m.observed.note(e) || news
@@ -125,7 +120,7 @@ func (m *Member) Doubt(why string) {
 	}
 }
 
-// Reshape derives the layout from settings, events and counts, and makes lookups find
+// Reshape derives the layout from settings and events, and makes lookups find
 // the member by it.
 func (m *Member) Reshape() {
 	told := m.told()
@@ -136,12 +131,6 @@ func (m *Member) Reshape() {
 	if layout == nil {
 		return
 	}
-	if m.guesses == nil {
-		m.guesses = NewGuesses(layout, told)
-	} else {
-		m.guesses.Fit(layout)
-	}
-	m.guesses.Infer(layout.one() && layout.Specs[0].Spec == "")
 	if i := layout.FullSpec(); i >= 0 && len(layout.Specs) > 1 {
 		m.host.NameFull(layout.Specs[i].Index)
 	}
@@ -155,13 +144,13 @@ func (m *Member) Reshape() {
 
 // join plans how lookups find the member, and makes them find it so.
 func (m *Member) join(l *Layout) {
-	p := newPlan(l, m.guesses.Assumed(), m.observed.keying, m.observed.ahead)
+	told := m.told()
+	p := newPlan(l, told.assumed(), m.observed.keying, m.observed.ahead)
 	if m.Sight() == SightPages {
 		p.byPages()
 	}
 	p.retention = m.retention(l)
 	m.updateTrust(p)
-	m.guessed.Store(&guessList{m.guesses.List(nil)})
 	p = m.model.share(p)
 	m.plan.Store(p)
 	was := m.joined.Load()
@@ -169,7 +158,7 @@ func (m *Member) join(l *Layout) {
 	case !l.Known, m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
 		m.leave()
 		m.joined.Store(nil)
-	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other assumptions
+	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other settings
 		m.joined.Store(p)
 		if p.method.by != byRule {
 			m.host.Attach() // before lookups leave the member to the shards

@@ -75,14 +75,10 @@ func (p *Plan) shapeOf(drops uint32) *ends.Shape {
 		case Window:
 			one.Need = max(1, o.WindowBlocks()) + int(drops>>i&1)
 		case Chunked:
-			chunk := o.Chunk
-			if chunk <= 0 {
-				chunk = p.assumed.Chunk
-			}
-			if chunk <= 0 || o.Block != l.Step || chunk%o.Block != 0 {
+			if o.Chunk <= 0 || o.Block != l.Step || o.Chunk%o.Block != 0 {
 				return nil
 			}
-			one.Chunk = chunk / unit
+			one.Chunk = o.Chunk / unit
 		case Mamba:
 		default:
 			return nil

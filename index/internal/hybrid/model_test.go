@@ -34,7 +34,7 @@ func TestSeatsAreUsedAgainLate(t *testing.T) {
 	equal(t, "words", len(r.ruled), 3)
 }
 
-// TestPlansAreShared: members with equal layouts and assumptions have one plan.
+// TestPlansAreShared: members with equal layouts and settings have one plan.
 func TestPlansAreShared(t *testing.T) {
 	g := newTestModel()
 	plan := func(s *Settings, events ...Event) *Plan {

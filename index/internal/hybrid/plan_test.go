@@ -35,8 +35,6 @@ func TestPlans(t *testing.T) {
 		"two others, one drops":     {Rule032, []Group{fullOf16, windowOf16, mambaOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
 		"states keep their blocks":  {Rule032, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, fullDrops: 1}, "1 [{1 1 0}]"},
 		"chunks":                    {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 4}]"},
-		"chunks by assumption":      {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 2}]"},
-		"configured chunks first":   {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{Chunk: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 4}]"},
 		"chunks unknown":            {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
 		"chunks of no whole blocks": {Rule032, []Group{fullOf16, chunk(72)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
 		"chunks beside longer":      {Rule032, []Group{fullOf16, chunk(64), windowOf64.at(2)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},

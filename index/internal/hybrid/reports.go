@@ -64,10 +64,11 @@ const (
 
 // classify judges events that list all blocks of so many tokens in all groups.
 func (m *Member) classify(p *Plan, tokens int, b Prober) verdict {
-	if p.layout.Hit(tokens+1, Assumed{Chunk: p.assumed.Chunk}, b) < tokens {
+	if p.layout.Hit(tokens+1, Assumed{}, b) < tokens {
 		return isStored
 	}
-	if p.layout.Hit(tokens, m.guesses.Least(), b) > 0 {
+	told := m.told()
+	if p.layout.Hit(tokens, told.least(p.layout), b) > 0 {
 		return isReport
 	}
 	return isEither

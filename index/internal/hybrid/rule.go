@@ -15,11 +15,10 @@ type Prober interface {
 // Assumed has the settings of a cache that events do not contain.
 type Assumed struct {
 	Eagle  uint32 // groups that drop a block for a draft model, as bits
-	Chunk  int    // of chunked groups whose chunk is not configured; 0: not known
 	Replay int    // vLLM computes hits of at most so many tokens again
 }
 
-// None reports whether a says that nothing drops, chunks or replays.
+// None reports whether a says that nothing drops or replays.
 func (a Assumed) None() bool { return a == Assumed{} }
 
 // String describes the assumptions for a person.
@@ -34,9 +33,6 @@ func (a Assumed) String() string {
 		}
 		text += " drop a block"
 	}
-	if a.Chunk > 0 {
-		text += fmt.Sprintf(", chunks of %d", a.Chunk)
-	}
 	if a.Replay > 0 {
 		text += fmt.Sprintf(", hits of up to %d computed again", a.Replay)
 	}
@@ -45,7 +41,7 @@ func (a Assumed) String() string {
 
 // Alone returns how many tokens one spec would hit of a prompt of n tokens by itself.
 func (g *Layout) Alone(spec, n int, a Assumed, p Prober) int {
-	l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
+	l := lookup{g: g, n: n, p: p}
 	if g.Specs[spec].Kind == Unknown {
 		b := g.Specs[spec].Block
 		return p.Depth(spec, (n-1)/b) * b
@@ -60,10 +56,10 @@ func (g *Layout) Hit(n int, a Assumed, p Prober) int {
 	switch {
 	case n <= 1, !g.Known:
 	case g.one():
-		l := lookup{g: g, n: n, p: p, chunk: a.Chunk}
+		l := lookup{g: g, n: n, p: p}
 		hit = l.spec(0, n-1, g.Drops(a.Eagle) != 0)
 	default:
-		l := lookup{g: g, n: n, p: p, chunk: a.Chunk, eagle: g.Drops(a.Eagle)}
+		l := lookup{g: g, n: n, p: p, eagle: g.Drops(a.Eagle)}
 		hit = l.settle()
 	}
 	if hit <= a.Replay {
@@ -77,7 +73,6 @@ type lookup struct {
 	g     *Layout
 	n     int
 	p     Prober
-	chunk int
 	eagle uint32 // specs
 }
 
@@ -210,9 +205,6 @@ func (l *lookup) window(i, lim int, drop bool) int {
 
 func (l *lookup) chunked(i, lim int, drop bool) int {
 	b, c := l.g.Specs[i].Block, l.g.Specs[i].Chunk
-	if c <= 0 {
-		c = l.chunk
-	}
 	k := 0
 	if c > 0 {
 		k = lim / c * c / b

@@ -1,8 +1,8 @@
 package hybrid
 
 // Settings are the facts about a cache that its events do not contain: configuration,
-// labels of /metrics and the model's files give them. They have priority over events and
-// over learned assumptions. A Settings does not change once a Member has it.
+// labels of /metrics and the model's files give them. They have priority over events.
+// A Settings does not change once a Member has it.
 type Settings struct {
 	Rule        Rule
 	Unit        int    // prefix_match_unit

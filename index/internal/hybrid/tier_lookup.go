@@ -76,33 +76,54 @@ func (l *Lookup) same(word int, p *Plan, f *tierFacts, device int32) (seats uint
 	return seats
 }
 
-// belowGuess is how many tokens of a prompt a member has on its GPU, and has there and loads if
-// all blocks of its tier are there, or none that may be gone.
-type belowGuess struct {
+// Guess is how many tokens of a prompt a member with a tier has on its GPU, and has there and
+// loads if all blocks of its tier are there, or none that may be gone. Answered compares it with
+// the replica's count.
+type Guess struct {
 	guessed            bool
 	device, kept, sure int
 	cleared            uint64 // tierFacts.cleared
 }
 
+// Any reports whether the prompt is expected to hit anything.
+func (g *Guess) Any() bool { return g.kept > 0 }
+
+// Differ reports whether the count shows if blocks are gone.
+func (g *Guess) Differ() bool { return g.kept != g.sure }
+
+// Guess returns a member's guess; it is empty without a tier, or if keys of the prompt are
+// missing: it would seem to hit too little. Guess takes no lock.
+func (l *Lookup) Guess(m *Member, q *Query, index Index) (g Guess) {
+	p, f := m.current(), m.tiered.Load()
+	if p == nil || f == nil {
+		return g
+	}
+	b := l.aimAt(m, p, q, index)
+	if c := p.keying; c.Unit <= 0 || len(b.keys) >= (q.Tokens-1-c.Ahead)/c.Unit {
+		g = l.guessBelow(f, q.Tokens)
+	}
+	l.end()
+	return g
+}
+
 // guessBelow guesses for the member that the prober probes.
-func (l *Lookup) guessBelow(f *tierFacts, n int) belowGuess {
+func (l *Lookup) guessBelow(f *tierFacts, n int) Guess {
 	b, p, t := &l.prober, l.prober.plan, &l.tier
 	*t = tierProber{table: &b.model.tiers, plan: p, keys: b.keys, seat: b.seat, agree: t.agree[:0]}
-	g := belowGuess{guessed: true, device: p.layout.Hit(n, p.assumed, b), cleared: f.cleared}
+	g := Guess{guessed: true, device: p.layout.Hit(n, p.assumed, b), cleared: f.cleared}
 	g.kept = p.layout.load(f, p.assumed, n, g.device, t).tokens()
 	t.sure = true
 	g.sure = p.layout.load(f, p.assumed, n, g.device, t).tokens()
 	return g
 }
 
-// learnTier settles by a replica's count whether the blocks that may be gone are there. It
-// reports whether the count is of blocks on GPU alone. alone is as for Answered.
-func (m *Member) learnTier(g *belowGuess, reported int, alone bool) (device bool) {
-	if !g.guessed {
-		return true // the replica's counters are of the GPU
-	}
+// Answered settles by a replica's count for the prompt of a Guess whether the blocks that may be
+// gone are there. A count that is less than both possible ones tells something only if the replica
+// was alone with the prompt; otherwise another one may have evicted blocks before the lookup.
+func (m *Member) Answered(g *Guess, reported int, alone bool) {
 	t := m.tier
 	switch {
+	case !g.guessed || t == nil:
 	case g.cleared != t.cleared, t.by == Singles: // the count is the same if the GPU has the blocks
 	case alone && g.device <= reported && reported < g.sure:
 		m.contradicted()
@@ -112,7 +133,6 @@ func (m *Member) learnTier(g *belowGuess, reported int, alone bool) (device bool
 	case reported == g.kept:
 		m.settleBelow(true)
 	}
-	return g.kept == g.device && g.sure == g.device
 }
 
 // tierProber probes the tier of the member in a seat. As a Prober, it probes the part of the

@@ -2,10 +2,9 @@ package hybrid
 
 // Trust says how reliable the predictions for a cache are.
 type Trust struct {
-	Exact       bool   `json:"exact"`
-	Unconfirmed bool   `json:"unconfirmed"`     // it may be exact, but the replica's counts have not shown it yet
-	Above       bool   `json:"above,omitempty"` // it is an upper bound: a count below it is no fault
-	Why         string `json:"why"`             // one sentence, when not exact
+	Exact bool   `json:"exact"`
+	Above bool   `json:"above,omitempty"` // it is an upper bound: a count below it is no fault
+	Why   string `json:"why"`             // one sentence, when not exact
 
 	repeats bool // Why is about blocks that were announced again: prompts without such blocks are exact
 	gone    bool // Why is about blocks of the tier that may be gone: prompts without such blocks are exact
@@ -13,11 +12,8 @@ type Trust struct {
 
 // String returns the verdict in one word.
 func (t Trust) String() string {
-	switch {
-	case t.Exact:
+	if t.Exact {
 		return "exact"
-	case t.Unconfirmed:
-		return "unconfirmed"
 	}
 	return "inexact"
 }
@@ -36,7 +32,6 @@ func (m *Member) Trust() (t Trust, ok bool) {
 // updateTrust publishes how reliable a plan is.
 func (m *Member) updateTrust(p *Plan) {
 	t := m.judge(p)
-	m.settled.Store(t.Exact || !p.layout.Known)
 	if was := m.trust.Load(); was == nil || *was != t {
 		m.trust.Store(&t)
 	}
@@ -49,7 +44,6 @@ func (m *Member) judge(p *Plan) Trust {
 		told = *m.settings
 	}
 	eagle := told.EagleKnown || m.observed.ahead > 0
-	believed := m.guesses.Believed()
 	inexact := func(why string) Trust { return Trust{Why: why} }
 	switch byHash := !m.plain && !p.layout.ByTokens(); {
 	case m.observed.doubt != "":
@@ -62,16 +56,16 @@ func (m *Member) judge(p *Plan) Trust {
 		return inexact("its blocks lie where only vLLM's own hashes show, and those cover the tokens behind a block, which is not followed, so less may be credited than is hit: set disable_lookahead_block_hashes in its speculative configuration")
 	case byHash && p.keying.Hash == nil:
 		return inexact("its blocks lie where only vLLM's own hashes show, and its hash algorithm or seed is not known, so less may be credited than is hit: set hash_seed")
-	case p.layout.lacksChunk() && p.assumed.Chunk == 0:
-		return inexact("the chunk size of its attention is not known yet: configure it, or let the replica's reports show it")
+	case p.layout.lacksChunk():
+		return inexact("the chunk size of its attention is not known: set attention_chunk_size, or keep the model's config.json beside its tokenizer")
 	case told.Limit != "" && (!p.layout.Plain() || told.Rule == RuleSGLang):
 		return Trust{Above: told.Rule == RuleSGLang, Why: told.Limit}
 	case told.Loads && m.observed.ahead > 0:
 		return inexact("it drafts, so what it loads from the host's memory is not predicted, and less may be credited than is hit")
-	case m.guesses.inferred && told.Rule != RuleSGLang && !believed:
-		return Trust{Unconfirmed: true, Why: "its events do not name the kind of its cache, as those of vLLM before 0.27 do not, and the replica's reports have not shown yet that it is full attention"}
-	case !eagle && !believed:
-		return Trust{Unconfirmed: true, Why: "whether a draft model drops blocks is not configured, and the replica's reports have not shown it yet"}
+	case p.layout.one() && p.layout.Specs[0].Spec == "" && told.Rule != RuleSGLang:
+		return inexact("its events do not name the kind of its cache, as those of vLLM before 0.27 do not: it is taken for full attention")
+	case !eagle:
+		return inexact("it drafts, or does not show that it does not, and which groups drop a block for a draft model is not known, so a block too many may be credited: set draft_groups")
 	case m.belowWhy(p) != "":
 		return inexact(m.belowWhy(p))
 	case m.goneWhy() != "":

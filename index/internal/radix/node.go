@@ -38,18 +38,23 @@ type node struct {
 	runs  atomic.Pointer[uint64] // see Run; read when state has the flag
 
 	// The writer's.
-	parent     Place  // the block before the first, 0 = the first begins prompts; readers too
-	depth      uint32 // blocks before the first; readers too
+	parent Place  // the block before the first, 0 = the first begins prompts; readers too
+	depth  uint32 // blocks before the first; readers too
+	family
+	tree      uint16
+	tick      uint16 // of the last store, in minutes
+	capacity  uint16 // of keys; never shrinks, so that no reader's state has more blocks
+	published uint16 // keys[:published] were visible to readers and are never overwritten
+	deepest   int16  // no node follows a block behind this offset, -1 = none follows any
+	plain     bool   // the blocks' hashes are their keys; else the hashes are behind the capacity for keys
+	truncated bool   // blocks were taken off the end since runs were written: readers may take other blocks for them
+	mark      uint32 // of the first block, see Tree.mark; readers too
+}
+
+// family has the neighbours of a node, by number.
+type family struct {
 	child      uint32 // one of the nodes behind blocks of this one
 	next, prev uint32 // among the nodes behind the parent's blocks
-	tree       uint16
-	tick       uint16 // of the last store, in minutes
-	capacity   uint16 // of keys; never shrinks, so that no reader's state has more blocks
-	published  uint16 // keys[:published] were visible to readers and are never overwritten
-	deepest    int16  // no node follows a block behind this offset, -1 = none follows any
-	plain      bool   // the blocks' hashes are their keys; else the hashes are behind the capacity for keys
-	truncated  bool   // blocks were taken off the end since runs were written: readers may take other blocks for them
-	mark       uint32 // of the first block, see Tree.mark; readers too
 }
 
 // A state holds the number of blocks, and either the set that holds all of them or

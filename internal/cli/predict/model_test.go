@@ -39,7 +39,7 @@ func TestCapturesByTheModelsFiles(t *testing.T) {
 			continue
 		}
 		taken++
-		s := c.play(t, c.with(t, llama4), false)
+		s := c.play(t, c.with(t, llama4))
 		if s.right != s.queries {
 			t.Errorf("%s: %d of %d right, %d too much, %d too little", name, s.right, s.queries, s.over, s.under)
 		}
@@ -57,7 +57,7 @@ func TestCapturesByTheModelsFiles(t *testing.T) {
 func TestFilesNameNoKinds(t *testing.T) {
 	for name, config := range map[string]string{"0.21.0-next-b96-s2": qwen3Next, "0.21.0-swa-only-s2": mistralOld} {
 		c := captures(t)[name]
-		if s := c.play(t, c.with(t, config), false); s.exact > 0 || s.over > 0 {
+		if s := c.play(t, c.with(t, config)); s.exact > 0 || s.over > 0 {
 			t.Errorf("%s: %d of %d called exact, %d credited too much", name, s.exact, s.queries, s.over)
 		}
 	}

@@ -59,10 +59,7 @@ var seed = maphash.MakeSeed()
 // New returns a predictor without events; l has the cache groups of the model, or
 // is nil.
 func New(l *cachelayout.Layout) (*Predictor, error) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		return nil, err
-	}
+	x := index.New(index.Options{})
 	p := &Predictor{index: x, sink: x, layout: l}
 	p.id = x.ID(replica)
 	return p, p.start(header{})
@@ -186,7 +183,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 	groups, ok := p.index.ExplainGroups(p.id, s, &t)
 	if !ok {
 		a.Why = "no block was announced yet"
-		p.index.Guess(&p.guess, p.id, s, nil, &t)
+		p.guess = index.Guess{}
 		return a, nil
 	}
 	s.Group, s.BlockSize = groups.Group, groups.Block
@@ -204,7 +201,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 		a.Host = int(m.Loaded)
 		a.Cached = a.Device + a.Host
 	}
-	p.index.Guess(&p.guess, p.id, s, keys, &t)
+	p.guess = p.index.Guess(p.id, s, keys, &t)
 	a.FullOnly, a.Exact, a.Why = groups.FullOnly, groups.Trust.Exact, groups.Trust.Why
 	if p.hole && a.Exact {
 		a.Exact, a.Why = false, "frames are missing, so the prediction may be too low"
@@ -220,12 +217,12 @@ func (p *Predictor) usage(n int) error {
 		return errors.New("usage without a query before it")
 	}
 	p.asked = false
-	p.index.Served(replica, index.Scope{Model: model}, &p.guess, n)
+	p.index.Answered(p.id, index.Scope{Model: model}, &p.guess, n, true)
 	return nil
 }
 
 // Close returns the index's memory.
-func (p *Predictor) Close() error { return p.index.Close() }
+func (p *Predictor) Close() { p.index.Close() }
 
 // prompt is a query's tokens with the values that are mixed into their blocks.
 type prompt struct {

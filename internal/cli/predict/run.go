@@ -23,12 +23,12 @@ type failed struct {
 // Run answers every query of in on out, in order, and flushes whenever it would wait
 // for input. l has the cache groups of the model, if they are known. It returns
 // ErrBadLine, or the first error of in or out.
-func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) (err error) {
+func Run(in io.Reader, out io.Writer, l *cachelayout.Layout) error {
 	p, err := New(l)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, p.Close()) }()
+	defer p.Close()
 	w := bufio.NewWriter(out)
 	answers := json.NewEncoder(w)
 	bad := false

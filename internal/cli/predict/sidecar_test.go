@@ -67,7 +67,7 @@ func TestCapturesThroughASidecar(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPredictor(t)
 			p.sink = newSidecar(t, p, len(c.lines)/2)
-			s := c.ask(t, p, c.head(t, "version", "hash_algo", "none_hash", "assume", "cache_config_info"), false)
+			s := c.ask(t, p, c.head(t, "version", "hash_algo", "none_hash", "assume", "cache_config_info"))
 			if strings.Contains(name, "report") {
 				return
 			}

@@ -44,6 +44,15 @@ type decided struct {
 	Reason string   `json:"reason"`
 	To     string   `json:"to"`       // the replica that was named first
 	Why    string   `json:"withheld"` // why Envoy did not get the hint
+	session
+}
+
+type session struct {
+	Session uint64  `json:"session"`
+	Turn    int     `json:"turn"`
+	Waited  float64 `json:"waited"` // s
+	Lacked  int     `json:"lacked"` // tokens
+	Behind  int     `json:"behind"` // requests
 }
 
 type end struct {
@@ -257,7 +266,11 @@ func (r *Reader) request(l *line) error {
 	out := &Request{Run: r.run, Decided: tracefile.Decided{
 		Number: l.Number, At: at, Route: l.Route, Model: l.Model, Reason: l.Reason, Replica: l.To,
 		Tokens: l.Tokens, BlockTokens: l.Block, Cached: cached, Held: l.Held, Withheld: l.Why,
+		Session: tracefile.Session{Number: l.Session, Turn: l.Turn, Waited: time.Duration(l.Waited * 1e9), Lacked: l.Lacked, Behind: l.Behind},
 	}}
+	if !(l.Waited >= 0 && l.Waited < 1e6) || min(l.Turn, l.Lacked, l.Behind) < 0 {
+		return fmt.Errorf("turn %d, after %g s, behind %d, with %d tokens lacking", l.Turn, l.Waited, l.Behind, l.Lacked)
+	}
 	if out.Spans, err = spans(l); err != nil {
 		return err
 	}

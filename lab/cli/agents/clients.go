@@ -35,8 +35,9 @@ type crowd struct {
 	all     [][]Turn
 	rng     *rand.Rand
 	order   []int
-	begun   int // sessions
-	most    int // of these; 0 = as many as there is time for
+	begun   int     // sessions
+	most    int     // of these; 0 = as many as there is time for
+	head    []int32 // blocks with which sessions begin
 	fresh   int32
 	clients []*client
 }
@@ -44,6 +45,12 @@ type crowd struct {
 func newCrowd(all [][]Turn, n int, seed uint64, most int) *crowd {
 	c := &crowd{all: all, rng: rand.New(rand.NewPCG(seed, 92)), most: most}
 	c.order = c.rng.Perm(len(all))
+	for _, s := range all {
+		for int(c.fresh) < s[0].Same/block {
+			c.head = append(c.head, c.fresh)
+			c.fresh++
+		}
+	}
 	for i := range n {
 		c.clients = append(c.clients, &client{number: i, at: spread * c.rng.Float64()})
 	}
@@ -56,7 +63,7 @@ func (c *crowd) begin(k *client) bool {
 		if c.most > 0 && c.begun == c.most {
 			return false
 		}
-		k.turns, k.blocks, k.began = c.all[c.order[c.begun%len(c.order)]], k.blocks[:0], false
+		k.turns, k.blocks, k.began = c.all[c.order[c.begun%len(c.order)]], c.head, false
 		c.begun++
 	}
 	return true

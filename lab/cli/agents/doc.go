@@ -4,8 +4,8 @@
 //
 // The invariant: every policy gets the same sessions in the same order at each of the same places,
 // and the engines schedule as vLLM does (lab/simulator). A step takes its prompt tokens at the
-// prefill rate, at least 25 ms. Prompts are in blocks of 32 tokens, allocated by 16. Requests count
-// from the time by which all places have started.
+// prefill rate, at least 25 ms unless set. Prompts are in blocks of 32 tokens, allocated by 16.
+// Requests count from the time by which all places have started.
 //
 // Units: seconds of virtual time, tokens. A run belongs to one goroutine.
 package agents

@@ -15,7 +15,7 @@ import (
 // Turn is one request of a session.
 type Turn struct {
 	Input, Output int
-	Same          int     // tokens of the input that begin the input before it, too
+	Same          int     // tokens of the input that begin the input before it, too; of a first input, that begin other sessions
 	After         float64 // s from the answer before it
 }
 

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -10,11 +11,12 @@ import (
 	"warmroute/lab/simulator/brain"
 )
 
-// Options say what is run. Numbers other than Patience and Jobs must be positive.
+// Options say what is run. Numbers other than Step, Patience and Jobs must be positive.
 type Options struct {
 	All      [][]Turn // the sessions
 	Tokens   int      // of a replica's KV cache
 	Rate     float64  // tokens of prefill in a second
+	Step     float64  // s that a step of an engine takes at least; 0 = 25 ms
 	Clients  int
 	Replicas int
 	Hours    float64 // that count
@@ -34,7 +36,7 @@ type Engine interface {
 
 // Step times and batches of the engines.
 const (
-	leastStep = 0.025
+	usualStep = 0.025 // the least
 	budget    = 8192
 	places    = 256
 	mostIDs   = 1 << 23 // of blocks
@@ -246,7 +248,7 @@ func (r *run) giveUp(k *client) {
 func (r *run) begin(e *engine) {
 	b, any := e.Begin()
 	if e.end = math.Inf(1); any {
-		e.end = r.now + max(leastStep, float64(b.Prompt)/r.o.Rate)
+		e.end = r.now + max(cmp.Or(r.o.Step, usualStep), float64(b.Prompt)/r.o.Rate)
 	}
 }
 

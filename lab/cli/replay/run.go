@@ -28,6 +28,7 @@ type Options struct {
 	Block       int           // tokens of a block of a trace file in the simulation, a multiple of the recorded one; 0 = that
 	Model       string        // of a trace file; default the one with the most tokens
 	Warm        float64       // share of the first requests that do not count
+	Hold        float64       // of a trace file: simulate held requests with this sessions.share, in place of policies; 0 = do not
 	GPUs        int           // of a replica; default 1
 	Price       float64       // of a GPU hour; 0 = none
 	Plot        io.Writer     // SVG; nil = none
@@ -68,8 +69,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Output > maxOutput || o.PrefillRate < 0 || o.DecodeStep < 0 || o.Output < 0 || o.Block < 0 || o.GPUs < 1 || o.Price < 0 {
 		errs = append(errs, fmt.Errorf("prefill rate %g, decode step %g, output %d, block %d, GPUs %d and price %g must not be negative", o.PrefillRate, o.DecodeStep, o.Output, o.Block, o.GPUs, o.Price))
 	}
-	if !(o.Warm >= 0 && o.Warm < 1) {
-		errs = append(errs, fmt.Errorf("warm: %g is not from 0 to 1", o.Warm))
+	if !(o.Warm >= 0 && o.Warm < 1) || !(o.Hold >= 0 && o.Hold < 1) {
+		errs = append(errs, fmt.Errorf("warm: %g and hold: %g are not from 0 to below 1", o.Warm, o.Hold))
 	}
 	for _, name := range o.Rivals {
 		if simulator.Rivals[name] == nil {
@@ -118,6 +119,9 @@ func run(ctx context.Context, in []io.Reader, out io.Writer, o Options) error {
 		return err
 	}
 	progress := func(n int) { fmt.Fprintf(o.Progress, "read %d requests\n", n) }
+	if kind != kindTrace && o.Hold > 0 {
+		return errors.New("hold: only the router's trace file shows sessions and their times")
+	}
 	switch kind {
 	case kindAccess:
 		a, err := readAccess(in, progress)
@@ -163,7 +167,14 @@ func (o Options) replayTrace(ctx context.Context, r *recording, out io.Writer) e
 	if len(o.Replicas) == 0 {
 		o.Replicas = []int{min(maxReplicas, cmp.Or(replicas, 4))}
 	}
-	hw, speed := o.engine(capacity, r.pace(a))
+	seen := r.pace(a)
+	if err := o.holdable(capacity, seen); err != nil && o.Hold > 0 {
+		return err
+	}
+	hw, speed := o.engine(capacity, seen)
+	if o.Hold > 0 {
+		return o.hold(ctx, r, t, a, hw, speed, out)
+	}
 	notes := []string{fmt.Sprintf("model %q, recorded on %d replicas; %d requests of other models, that failed or without token counts are left out", r.model, replicas, r.left)}
 	notes = append(notes, "recorded: "+r.recorded(int(o.Warm*float64(len(r.all)))))
 	if a.before*100 > int(totalInput(t)) {

@@ -82,6 +82,7 @@ func replayFlags(fs *flag.FlagSet, o *replay.Options) {
 	fs.IntVar(&o.Capacity, "capacity", 0, "`tokens` of KV cache per replica; 0 = as a trace file says, else those of an H100 with an 8B model")
 	fs.IntVar(&o.Output, "output", 0, "`tokens` of an answer where the file does not say; 0 = as a trace file shows, else 300")
 	fs.IntVar(&o.Block, "block", 0, "`tokens` of a simulated block, a multiple of the trace file's; 0 = those")
+	fs.Float64Var(&o.Hold, "hold", 0, "simulate a trace file's sessions with and without held requests in place of policies, with this `share` (sessions.share, 0.1)")
 	fs.StringVar(&o.Model, "model", "", "`name` of the model in a trace file; default: the one with the most tokens")
 	fs.Float64Var(&o.Warm, "warm", 0.1, "`share` of the first requests that do not count")
 	fs.Float64Var(&o.Speedup, "speedup", 1, "`factor` on the rate of the requests")

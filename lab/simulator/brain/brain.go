@@ -92,9 +92,7 @@ func New(o Options) (*Brain, error) {
 	}
 	b := &Brain{o: o, now: start, at: map[string]int{}, parents: map[int64]int64{}, open: map[int]decision.Decision{}}
 	clock := func() time.Time { return b.now }
-	if b.index, err = index.New(index.Options{Now: clock, ReplicaTTL: forever, CPUTTL: forever, StorageTTL: forever}); err != nil {
-		return nil, err
-	}
+	b.index = index.New(index.Options{Now: clock, ReplicaTTL: forever, CPUTTL: forever, StorageTTL: forever})
 	b.ledger = load.NewLedger(clock)
 	for i := range o.Replicas {
 		// Addresses that sort like numbers.
@@ -127,7 +125,7 @@ func New(o Options) (*Brain, error) {
 }
 
 // Close frees the brain's memory.
-func (b *Brain) Close() error { return b.index.Close() }
+func (b *Brain) Close() { b.index.Close() }
 
 // Snapshot returns the fleet, for the decider.
 func (b *Brain) Snapshot() *fleet.Snapshot { return b.fleet }

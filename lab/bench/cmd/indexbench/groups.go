@@ -102,15 +102,13 @@ func groupsOf(replicas, blocks, rounds int) error {
 }
 
 func newGroupFleet(replicas, blocks int, kind groupKind) (*groupFleet, error) {
-	x, err := index.New(index.Options{})
-	if err != nil {
-		return nil, err
-	}
+	x := index.New(index.Options{})
 	f := &groupFleet{x: x, scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: groupBlock}, kind: kind} // as a decision looks up where the full-attention group is not configured
 	tokens := make([]uint32, blocks*groupBlock+1)
 	for i := range tokens {
 		tokens[i] = uint32(i*7 + 1)
 	}
+	var err error
 	if f.prompt, err = newGroupPrompt(tokens); err != nil {
 		return nil, err
 	}

@@ -47,9 +47,7 @@ func grow(scheme string, length, replicas int, staggered bool) error {
 		}
 	}
 	r := prepare(s, scheme)
-	if err := r.fresh(); err != nil {
-		return err
-	}
+	r.fresh()
 	defer r.x.Close()
 	for i, o := range s.ops {
 		if o.kind != query {

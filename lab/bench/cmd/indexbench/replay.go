@@ -62,14 +62,11 @@ func (r *replayer) batch(o op, ev index.Event) index.Batch {
 }
 
 // fresh starts again with an empty index.
-func (r *replayer) fresh() error {
+func (r *replayer) fresh() {
 	if r.x != nil {
 		r.x.Close()
 	}
-	x, err := index.New(index.Options{})
-	if err != nil {
-		return err
-	}
+	x := index.New(index.Options{})
 	r.x, r.inc = x, r.inc[:0]
 	for _, h := range r.holders {
 		r.inc = append(r.inc, x.Begin(h))
@@ -77,7 +74,6 @@ func (r *replayer) fresh() error {
 	for i, o := range r.s.ops {
 		r.batches[i].Incarnation = r.inc[o.replica]
 	}
-	return nil
 }
 
 func (r *replayer) apply(i int) error {
@@ -100,9 +96,7 @@ var sink prefixhash.Key //nolint:unused // keeps the compiler from removing the 
 
 // interleaved replays all ops in order and prints the checksums.
 func (r *replayer) interleaved(name string) error {
-	if err := r.fresh(); err != nil {
-		return err
-	}
+	r.fresh()
 	var stores, removes []float64
 	var lookups []time.Duration
 	var found index.Found
@@ -150,9 +144,7 @@ func (r *replayer) memory(name string) error {
 		r.x = nil
 	}
 	before := heap()
-	if err := r.fresh(); err != nil {
-		return err
-	}
+	r.fresh()
 	blocks, t := 0, time.Now()
 	for i, o := range r.s.ops {
 		if o.kind != query {
@@ -220,9 +212,7 @@ func (r *replayer) readers(name string) error {
 	wg.Wait()
 	fmt.Printf("%s R=%d final: one reader mean %.0f p50 %d p99 %d; two readers mean %.0f p50 %d p99 %d ns\n", name, r.s.replicas,
 		trimmedMean(one), quantile(one, 0.5), quantile(one, 0.99), trimmedMean(two), quantile(two, 0.5), quantile(two, 0.99))
-	if err := r.fresh(); err != nil {
-		return err
-	}
+	r.fresh()
 	var stop atomic.Bool
 	var failed error
 	wg.Go(func() {

@@ -82,17 +82,23 @@ export const problems = (replicas) => {
   return out;
 };
 
+const sessionsOf = (r) => {
+  const all = r.ranks.map((k) => k.sessions).filter(Boolean), sum = (field) => all.reduce((a, s) => a + s[field], 0);
+  return all.length ? number(sum("live")) + " (" + percent(sum("context_tokens") / sum("cache_tokens")) + ")" : "–";
+};
+
 // In shadow mode no request is sent by hint: those in flight are the replicas' own.
 export const showFleet = (replicas, shadow) => {
   const sum = (r, field) => r.ranks.reduce((a, k) => a + (k[field] || 0), 0);
   $("fleet").classList.toggle("splits", replicas.some((r) => (r.role || "both") !== "both" || r.ranks.some((k) => k.split)));
   $("fleet").classList.toggle("tiers", replicas.some((r) => r.ranks.some((k) => k.below || k.loads)));
+  $("fleet").classList.toggle("sessions", replicas.some((r) => r.ranks.some((k) => k.sessions)));
   const sorted = [...replicas].sort((a, b) => a.ready - b.ready || (a.base_model || "").localeCompare(b.base_model || "") || a.address.localeCompare(b.address));
   rows($("fleet"), sorted, (r) => [
     [r.name ? r.name + " (" + r.address + ")" : r.address, "name"], [r.base_model || "–", "name"], stateOf(r), eventsOf(r),
     [r.role || "both", "apart"], [r.transfer ? r.transfer.connector || "none" : "not known", "apart"], [partsOf(r), "apart"],
     [number(sum(r, "blocks")), "n"], [blocksBelow(r), "below"], [loadsOf(r), "below"],
-    [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"], [number(shadow ? sum(r, "running_reported") + sum(r, "waiting_reported") : sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"],
+    [percent(Math.max(0, ...r.ranks.map((k) => k.kv_usage_reported || 0))), "n"], [sessionsOf(r), "desk n"], [number(shadow ? sum(r, "running_reported") + sum(r, "waiting_reported") : sum(r, "in_flight")), "n"], [seconds(sum(r, "pending_prefill_seconds")), "n"],
     [number(sum(r, "waiting_reported")), "n"], [number(r.cached_tokens.predicted), "n"], [percent(r.cached_tokens.shortfall), "n"],
   ]);
 };
