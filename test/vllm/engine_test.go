@@ -30,7 +30,7 @@ var (
 )
 
 // TestSchedulerAgents runs cells of `lab agents` with vLLM's own scheduler and KV cache manager. The
-// simulator must complete as many requests within a fiftieth, with the same hit rate within 0.01;
+// simulator must complete as many requests within a fiftieth, with the same hit rate within 0.02;
 // and past the cliff holding must complete a fifth more than first come does.
 func TestSchedulerAgents(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func ofAgents(t *testing.T, python, path, policy string, o agents.Options) agent
 	}
 	t.Logf("rate %.0f, vLLM's  %+v", o.Rate, c)
 	t.Logf("rate %.0f, simulated %+v", o.Rate, simulated)
-	if c.Completed == 0 || 50*max(c.Completed, simulated.Completed) > 51*min(c.Completed, simulated.Completed) || math.Abs(c.HitRate-simulated.HitRate) > 0.01 {
+	if c.Completed == 0 || 50*max(c.Completed, simulated.Completed) > 51*min(c.Completed, simulated.Completed) || math.Abs(c.HitRate-simulated.HitRate) > 0.02 {
 		t.Errorf("%s: simulated %+v, vLLM's %+v", policy, simulated, c)
 	}
 	return c
