@@ -14,6 +14,10 @@ const mostSaved = 20
 // live after its answer.
 const returns = 2
 
+// deskLasts is how long a desk is kept that no request asks for: longer than it takes to save up, and
+// than sessions stay live.
+const deskLasts = time.Hour
+
 // desk is a holder at which sessions work.
 type desk struct {
 	live  []*Session // the sessions that work here; room leaves out those that no longer do
@@ -21,6 +25,7 @@ type desk struct {
 	at    time.Time  // of saved
 	size  int        // tokens, as the latest request was told; rate likewise
 	rate  float64
+	used  time.Time // by a request that has gone or may go there
 }
 
 // Seen is the work at a desk.
@@ -36,6 +41,11 @@ type Site struct {
 	Cached int            // tokens of the prompt that it has
 	Size   int            // tokens that its cache has room for; 0 = not known
 	Rate   float64        // tokens of prefill in a second; 0 = not known
+}
+
+// left reports whether nobody works at the desk any more.
+func (d *desk) left(now time.Time) bool {
+	return now.Sub(d.used) > deskLasts && !slices.ContainsFunc(d.live, func(s *Session) bool { return s.open > 0 })
 }
 
 // known reports whether the site may hold back a request.

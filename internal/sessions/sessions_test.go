@@ -501,6 +501,28 @@ func TestSee(t *testing.T) {
 	}
 }
 
+// TestDesksAreForgotten: an hour after its last request, the desk of a holder is forgotten when
+// another one begins, unless it still has requests.
+func TestDesksAreForgotten(t *testing.T) {
+	o := open(t, 3)
+	only := func(i int, x text) *sent {
+		r := o.request(x)
+		r.Sites = r.Sites[i : i+1]
+		_, w, _, _ := o.table.Admit(&o.set, r, o.now)
+		return &sent{o, r, w, o.at[i].Use(r.Prompt, r.Answer, o.now), i}
+	}
+	only(0, text{{1, 60_000}}).end()
+	busy := only(1, text{{2, 60_000}})
+	o.pass(3601)
+	only(2, text{{3, 60_000}})
+	for i, want := range []bool{false, true, true} {
+		if _, ok := o.table.See(o.at[i], o.now); ok != want {
+			t.Errorf("holder %d has a desk: %v", i, ok)
+		}
+	}
+	busy.end()
+}
+
 // TestOldNewsOfAPlace: where an earlier request of a session was served says nothing of its latest.
 func TestOldNewsOfAPlace(t *testing.T) {
 	o := open(t, 2)

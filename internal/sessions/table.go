@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -145,7 +146,7 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 		if !p.known() {
 			continue
 		}
-		d := t.desk(p)
+		d := t.desk(p, now)
 		d.save(now, set.Share)
 		lacking, live := d.room(s, r.Tokens+r.Answer, p, now)
 		if least.Lacking < 0 || lacking < least.Lacking {
@@ -158,14 +159,16 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 	return pays, least
 }
 
-// desk returns the desk of a holder whose size and speed are known.
-func (t *Table) desk(p *Site) *desk {
+// desk returns the desk of a holder whose size and speed are known. A new one takes the place of
+// those that nothing has used for long: their holders may be gone.
+func (t *Table) desk(p *Site, now time.Time) *desk {
 	d := t.desks[p.Cache]
 	if d == nil {
+		maps.DeleteFunc(t.desks, func(_ *history.Cache, d *desk) bool { return d.left(now) })
 		d = new(desk)
 		t.desks[p.Cache] = d
 	}
-	d.size, d.rate = p.Size, p.Rate
+	d.size, d.rate, d.used = p.Size, p.Rate, now
 	return d
 }
 
@@ -206,7 +209,7 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 // send records that a request of s goes to a site, and pays for what it takes there.
 func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
 	if p.known() && !warm(p.Cached, r.Tokens) {
-		d := t.desk(p)
+		d := t.desk(p, now)
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
 		d.saved = max(0, d.saved-price(lacking, p.Rate))
 	}
@@ -219,7 +222,7 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	s.open++
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
 	if p.known() { // nobody asks another one's desk for room
-		t.desk(p).add(s)
+		t.desk(p, now).add(s)
 	}
 	t.forget()
 	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
