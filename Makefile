@@ -9,7 +9,7 @@ SGLANG := sglang-0.5.23 sglang-0.5.21-publisher
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
-.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-live-pd test-reference test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo demo-split docs proto image release test-release test-chart
+.PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-live-pd test-reference test-agents test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo demo-split docs proto image release test-release test-chart
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 	go test -tags kube -race -timeout 10m ./internal/kube
 	go test -tags kube -race -timeout 10m -run 'Pool|Scripts/kubernetes' ./cmd/extproc
 
+test-agents: setup ## cells of lab agents with vLLM's own scheduler in process, against the simulator's (10 CPU minutes, on a machine of its own)
+	scripts/install-vllm.sh 0.32.0 0.33.0-python
+	cd test && go test -tags vllm -count=1 -timeout 60m -run TestAgents -v ./vllm
+
 test-schedulers: setup ## every lookup of vLLM's own schedulers against the prediction, of five random seeds (test-reference: one seed)
 	scripts/install-vllm.sh $(VLLM)
 	cd test && go test -tags vllm -count=1 -timeout 60m -run TestScheduler -v ./vllm -scheduler.seed=0 -scheduler.seeds=5
@@ -47,7 +51,7 @@ test-vllm: test-live test-reference ## both of the following: everything on real
 
 test-live: setup ## real vLLM replicas behind real Envoy: 0.32 dense (also prefill and decode apart, over NIXL) and hybrid, 0.27, 0.21 (about 14 minutes)
 	scripts/install-vllm.sh $(VLLM) 0.32.0-nixl
-	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded' -v ./vllm
+	cd test && go test -tags vllm -count=1 -timeout 60m -skip 'Scheduler|Coded|Agents' -v ./vllm
 
 test-live-pd: setup ## of these, three real vLLM 0.32 that hand KV to each other over NIXL, one also behind llm-d's sidecar (about 7 minutes, the first time 3 CPU minutes more to build it)
 	scripts/install-vllm.sh 0.32.0 0.32.0-nixl

@@ -29,10 +29,10 @@ var (
 	agentsSeed  = flag.Uint64("agents.seed", 1, "order of the sessions")
 )
 
-// TestSchedulerAgents runs cells of `lab agents` with vLLM's own scheduler and KV cache manager. The
+// TestAgents runs cells of `lab agents` with vLLM's own scheduler and KV cache manager. The
 // simulator must complete as many requests within a fiftieth, with the same hit rate within 0.02;
 // and past the cliff holding must complete a fifth more than first come does.
-func TestSchedulerAgents(t *testing.T) {
+func TestAgents(t *testing.T) {
 	t.Parallel()
 	all := agents.Generate(420, *agentsSeed)
 	if *agentsIn != "" {
