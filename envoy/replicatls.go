@@ -26,7 +26,7 @@ func certificateName(server string) string {
 
 // sni returns the name for the handshake: an IP address is none.
 func sni(server string) string {
-	if _, err := netip.ParseAddr(server); err == nil {
+	if isIP(server) {
 		return ""
 	}
 	return certificateName(server)

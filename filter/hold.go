@@ -34,7 +34,7 @@ type holding struct {
 	body   []byte
 	since  time.Time
 	wait   time.Duration // that Envoy was asked for
-	first  sessions.Wait // what it waits for, as of its first decision
+	first  sessions.Wait // as its first decision told it
 }
 
 // Ends of a hold: labels of a metric.
@@ -74,8 +74,7 @@ func (s *Server) Drain() { s.drain.Do(func() { close(s.drained) }) }
 // picker's gateway, and a request that is never refused for load, are not kept waiting.
 func (st *stream) mayHold(ctx context.Context) time.Duration {
 	o := st.o
-	switch {
-	case o.Hold.MaxWait <= 0, o.Picker, o.AlwaysPick, st.q.Withheld != "", st.q.Priority > 0:
+	if o.Hold.MaxWait <= 0 || o.Picker || o.AlwaysPick || st.q.Withheld != "" || st.q.Priority > 0 {
 		return 0
 	}
 	select {
@@ -209,7 +208,7 @@ func (st *stream) redecide(ctx context.Context, body []byte) {
 	st.decide(r.Route(ctx, &st.q))
 	st.q.Body, st.q.Ticket = nil, nil
 	if st.d.Held == nil {
-		h.ticket.Leave(r.o.Now()) // if no decision has taken it out of the queue, nobody waits for it
+		h.ticket.Leave(r.o.Now()) // also where the request goes on without a placement
 	}
 }
 

@@ -307,7 +307,7 @@ func (c Config) envoyOptions() envoy.Options {
 	}
 	o.XDSTLS = c.XDS.TLS.Enabled()
 	o.ReasonHeader, o.Split, o.PathPrefixes = c.Filter.ReasonHeader, c.PrefillDecode.envoy(), c.Filter.PathPrefixes
-	o.UsageShare, o.Hold = new(c.usageShare()), c.Sessions.wait()
+	o.UsageShare, o.Hold = new(c.usageShare()), c.Sessions.holds().MaxWait
 	if len(o.Replicas) == 0 {
 		for _, r := range c.Fleet.Replicas {
 			o.Replicas = append(o.Replicas, r.Address)

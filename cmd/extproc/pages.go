@@ -74,9 +74,8 @@ func (p pages) run(ctx context.Context) error {
 // notes lists problems that do not prevent serving.
 func (r *router) notes() []string {
 	s := r.replicas.fleet.Snapshot()
-	notes := slices.Concat(r.envoys.door.notes(), r.envoys.holdNotes(), r.replicas.notes(s))
-	notes = append(append(append(notes, r.decisions.notes(s)...), r.xds.Notes()...), r.ids.notes(s, time.Now())...)
-	return append(append(append(notes, r.trialNotes()...), r.unpairedModels()...), r.reloads.notes()...)
+	return slices.Concat(r.envoys.door.notes(), r.envoys.holdNotes(), r.replicas.notes(s), r.decisions.notes(s), r.xds.Notes(),
+		r.ids.notes(s, time.Now()), r.trialNotes(), r.unpairedModels(), r.reloads.notes())
 }
 
 // reading returns the replicas' counters and the router's own.

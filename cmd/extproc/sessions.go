@@ -58,19 +58,11 @@ func (c Config) holdable() error {
 	return nil
 }
 
-// wait returns the longest hold, 0: none.
-func (c SessionsConfig) wait() time.Duration {
-	if c.Share == 0 {
-		return 0
-	}
-	return c.MaxWait
-}
-
 // holds returns how the filter holds requests.
 func (c SessionsConfig) holds() filter.HoldOptions {
-	h := filter.HoldOptions{MaxWait: c.wait(), Full: c.Full}
+	h := filter.HoldOptions{Full: c.Full}
 	if c.Share > 0 {
-		h.Header = c.Header
+		h.MaxWait, h.Header = c.MaxWait, c.Header
 	}
 	return h
 }

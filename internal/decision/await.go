@@ -31,8 +31,8 @@ func (h *holder) listens(now time.Time) bool {
 	return h.account.Unheard() <= unheard || now.Unix()%listenEvery < listenFor
 }
 
-// awaited are the requests whose answers' usage may show the index what a clear has taken, or the histories how much the caches of their replicas hold. Their
-// memory is reused.
+// awaited are the requests whose answers' usage may show the index what a clear has taken, or the
+// histories how much the caches of their replicas hold. Their memory is reused.
 type awaited struct {
 	mu   sync.Mutex
 	next int

@@ -135,6 +135,18 @@ func TestSettingsOfSessionsChange(t *testing.T) {
 	}
 }
 
+// telling returns a rig whose replicas tell their size, 24,000 tokens, and their speed themselves.
+func telling(t *testing.T, n int) (*rig, []*fleet.Replica) {
+	all := replicas(n)
+	for i := range all {
+		all[i].BlockSize, all[i].Blocks = blockSize, 1500
+	}
+	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+	r.counting(all, 0, 0)
+	r.counting(all, 30_000, 10)
+	return r, all
+}
+
 // counting sets the pages of replicas that have computed so many tokens in so many seconds.
 func (r *rig) counting(all []*fleet.Replica, tokens, seconds float64) {
 	r.wait(time.Second)
@@ -153,13 +165,7 @@ func (r *rig) counting(all []*fleet.Replica, tokens, seconds float64) {
 // be, by the size and the speed that replicas tell themselves; its session is at work where it was
 // served, and a next request of it is warm there.
 func TestShadowOfHolding(t *testing.T) {
-	all := replicas(2)
-	for i := range all {
-		all[i].BlockSize, all[i].Blocks = blockSize, 1500
-	}
-	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
-	r.counting(all, 0, 0)
-	r.counting(all, 30_000, 10)
+	r, all := telling(t, 2)
 	shadow := func(p chained, served int) (Decision, *Record) {
 		w := new(Work)
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Withheld: true, MayHold: true}, w)
@@ -214,11 +220,7 @@ func TestShadowOfHolding(t *testing.T) {
 // long as nobody tells where it was served; what failed is not cached there.
 func TestShadowWithoutServed(t *testing.T) {
 	for status, lacks := range map[int]bool{200: true, 503: false} {
-		all := replicas(1)
-		all[0].BlockSize, all[0].Blocks = blockSize, 1500
-		r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
-		r.counting(all, 0, 0)
-		r.counting(all, 30_000, 10)
+		r, _ := telling(t, 1)
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 800), Withheld: true}, new(Work))
 		d.Reservation.Answered(status)
 		d.Reservation.Release()
@@ -231,13 +233,7 @@ func TestShadowWithoutServed(t *testing.T) {
 
 // TestServedElsewhere: a session is at work where its request was served, not where it was sent to.
 func TestServedElsewhere(t *testing.T) {
-	all := replicas(2)
-	for i := range all {
-		all[i].BlockSize, all[i].Blocks = blockSize, 1500
-	}
-	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
-	r.counting(all, 0, 0)
-	r.counting(all, 30_000, 10)
+	r, all := telling(t, 2)
 	d, _ := r.ask(prompt(1, 0, 800))
 	from, to := all[0].Addr, all[1].Addr
 	if first(d) != from {

@@ -29,8 +29,8 @@ type Decision struct {
 	Telling  bool   // the answer shows what the first one still has, or how much it can hold
 	Usage    string // how Envoy is asked to read the answer's usage, "" = not at all
 
-	// Order is the request's place among those that the replica has not begun, the lowest first; 0:
-	// none, as for all that are never held.
+	// Order is the request's place in the engine's queue, the lowest first; 0 = it has none, as a
+	// request that is never held.
 	Order int64
 	// Held is what a request waits for, with ReasonHeld: nothing is charged, and it is decided
 	// again. With ReasonHeldFull it says when to come back. Else nil.

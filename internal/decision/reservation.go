@@ -30,7 +30,7 @@ type Reservation struct {
 	speculation speculation
 	split       *Split         // nil = one replica does all
 	work        *sessions.Work // nil: no request of the model is held
-	would       *holder        // with work, of a withheld hint that nobody has told yet where it went: its own
+	would       *holder        // named by a withheld hint, until it is known which replica served; nil without work
 
 	awaited int    // its place, if its answer is awaited
 	seq     uint64 // of its decision; 0: its answer is not awaited

@@ -22,7 +22,7 @@ type scraped struct {
 	ttft    fleet.Spent   // on the last page
 
 	computed, prefill float64       // on the last page: tokens of prompts, and s of prefill
-	rate              learned.Ratio // tokens computed in a second of prefill, whoever sent the requests
+	rate              learned.Ratio // tokens computed in a second of prefill, for all routers
 }
 
 // raise records that so many requests are in flight. It needs no lock.

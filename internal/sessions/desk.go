@@ -20,7 +20,7 @@ const deskLasts = time.Hour
 
 // desk is a holder at which sessions work.
 type desk struct {
-	live  []*Session // the sessions that work here; room leaves out those that no longer do
+	live  []*Session // at work here; working drops the others
 	saved float64    // seconds of prefill that cold prompts may take from the others
 	at    time.Time  // of saved
 	size  int        // tokens, as the latest request was told; rate likewise

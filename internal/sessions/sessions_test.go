@@ -220,7 +220,7 @@ func TestNamedSession(t *testing.T) {
 func TestColdPromptPays(t *testing.T) {
 	o := open(t, 1)
 	o.send(text{{1, 64_000}})
-	_, held := o.hold(text{{2, 40_000}}) // there is room for 4,000 tokens less: 4 s, which 40 s save up
+	_, held := o.hold(text{{2, 40_000}}) // it lacks room for 4,000 tokens: 4 s of prefill, saved in 40 s
 	if w := held.Wait(o.now); w.Live != 1 || w.Lacking != 4000 || w.Context != 40_000 {
 		t.Errorf("it waits for %+v", w)
 	}

@@ -53,9 +53,9 @@ type Work struct {
 	// Session is the session's number, the same for all its requests; Turn counts them from 1 on.
 	Session uint64
 	Turn    int
-	// Order is the request's place among those that a replica has not begun, the lowest first: the
-	// time of its first attempt in Unix milliseconds, of a warm one mostSaved earlier than now. So a
-	// cold prompt waits for warm ones that come later, but not for ever.
+	// Order is the request's place in the engine's queue, the lowest first: its first attempt in Unix
+	// milliseconds. The order of a warm request is mostSaved before now, so that a cold prompt waits
+	// for later warm ones, but not for ever.
 	Order int64
 	// Lacks is what the request would have waited for if it could; zero: nothing.
 	Lacks Wait
@@ -75,9 +75,7 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	k := t.ticketOf(q, r)
 	s, rewritten := t.continued(r.Prompt, r.Session)
 	site, why := t.site(q, k, s, r, now)
-	if site >= 0 {
-		why = Wait{}
-	} else {
+	if site < 0 {
 		if held, full = t.hold(q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}
@@ -122,16 +120,18 @@ func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
 	return nil
 }
 
-// site returns the site for a request, -1: it is held.
-func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time) (int, Wait) {
-	why := Wait{Context: r.Tokens}
+// site returns the site for a request; -1: it lacks room, as why tells.
+func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time) (at int, why Wait) {
 	if first := &r.Sites[0]; warm(first.Cached, r.Tokens) || !first.known() {
-		return 0, why
+		return 0, Wait{}
 	}
 	other := slices.IndexFunc(r.Sites, func(p Site) bool { return warm(p.Cached, r.Tokens) })
-	at, why := t.fits(q.set, s, r, now)
+	at, why = t.fits(q.set, s, r, now)
 	if q.ahead(k) > 0 || at < 0 {
 		at = other
+	}
+	if at >= 0 {
+		why = Wait{}
 	}
 	return at, why
 }
@@ -221,7 +221,7 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	s.turns++
 	s.open++
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
-	if p.known() { // nobody asks another one's desk for room
+	if p.known() { // room is asked of desks with a size and a speed alone
 		t.desk(p, now).add(s)
 	}
 	t.forget()

@@ -16,12 +16,14 @@ type Scheduler interface {
 // requests have blocks of 16 tokens, whose ids are below blocks.
 func NewScheduler(hw Hardware, blocks int) Scheduler { return NewDense(hw, blocks, page) }
 
-// NewDense is NewScheduler for requests with blocks of that many tokens, a multiple of 16. A client
-// of its requests may leave.
-func NewDense(hw Hardware, blocks, block int) interface {
+// Engine is a Scheduler whose clients may leave.
+type Engine interface {
 	Scheduler
-	Abort(r *Request)
-} {
+	Abort(r *Request) // drops a request whose client has left
+}
+
+// NewDense is NewScheduler for requests with blocks of that many tokens, a multiple of 16.
+func NewDense(hw Hardware, blocks, block int) Engine {
 	return &dense{hw: &hw, cache: newCache(blocks, block, hw.Capacity), block: block, exact: true}
 }
 

@@ -120,7 +120,7 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.D
 			return strings.Replace(boot, "keepalive: {interval: 1s, timeout: 1s}", "keepalive: {interval: 1s, timeout: 20s}", 1)
 		},
 	})
-	for range 8 { // the router learns the replica's speed, where it sends nothing from 1 s of prefill
+	for range 8 { // the router learns the replica's speed, in shadow mode from half a second of prefill
 		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
 		c.settled()
 	}

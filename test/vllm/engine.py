@@ -22,7 +22,6 @@ import json
 import os
 import sys
 
-import scheduler
 from scheduler import TINY, Vllm, config, full
 
 UNKNOWN = 1 << 40  # numbers from here on are of answers' blocks
@@ -30,20 +29,12 @@ UNKNOWN = 1 << 40  # numbers from here on are of answers' blocks
 
 class Engine:
     def __init__(self, tokens, block, batch, requests):
-        from vllm.v1.structured_output import StructuredOutputManager
-
         TINY["max_position_embeddings"] = tokens
         os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "1"
         v, self.block = Vllm(), block
         c = config([full(block)] * 2, tokens // block + 1, [], batch=batch, seqs=requests, longest=tokens)
         settings = v.settings(c, False)
-        layers = {f"model.layers.{i}.attn": v.spec(layer, c) for i, layer in enumerate(c["layers"])}
-        kv = v.utils.generate_scheduler_kv_cache_config(v.plan(settings, layers))
-        unit, hashed = v.utils.resolve_kv_cache_block_sizes(kv, settings)
-        self.scheduler = v.schedulers[False](
-            vllm_config=settings, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(settings),
-            block_size=unit, hash_block_size=hashed, log_stats=True,
-        )
+        self.scheduler = v.scheduler(settings, *v.cache(settings, c))
         self.v, self.manager, self.unknown, self.hits, self.batches = v, self.scheduler.kv_cache_manager, UNKNOWN, {}, []
         self.scheduler.kv_event_publisher = self
         self.lookup = self.manager.get_computed_blocks
@@ -76,11 +67,9 @@ class Engine:
         from vllm.sampling_params import SamplingParams
 
         params = SamplingParams(max_tokens=max(1, output), ignore_eos=True)
-        wanted = self.v.request.Request.__init__.__code__.co_varnames
-        more = {"eos_token_id": None} if "eos_token_id" in wanted else {}
-        self.scheduler.add_request(self.v.request.Request(
+        self.scheduler.add_request(self.v.asked(
             request_id=str(id), prompt_token_ids=[0] * input, sampling_params=params, pooling_params=None,
-            lora_request=None, cache_salt=None, block_hasher=self.hasher(blocks), **more,
+            lora_request=None, cache_salt=None, block_hasher=self.hasher(blocks),
         ))
 
     def looked_up(self, request, *limit):

@@ -9,9 +9,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +16,6 @@ import (
 
 	"warmroute/lab/cli/agents"
 	"warmroute/lab/simulator"
-	"warmroute/render/testkit/checkout"
 )
 
 var (
@@ -69,7 +65,9 @@ func ofAgents(t *testing.T, python, path, policy string, o agents.Options) agent
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Engine = func(hw simulator.Hardware, block int) agents.Engine { return startEngine(t, python, path, hw, block) }
+	o.Engine = func(hw simulator.Hardware, block int) simulator.Engine {
+		return startEngine(t, python, path, hw, block)
+	}
 	c, err := agents.Run(t.Context(), policy, o)
 	if err != nil {
 		t.Fatal(err)
@@ -118,14 +116,7 @@ type stepped struct {
 
 func startEngine(t *testing.T, python, path string, hw simulator.Hardware, block int) *engine {
 	t.Helper()
-	root := checkout.Root()
-	installed := filepath.Join(root, ".cache", "vllm")
-	cmd := exec.CommandContext(t.Context(), filepath.Join(installed, python, "bin", "python"), filepath.Join(root, "test", "vllm", "engine.py"),
-		fmt.Sprint(hw.Capacity), fmt.Sprint(block), fmt.Sprint(hw.Budget), fmt.Sprint(hw.Sequences))
-	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=1")
-	if path != "" {
-		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, path))
-	}
+	cmd := ofVLLM(t, python, path, "engine.py", fmt.Sprint(hw.Capacity), fmt.Sprint(block), fmt.Sprint(hw.Budget), fmt.Sprint(hw.Sequences))
 	to, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +145,7 @@ func (e *engine) Enqueue(r *simulator.Request) {
 	e.next.Add = append(e.next.Add, added{ID: r.ID, Input: r.Input, Output: r.Output, Blocks: r.Blocks[:r.Input/e.block]})
 }
 
-// Abort implements agents.Engine.
+// Abort implements simulator.Engine.
 func (e *engine) Abort(r *simulator.Request) {
 	delete(e.open, r.ID)
 	n := len(e.next.Add)

@@ -296,6 +296,27 @@ class Vllm:
 
         register_all_kvcache_specs(settings)
 
+    def cache(self, settings, c):
+        """The KV cache that vLLM plans for a configuration's layers, and the sizes of its blocks and hashes."""
+        layers = {f"model.layers.{i}.attn": self.spec(layer, c) for i, layer in enumerate(c["layers"])}
+        kv = self.utils.generate_scheduler_kv_cache_config(self.plan(settings, layers))
+        return kv, *self.utils.resolve_kv_cache_block_sizes(kv, settings)
+
+    def scheduler(self, settings, kv, block, unit, asynchronous=False):
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        return self.schedulers[asynchronous](
+            vllm_config=settings, kv_cache_config=kv, structured_output_manager=StructuredOutputManager(settings),
+            block_size=block, hash_block_size=unit, log_stats=True,
+        )
+
+    def asked(self, **of):
+        """A request, without an end-of-sequence token where a release asks for one."""
+        import inspect
+
+        wanted = inspect.signature(self.request.Request.__init__).parameters
+        return self.request.Request(**of, **({"eos_token_id": None} if "eos_token_id" in wanted else {}))
+
     def plan(self, settings, layers):
         p, groups = self.planning, []
         if hasattr(p, "get_global_kv_cache_groups"):
@@ -389,7 +410,6 @@ class Capture:
 
     def build(self):
         from vllm.utils.hashing import get_hash_fn_by_name
-        from vllm.v1.structured_output import StructuredOutputManager
 
         v, c = self.v, self.c
         os.environ.pop("PYTHONHASHSEED", None)
@@ -397,19 +417,13 @@ class Capture:
             os.environ["PYTHONHASHSEED"] = self.hash_seed
         os.environ["VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"] = "0" if c.get("bytes") else "1"
         settings = self.settings = v.settings(c, self.asynchronous)
-        layers = {f"model.layers.{i}.attn": v.spec(layer, c) for i, layer in enumerate(c["layers"])}
-        worker = v.plan(settings, layers)
-        self.kv = v.utils.generate_scheduler_kv_cache_config(worker)
-        self.scheduler_block, self.unit = v.utils.resolve_kv_cache_block_sizes(self.kv, settings)
+        self.kv, self.scheduler_block, self.unit = v.cache(settings, c)
         self.memory = None
         if "memory" in c:
             v.register(settings)
             self.memory = Memory(c["memory"], random.Random(f"memory:{self.name}:{self.seed}"))
             settings.kv_transfer_config = self.memory.settings(v.config, self.kv)
-        self.scheduler = v.schedulers[self.asynchronous](
-            vllm_config=settings, kv_cache_config=self.kv, structured_output_manager=StructuredOutputManager(settings),
-            block_size=self.scheduler_block, hash_block_size=self.unit, log_stats=True,
-        )
+        self.scheduler = v.scheduler(settings, self.kv, self.scheduler_block, self.unit, self.asynchronous)
         hash_fn = get_hash_fn_by_name(c.get("algo", "sha256"))
         v.utils.init_none_hash(hash_fn)
         self.none_hash = v.utils.NONE_HASH
@@ -564,9 +578,9 @@ class Capture:
         extra = {"kv_cache_report_mode": "full"} if self.c.get("report") and self.rng.random() < 0.3 else None
         params = SamplingParams(max_tokens=self.rng.randint(1, self.c.get("output", 24)), ignore_eos=True, extra_args=extra)
         adapter = LoRARequest(f"adapter-{lora}", lora, f"/adapters/{lora}") if lora else None
-        request = self.v.request.Request(
+        request = self.v.asked(
             request_id=f"r{self.numbered}", prompt_token_ids=tokens, sampling_params=params, pooling_params=None,
-            lora_request=adapter, cache_salt=salt, block_hasher=self.hasher, **self.request_extras(),
+            lora_request=adapter, cache_salt=salt, block_hasher=self.hasher,
         )
         self.live[request.request_id] = request
         if self.script:
@@ -577,12 +591,6 @@ class Capture:
             self.lines.append({"submit": said})
         self.scheduler.add_request(request)
         self.prompts.append({"tokens": tokens, "prompt": len(tokens), "salt": salt, "lora": lora, "request": request})
-
-    def request_extras(self):
-        import inspect
-
-        wanted = inspect.signature(self.v.request.Request.__init__).parameters
-        return {"eos_token_id": None} if "eos_token_id" in wanted else {}
 
     def remember(self, request):
         """The answer belongs to what a next turn extends."""

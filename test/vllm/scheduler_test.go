@@ -96,13 +96,19 @@ type drive struct {
 }
 
 func (d *drive) command(args ...string) *exec.Cmd {
+	return ofVLLM(d.t, d.python, d.path, "scheduler.py", args...)
+}
+
+// ofVLLM returns a script of this folder with the Python of an installed vLLM; path = another one's
+// sources, "" = its own.
+func ofVLLM(t *testing.T, python, path, script string, args ...string) *exec.Cmd {
 	root := checkout.Root()
 	installed := filepath.Join(root, ".cache", "vllm")
-	cmd := exec.CommandContext(d.t.Context(), filepath.Join(installed, d.python, "bin", "python"),
-		append([]string{filepath.Join(root, "test", "vllm", "scheduler.py")}, args...)...)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(installed, python, "bin", "python"),
+		append([]string{filepath.Join(root, "test", "vllm", script)}, args...)...)
 	cmd.Env = append(os.Environ(), "PYTHONHASHSEED=0", "PYTHONDONTWRITEBYTECODE=")
-	if d.path != "" {
-		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, d.path))
+	if path != "" {
+		cmd.Env = append(cmd.Env, "PYTHONPATH="+filepath.Join(installed, path))
 	}
 	return cmd
 }

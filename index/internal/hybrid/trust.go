@@ -39,11 +39,7 @@ func (m *Member) updateTrust(p *Plan) {
 
 // judge returns the first reason against a plan, if any.
 func (m *Member) judge(p *Plan) Trust {
-	var told Settings
-	if m.settings != nil {
-		told = *m.settings
-	}
-	eagle := told.EagleKnown || m.observed.ahead > 0
+	told := m.told()
 	inexact := func(why string) Trust { return Trust{Why: why} }
 	switch byHash := !m.plain && !p.layout.ByTokens(); {
 	case m.observed.doubt != "":
@@ -64,7 +60,7 @@ func (m *Member) judge(p *Plan) Trust {
 		return inexact("it drafts, so what it loads from the host's memory is not predicted, and less may be credited than is hit")
 	case p.layout.one() && p.layout.Specs[0].Spec == "" && told.Rule != RuleSGLang:
 		return inexact("its events do not name the kind of its cache, as those of vLLM before 0.27 do not: it is taken for full attention")
-	case !eagle:
+	case !told.EagleKnown:
 		return inexact("it drafts, or does not show that it does not, and which groups drop a block for a draft model is not known, so a block too many may be credited: set draft_groups")
 	case m.belowWhy(p) != "":
 		return inexact(m.belowWhy(p))

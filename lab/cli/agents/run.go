@@ -25,13 +25,7 @@ type Options struct {
 	Patience float64 // s after which a client gives up and tries again at once; 0 = never
 	Jobs     int     // a fixed list of so many sessions is run to its end; 0 = sessions follow each other
 
-	Engine func(hw simulator.Hardware, block int) Engine // of a replica, with blocks of that many tokens; nil = simulator's
-}
-
-// Engine is a replica's scheduler.
-type Engine interface {
-	simulator.Scheduler
-	Abort(r *simulator.Request) // drops a request whose client has left
+	Engine func(hw simulator.Hardware, block int) simulator.Engine // of a replica, with blocks of that many tokens; nil = simulator's
 }
 
 // Step times and batches of the engines.
@@ -45,7 +39,7 @@ const (
 
 // engine is a replica.
 type engine struct {
-	Engine
+	simulator.Engine
 	end                    float64 // of its step; infinite: it has none
 	answers, tokens, spent float64
 }
@@ -78,7 +72,7 @@ func Run(ctx context.Context, name string, o Options) (Cell, error) {
 	r := &run{o: &o, crowd: newCrowd(o.All, o.Clients, o.Seed, o.Jobs), router: p, of: map[int]*client{}}
 	r.result = Cell{Policy: name, Sessions: o.Clients}
 	if o.Engine == nil {
-		o.Engine = func(hw simulator.Hardware, block int) Engine { return simulator.NewDense(hw, mostIDs, block) }
+		o.Engine = func(hw simulator.Hardware, block int) simulator.Engine { return simulator.NewDense(hw, mostIDs, block) }
 	}
 	for range o.Replicas {
 		e := o.Engine(simulator.Hardware{Capacity: o.Tokens, Budget: budget, Sequences: places}, block)
