@@ -202,6 +202,13 @@ func TestObjectsAreNoTextInHarmony(t *testing.T) {
 			t.Errorf("%s: %q, want %q", object, got, want)
 		}
 	}
+	// vLLM's own class of messages refuses these, so the first one's parts are not read.
+	for _, body := range []string{`"messages":[{"role":"system","content":[{"type":"text","text":"x","prompt_cache_breakpoint":true}]}]`,
+		`"messages":[{"role":"system","task":[],"content":[{"type":"text","text":"x"}]}]`} {
+		if _, err := newRenderer(t, o).Render(nil, nil, parse(t, openai.Chat, body), time.Unix(0, 0)); whyOf(err) != UnknownShape {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
 	for _, body := range []string{`"messages":[{"role":"user","content":{"a":1}}]`, `"messages":[{"role":"user","content":"q"},{"role":"system","content":{"a":1}}]`,
 		`"messages":[` + call + `,{"role":"tool","tool_call_id":"c","content":5}]`} {
 		if _, err := newRenderer(t, o).Render(nil, nil, parse(t, openai.Chat, body), time.Unix(0, 0)); whyOf(err) != Rejected {

@@ -15,15 +15,18 @@ const billingHeader = "x-anthropic-billing-header"
 // (_KNOWN_CONTENT_PART_FIELDS, 0.32); any other is an extra.
 var partFields = map[string]bool{
 	"audio_embeds": true, "audio_url": true, "closed": true, "data": true, "file": true, "image_embeds": true,
-	"image_pil": true, "image_url": true, "input_audio": true, "name": true, "prompt_cache_breakpoint": true,
+	"image_pil": true, "image_url": true, "input_audio": true, "name": true, breakpoint: true,
 	"refusal": true, "text": true, "thinking": true, "type": true, "uuid": true, "video_embeds": true, "video_url": true,
 }
 
+// toolReference is the type of a part whose text names a tool.
+const toolReference = "tool_reference"
+
 // part is one piece of a message's content.
 type part struct {
-	text      string
-	reference bool          // text names a tool
-	extras    *pyvalue.Dict // keys the template may see besides type and text
+	text   string
+	kind   string        // its type, "" for a bare text
+	extras *pyvalue.Dict // keys the template may see besides type and text
 }
 
 // content builds a message's content from the request's value: a string in the string
@@ -71,8 +74,8 @@ func (c *conversation) text(v any) any {
 }
 
 func (p part) dict() *pyvalue.Dict {
-	if p.reference {
-		return dict("type", "tool_reference", "name", p.text)
+	if p.kind == toolReference {
+		return dict("type", toolReference, "name", p.text)
 	}
 	d := dict("type", "text", "text", p.text)
 	if p.extras != nil {
@@ -126,7 +129,7 @@ var lazyContent = map[string]bool{"user": true, "assistant": true, "system": tru
 
 // textKeys maps the part types of text to the key of their text. The Responses API's own
 // types pass only where vLLM does not validate messages.
-var textKeys = map[string]string{"text": "text", "refusal": "refusal", "thinking": "thinking", "tool_reference": "name",
+var textKeys = map[string]string{"text": "text", "refusal": "refusal", "thinking": "thinking", toolReference: "name",
 	"input_text": "text", "output_text": "text"}
 
 func (c *conversation) part(v any) (part, error) {
@@ -152,9 +155,20 @@ func (c *conversation) part(v any) (part, error) {
 	text, ok := d.GetString(key)
 	if text, isText := text.(string); ok && isText {
 		extras, err := c.extras(d, key)
-		return part{text: text, reference: kind == "tool_reference", extras: extras}, err
+		return part{text: text, kind: kind, extras: extras}, err
 	}
 	return part{}, refuse(Rejected)
+}
+
+// breakpoint is the key by which a client marks the end of what OpenAI shall cache. Prompts
+// have no trace of it.
+const breakpoint = "prompt_cache_breakpoint"
+
+// explicit reports whether vLLM's validation passes the part's breakpoint, if it has one.
+func explicit(d *pyvalue.Dict) bool {
+	v, ok := d.GetString(breakpoint)
+	mark, isDict := v.(*pyvalue.Dict)
+	return !ok || isDict && text(mark, "mode") == "explicit"
 }
 
 // extras returns the keys of a part besides its type and own.
@@ -164,6 +178,10 @@ func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error
 		key, _ := k.(string)
 		switch {
 		case key == "type" || key == own:
+		case key == breakpoint:
+			if !explicit(d) {
+				return nil, refuse(UnknownShape)
+			}
 		case key == "closed":
 			if _, ok := v.(bool); !ok {
 				return nil, refuse(UnknownShape)
@@ -185,11 +203,12 @@ func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error
 	return extras, nil
 }
 
-// stripBilling drops the billing line, and a part of the billing line alone.
+// stripBilling drops the billing line of texts, and a text of the billing line alone. The
+// other types keep it, those of the Responses API among them.
 func stripBilling(parts []part) []part {
 	out := parts[:0]
 	for _, p := range parts {
-		if !p.reference && strings.HasPrefix(p.text, billingHeader) {
+		if (p.kind == "" || p.kind == "text") && strings.HasPrefix(p.text, billingHeader) {
 			_, rest, _ := strings.Cut(p.text, "\n")
 			if rest == "" {
 				continue

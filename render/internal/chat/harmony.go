@@ -248,6 +248,9 @@ func hTexts(list *pyvalue.List, chat bool) ([]string, error) {
 		if !ok {
 			return nil, refuse(UnknownShape)
 		}
+		if chat && !explicit(part) {
+			return nil, refuse(UnknownShape) // vLLM reads such a content in some roles and not in others
+		}
 		switch text(part, "type") {
 		case "input_text", "output_text":
 			if chat {

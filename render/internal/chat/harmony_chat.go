@@ -170,7 +170,7 @@ func hChecked(m *pyvalue.Dict, objects bool) error {
 		_ = content
 		return refuse(Rejected)
 	}
-	for _, key := range []string{"name", "reasoning", "reasoning_content", "tool_call_id"} {
+	for _, key := range []string{"name", "task", "reasoning", "reasoning_content", "tool_call_id"} {
 		if v, ok := m.GetString(key); ok {
 			if _, isText := v.(string); !isText && v != nil {
 				return refuse(UnknownShape)

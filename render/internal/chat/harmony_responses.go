@@ -287,9 +287,9 @@ func (p *hPrompt) itemMessage(item *pyvalue.Dict) error {
 		}
 		return err
 	case "assistant":
-		channel, kind = "final", "output_text"
-		if isList && text(item, "type") == "" {
-			return refuse(UnknownShape)
+		channel = "final"
+		if isList && text(item, "type") != "" && !texts(list, kind) {
+			kind = "output_text"
 		}
 	case "user":
 	default:

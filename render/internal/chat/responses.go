@@ -129,6 +129,7 @@ func (t *items) add(v any) error {
 		return refuse(Rejected)
 	}
 	kind, ok := str(item, "type")
+	t.partial = false
 	if t.d.mergeItems && kind == "custom_tool_call" {
 		return t.call(item)
 	}
@@ -176,9 +177,10 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 	}
 	text, ok := content.(string)
 	if list, isList := content.(*pyvalue.List); isList {
-		// Only an item of type message may have output text; vLLM
-		// reads its first part alone.
-		if kind == "" || len(list.Items) == 0 || !texts(list, "output_text") {
+		// Only an item of type message may have output text, but each may have input text;
+		// vLLM reads the first part alone.
+		output := kind != "" && texts(list, "output_text")
+		if len(list.Items) == 0 || !output && !(t.d.mergeItems && texts(list, "input_text")) {
 			return refuse(UnknownShape)
 		}
 		text, ok = str(list.Items[0].(*pyvalue.Dict), "text")
@@ -197,7 +199,7 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 func texts(list *pyvalue.List, kind string) bool {
 	for _, v := range list.Items {
 		d, ok := v.(*pyvalue.Dict)
-		if !ok || !only(d, "type", "text", "annotations", "logprobs", "cache_control") {
+		if !ok || !explicit(d) {
 			return false
 		}
 		t, _ := d.GetString("type")
@@ -249,13 +251,16 @@ func (t *items) call(item *pyvalue.Dict) error {
 }
 
 func (t *items) output(item *pyvalue.Dict) error {
-	id, ok := str(item, "call_id")
+	id, _ := item.GetString("call_id") // null if it is absent
+	if _, ok := id.(string); !ok && (id != nil || text(item, "type") == "custom_tool_call_output") {
+		return refuse(Rejected)
+	}
 	output, _ := item.GetString("output")
 	if list, isList := output.(*pyvalue.List); isList {
 		if !texts(list, "input_text") {
 			return refuse(UnknownShape)
 		}
-	} else if _, isText := output.(string); !isText || !ok {
+	} else if _, isText := output.(string); !isText {
 		return refuse(Rejected)
 	}
 	t.push(dict("role", "tool", "content", output, "tool_call_id", id))
