@@ -180,6 +180,9 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
 		s.at.history.End(p, u.hold, computed, d.now())
+		if s.priced && len(p.Keys) > 0 {
+			mv.reuse.ended(p.Keys[len(p.Keys)-1], d.now())
+		}
 		if !s.alone {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/learned"
+	"warmroute/prefixhash"
 )
 
 // remembered is the number of keys of which a reuse knows the last use, a power of two. A new key
@@ -32,11 +33,12 @@ const mostReuse = 9
 // concurrent use, and waits for nobody.
 type reuse struct {
 	last  atomic.Pointer[lastUses] // nil before the first prompt
-	again learned.Ratio            // ticks since the deepest known key of a prompt was used
+	again learned.Ratio            // ticks since the last use of the deepest known key of a prompt had ended
 	hit   learned.Ratio            // tokens of prompts that some holder had
 }
 
-// lastUses has, by a key's low bits, its high half and the time of its last use.
+// lastUses has, by a key's low bits, its high half and the time of its last use: of the request's
+// end for the last key of its prompt, else of its arrival.
 type lastUses [remembered]atomic.Uint64
 
 // uses returns the last uses, and makes them for the first prompt.
@@ -61,12 +63,23 @@ func (r *reuse) asked(p history.Prompt, now time.Time) {
 	}
 }
 
+// ended records the end of a request whose prompt has this last key. Prompts that go on from it
+// wait from then on: a conversation is in nobody's way while its answer runs.
+func (r *reuse) ended(last prefixhash.Key, now time.Time) {
+	k := uint64(last)
+	to := &r.uses()[k%remembered]
+	if was := to.Load(); was>>32 == k>>32 && was != 0 {
+		to.CompareAndSwap(was, k>>32<<32|uint64(uint32(now.UnixNano()>>tick)))
+	}
+}
+
 // found records how many tokens of a request's prompts some holder had.
 func (r *reuse) found(tokens, of int) {
 	r.hit.Add(float64(tokens), float64(of), hitShare)
 }
 
-// known returns the time after which prompts are used again, and how often a stored token is
+// known returns the time after which prompts are used again, from the end of one to the arrival of
+// the next, and how often a stored token is
 // used: 0 before the first.
 func (r *reuse) known() (again time.Duration, times float64) {
 	h := min(r.hit.Of(0, 0), mostReuse/(mostReuse+1.))
@@ -95,7 +108,7 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 	}
 	least := 1.0
 	for i, at := range w.at {
-		share, known := mv.holders[at].history.Worth(w.LookedUp, again)
+		share, known := mv.holders[at].history.Worth(w.Record.Tokens-w.cands[i].Match.Cached(), w.LookedUp, again)
 		if !known || w.matched[at].grouped {
 			for j := range i {
 				w.cands[j].Space = 0

@@ -30,11 +30,37 @@ func TestReuseLearnsWhenPromptsComeBack(t *testing.T) {
 	if again, times := r.known(); math.Abs(again.Seconds()-7) > 0.1 || math.Abs(times-3) > 1e-6 {
 		t.Errorf("prompts are used again after %s, stored tokens %g times", again, times)
 	}
+	p := history.Prompt{Keys: prompt(2, 0, 400).keys(), Marks: prefixhash.MarksOf(blockSize)}
+	for range 2000 { // answers of 5 s, then a pause of 2 s
+		r.asked(p, now)
+		r.ended(p.Keys[len(p.Keys)-1], now.Add(5*time.Second))
+		now = now.Add(7 * time.Second)
+	}
+	r.ended(12345, now) // nobody has asked for it
+	if again, _ := r.known(); math.Abs(again.Seconds()-2) > 0.1 {
+		t.Errorf("prompts are used again %s after they end", again)
+	}
 	for range 5000 {
 		r.found(200, 200)
 	}
 	if _, times := r.known(); times > mostReuse+1e-9 {
 		t.Errorf("a stored token is used %g times", times)
+	}
+}
+
+// TestPausesBeginWhenAnswersEnd: how long prompts take to be used again does not depend on how long
+// answers run.
+func TestPausesBeginWhenAnswersEnd(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	for turn := range 40 {
+		d, _ := r.ask(prompt(1, 0, 40+turn))
+		r.wait(50 * time.Second)
+		end(d)
+		r.wait(10 * time.Second)
+	}
+	mv, _ := r.decider.Find("m", "")
+	if again, _ := mv.reuse.known(); math.Abs(again.Seconds()-10) > 0.5 {
+		t.Errorf("%s pass, want 10s", again)
 	}
 }
 

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// growth is how many tokens count as coming for each one that a holder lacked and was sent within
-// the time after which prompts are used again: the turns that go on from it, and others like it.
+// growth is how many tokens count as coming for each one that a holder lacks and is sent, or was
+// sent within the time after which prompts are used again: the turns that go on from it, and others
+// like it.
 const growth = 3
 
 // outlook is what a cache will evict.
 type outlook struct {
-	clock  int64         // Unix ns; it never goes back
-	again  int64         // ns that prompts take to be used again
-	sent   float64       // tokens that the holder lacked, weighted by age
-	sentAt int64         // Unix ns, of sent
-	looked atomic.Int64  // Unix ns, of worth; 0 = it is out of date
-	worth  atomic.Uint64 // bits of the share; unsized = the capacity is not known
+	clock  int64        // Unix ns; it never goes back
+	again  int64        // ns that prompts take to be used again
+	sent   float64      // tokens that the holder lacked, weighted by age
+	sentAt int64        // Unix ns, of sent
+	looked atomic.Int64 // Unix ns, of spare; 0 = it is out of date
+	spare  atomic.Int64 // tokens that it takes more without a loss, below 0 if what is coming exceeds them; unsized = the capacity is not known
 
 	sized   atomic.Int64 // the capacity, 0 if it is not known
 	open    int          // requests in flight
@@ -25,16 +26,17 @@ type outlook struct {
 	unseen  atomic.Int64 // tokens of requests in flight beyond these, by the latest page
 }
 
-// unsized is no share.
-const unsized = math.MaxUint64
+// unsized is no number of tokens.
+const unsized = math.MinInt64
 
 // looks is how often the outlook is renewed in the time after which prompts are used again.
 const looks = 16
 
-// Worth returns the share of what the holder evicts for the prompts that are coming that is
-// expected to be used again, if prompts are used again after such a time. It reports false if the
-// holder does not name the size of its cache.
-func (c *Cache) Worth(now time.Time, again time.Duration) (share float64, known bool) {
+// Worth returns the share of what the holder evicts for a request that lacks so many tokens there
+// that is expected to be used again, if prompts are used again after such a time: what is free, or
+// expected never to be used again, goes first. It reports false if the holder does not name the size
+// of its cache.
+func (c *Cache) Worth(missing int, now time.Time, again time.Duration) (share float64, known bool) {
 	at := now.UnixNano()
 	if looked := c.looked.Load(); looked == 0 || at-looked > int64(again)/looks {
 		c.mu.Lock()
@@ -42,8 +44,11 @@ func (c *Cache) Worth(now time.Time, again time.Duration) (share float64, known 
 		c.look(c.reach(at))
 		c.mu.Unlock()
 	}
-	worth := c.worth.Load()
-	return math.Float64frombits(worth), worth != unsized
+	spare := c.spare.Load()
+	if spare == unsized {
+		return 0, false
+	}
+	return min(1, max(0, 1-float64(spare)/float64(growth*max(1, missing)))), true
 }
 
 // Room returns the time until the requests in flight have left room for so many tokens more, if
@@ -77,19 +82,14 @@ func (c *Cache) coming(now int64) float64 {
 	return c.sent * math.Exp(-float64(now-c.sentAt)/float64(max(1, c.again)))
 }
 
-// look renews the outlook. What is coming takes the free room first, then that of tokens that are
-// expected never to be used again.
+// look renews the outlook.
 func (c *Cache) look(now int64) {
 	c.looked.Store(now)
 	if c.learner != nil {
-		c.worth.Store(unsized)
+		c.spare.Store(unsized)
 		return
 	}
-	share, coming := 0.0, growth*c.coming(now)
-	if free := float64(c.capacity - c.tokens); coming > max(0, free) {
-		share = max(0, 1-(free+c.ages.idle(now, c.again))/coming)
-	}
-	c.worth.Store(math.Float64bits(min(1, share)))
+	c.spare.Store(int64(float64(c.capacity-c.tokens) + c.ages.idle(now, c.again) - growth*c.coming(now)))
 }
 
 // reach makes the ages reach to now, and returns it, or a later time that was now before.

@@ -40,16 +40,16 @@ func TestAgesReachAnyTime(t *testing.T) {
 }
 
 // TestWorth: nothing that is used again is evicted while there is room, or of a cache full of what
-// nobody asked for lately; more with each prompt, from the moment at which it is sent, and all where
-// everything in the cache was just used.
+// nobody asked for lately; more with each prompt, from the moment at which it is sent, more for a
+// longer request, and all where everything in the cache was just used.
 func TestWorth(t *testing.T) {
 	c, again := newCache(), 10*time.Second
-	if _, known := c.Worth(start, again); known {
+	if _, known := c.Worth(640, start, again); known {
 		t.Error("a cache of no known size has a worth")
 	}
 	c.SetCapacity(20_000)
 	worth := func(now time.Time) float64 {
-		share, known := c.Worth(now, again)
+		share, known := c.Worth(640, now, again)
 		if !known {
 			t.Error("the size is named")
 		}
@@ -59,6 +59,9 @@ func TestWorth(t *testing.T) {
 	c.used(prompt(1, 1, 0, 10), 0, now)
 	if w := worth(now); w != 0 {
 		t.Errorf("%g where there is room", w)
+	}
+	if w, _ := c.Worth(20_000, now, again); w <= 0 || w >= 1 {
+		t.Errorf("%g for a request for which the room is too small", w)
 	}
 	for i := range 40 { // 640 tokens each, one a minute
 		now = now.Add(time.Minute)

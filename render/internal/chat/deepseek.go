@@ -60,7 +60,7 @@ func (d *deepSeek) write(out *Rendered, req *request, _ time.Time) error {
 	if err := forcesOne(req, p.tools); err != nil {
 		return err
 	}
-	vars, err := p.variables(&d.r.o)
+	vars, err := p.variables(d.r)
 	if err != nil {
 		return err
 	}

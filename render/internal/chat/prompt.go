@@ -166,16 +166,20 @@ var reserved = []string{"self", "conversation", "messages", "tools", "documents"
 // globals are jinja2's own names: a kwarg of that name never reaches the template.
 var globals = []string{"range", "dict", "lipsum", "cycler", "joiner", "namespace"}
 
+// ownVariables are the variables that most requests have besides the special tokens:
+// add_generation_prompt, messages, tools and documents.
+const ownVariables = 4
+
 // variables returns the template's variables, as merge_kwargs merges them: the special
 // tokens, over them the server's defaults, the client's kwargs and the request's own
 // fields. Null and "auto" mean not set.
-func (p *prompt) variables(o *Options) (*pyvalue.Dict, error) {
-	vars := pyvalue.NewDict()
-	for name, text := range o.SpecialTokens {
+func (p *prompt) variables(r *Renderer) (*pyvalue.Dict, error) {
+	vars := pyvalue.NewDictOf(r.special.Len() + ownVariables)
+	for name, text := range r.special.All() {
 		vars.Set(name, text)
 	}
-	if p.defaults && o.DefaultKwargs != nil {
-		for k, v := range o.DefaultKwargs.All() {
+	if p.defaults && r.o.DefaultKwargs != nil {
+		for k, v := range r.o.DefaultKwargs.All() {
 			vars.Set(k, v)
 		}
 	}

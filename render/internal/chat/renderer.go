@@ -89,7 +89,10 @@ type Renderer struct {
 	plain, tooled  *template
 	dialects       []dialect
 	mergeInline    merging
-	disabledEffort string // "": unknown
+	disabledEffort string        // "": unknown
+	special        *pyvalue.Dict // Options.SpecialTokens
+	modern         bool          // the server's transformers changes messages as modernise does
+	modernKnown    bool
 }
 
 // New compiles the template, and probes it as vLLM does at its start. A model that vLLM
@@ -109,7 +112,11 @@ func New(o Options) (r *Renderer, err error) {
 	if o.Location == nil {
 		o.Location = time.UTC
 	}
-	r = &Renderer{o: o, dialects: dialectsOf(o.Version)}
+	r = &Renderer{o: o, dialects: dialectsOf(o.Version), special: pyvalue.NewDictOf(len(o.SpecialTokens))}
+	for name, text := range o.SpecialTokens {
+		r.special.Set(name, text)
+	}
+	r.modern, r.modernKnown = modernTransformers(o.Transformers)
 	r.o.Limits.Work = nil
 	r.coder, r.coded = newCoder(r)
 	if r.coded {
@@ -362,16 +369,15 @@ func (r *Renderer) render(dst []byte, req *request, d dialect, now time.Time) ([
 		return nil, nil, err
 	}
 	base := len(dst)
-	modern, known := modernTransformers(r.o.Transformers)
-	text, err := r.text(dst, p, now, modern)
-	if err != nil || known || !p.nulls && !(p.reasoning && r.template(p.tools != nil).thinking) {
+	text, err := r.text(dst, p, now, r.modern)
+	if err != nil || r.modernKnown || !p.nulls && !(p.reasoning && r.template(p.tools != nil).thinking) {
 		return text, p, err
 	}
 	again, err := r.build(req, d) // rendering changed the messages
 	if err != nil {
 		return nil, nil, err
 	}
-	other, err := r.text(nil, again, now, !modern)
+	other, err := r.text(nil, again, now, !r.modern)
 	if err == nil && !bytes.Equal(other, text[base:]) {
 		err = refuse(TransformersDiffers)
 	}
@@ -422,7 +428,7 @@ func (r *Renderer) text(dst []byte, p *prompt, now time.Time, modern bool) ([]by
 	if modern {
 		modernise(p.work, p.messages)
 	}
-	vars, err := p.variables(&r.o)
+	vars, err := p.variables(r)
 	if err != nil {
 		return nil, err
 	}
