@@ -80,8 +80,7 @@ func (c *memberHost) Leading(group int, hashes []uint64) (n int) {
 func (c *memberHost) Has(group int, hash uint64) (has bool) {
 	c.eachShard(func(sh *shard, slot int) {
 		if sh.key.group == group && !has {
-			_, detached := sh.info[slot].detached[hash]
-			has = detached || sh.info[slot].gpu.Find(hash) != 0
+			has = sh.info[slot].gpu.Find(hash) != 0
 		}
 	})
 	return has
@@ -98,8 +97,6 @@ func (c *memberHost) Find(group int, hashes []uint64, f func(i int, key uint64, 
 		for i := 0; sh.key.group == group && i < len(hashes); i++ {
 			if p := sh.info[slot].gpu.Find(hashes[i]); p != 0 {
 				f(i, sh.nodes.Key(p), sh.nodes.Depth(p.Node())+p.Offset()+1)
-			} else if b, ok := sh.info[slot].detached[hashes[i]]; ok {
-				f(i, b.key, 0)
 			}
 		}
 	})
