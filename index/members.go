@@ -76,16 +76,6 @@ func (c *memberHost) Leading(group int, hashes []uint64) (n int) {
 	return n
 }
 
-// Has implements hybrid.Host.
-func (c *memberHost) Has(group int, hash uint64) (has bool) {
-	c.eachShard(func(sh *shard, slot int) {
-		if sh.key.group == group && !has {
-			has = sh.info[slot].gpu.Find(hash) != 0
-		}
-	})
-	return has
-}
-
 // Remove implements hybrid.Host.
 func (c *memberHost) Remove(group int, hash uint64) {
 	c.x.removed(c.holder, &Event{Kind: Removed, Tier: TierGPU, Scope: Scope{Group: group}, Hashes: []uint64{hash}}, &c.result)
