@@ -58,11 +58,13 @@ test-live-pd: setup ## of these, three real vLLM 0.32 that hand KV to each other
 	scripts/install-gateways.sh llmd
 	cd test && go test -tags vllm -count=1 -timeout 30m -run 'Live/0.32.0_qwen3$$/apart' -v ./vllm
 
-test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process, and SGLang's own caches behind Envoy (about 4 minutes)
+test-reference: setup ## vLLM's own schedulers of four releases and its renderers, called in process, SGLang's own caches behind Envoy, more templates beside Jinja2 and texts beside tokenizers (about 5 minutes)
 	scripts/install-vllm.sh $(VLLM) $(SGLANG)
 	cd test && go test -tags vllm -count=1 -timeout 60m -parallel 2 -run 'Scheduler|Coded' -v ./vllm
 	cd test && go test -tags vllm -count=1 -timeout 60m -v ./sglang
 	go -C render test -tags vllm -count=1 -timeout 60m -run AgainstVLLM -v .
+	go -C render test -count=1 -timeout 60m -run Oracle -v ./internal/jinja -oracle.snippets=1000 -oracle.conversations=1000
+	WARMROUTE_FUZZ_STRINGS=2000 go -C render test -count=1 -timeout 60m -run Differential -v ./internal/tokenizer
 
 test-faults: setup ## the long form of the index's fault storms, and routers killed, frozen and cut off from each other (about 15 minutes, on a machine of its own)
 	cd test && go test -count=1 -timeout 30m -run Storm -v ./faults -storm=long

@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/race"
 )
 
 type object = map[string]any
@@ -212,6 +213,9 @@ func TestSessionsOfRealClients(t *testing.T) {
 		route openai.Route
 		body  func(*agent) object
 	}{"Claude Code": {openai.Messages, claudeCode}, "Codex": {openai.Responses, codex}, "SDK": {openai.Chat, openAISDK}} {
+		if race.Enabled && name != "SDK" {
+			continue // half a minute each: make test-long runs them, without the race detector
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			source := tokens.NewLocal(tokens.LocalOptions{

@@ -146,12 +146,8 @@ func (a *applying) store(ev *Event) {
 	sh.settle(len(ev.Hashes))
 	before := ks.blocks()
 	r := &sh.event
-	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, hashes: ev.Hashes, hasParent: ev.HasParent}
-	if ev.Content == nil {
-		sh.storePlain(r, ev.Parent, res)
-	} else {
-		sh.storeLinked(r, ev.Content, ev.Parent, res)
-	}
+	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, hashes: ev.Hashes}
+	sh.storeEvent(r, ev, res)
 	a.x.blocks.Add(int64(ks.blocks() - before))
 	r.cancel(h.id)
 }
@@ -222,32 +218,23 @@ func appendKeys(dst, hashes []uint64) []uint64 {
 	return dst
 }
 
-// storePlain stores blocks whose hashes are their keys.
-func (sh *shard) storePlain(r *segment, parent uint64, res *Result) {
-	if r.hasParent {
-		var known bool
-		if r.parent, known = sh.resolve(r.ks, r.slot, parent); !known {
-			r.parent = reference{key: hashtable.KeyOf(parent)}
-		}
-	}
-	sh.keys = appendKeys(sh.keys[:0], r.hashes)
-	r.keys = sh.keys
-	sh.store(r, res)
-}
-
-// storeLinked stores blocks by their hashes and contents. Without their parent's key they
-// have none, and are left out.
-func (sh *shard) storeLinked(r *segment, contents []prefixhash.Content, parent uint64, res *Result) {
+// storeEvent stores the blocks of an event. It leaves out blocks on GPU if the holder lacks one
+// before them, and blocks whose parent's key is needed for theirs and is not known.
+func (sh *shard) storeEvent(r *segment, ev *Event, res *Result) {
 	root := uint64(r.ks.root)
-	if r.hasParent {
-		at, known := sh.resolve(r.ks, r.slot, parent)
-		if !known {
-			res.Orphaned += len(contents)
+	if ev.HasParent {
+		at, known := sh.resolve(r.ks, r.slot, ev.Parent)
+		if !known && ev.Content != nil || r.tier == TierGPU && (!known || at.place == 0) {
+			res.Orphaned += len(ev.Hashes)
 			return
 		}
-		r.parent, root = at, at.key
+		r.before, root = at.place, at.key
 	}
-	sh.keys = linkAll(sh.keys[:0], root, contents)
+	if ev.Content == nil {
+		sh.keys = appendKeys(sh.keys[:0], ev.Hashes)
+	} else {
+		sh.keys = linkAll(sh.keys[:0], root, ev.Content)
+	}
 	r.keys = sh.keys
 	sh.store(r, res)
 }

@@ -11,19 +11,12 @@ import (
 // check finds each kind of damage that is done to a sound index.
 func TestCheckFindsDamage(t *testing.T) {
 	damages := map[string]func(sh *shard, ks *keyspace){
-		"a reference":      func(sh *shard, _ *keyspace) { sh.sets.Retain(holderset.FirstInterned+1, 1) },
-		"a name":           func(sh *shard, _ *keyspace) { sh.info[0].gpu.Take(anyName(sh)) },
-		"blocks":           func(sh *shard, _ *keyspace) { sh.info[0].blocks[TierGPU]++ },
-		"blocks below":     func(sh *shard, _ *keyspace) { sh.info[0].blocks[TierCPU]++ },
-		"a detached block": func(sh *shard, _ *keyspace) { clear(sh.info[1].detached) },
-		"what waits":       func(sh *shard, _ *keyspace) { clear(sh.info[1].behind) },
-		"the detached table": func(_ *shard, ks *keyspace) {
-			for row := range ks.detached.Load().All() {
-				ks.detached.Load().Set(row, 1)
-			}
-		},
-		"a copy":     func(sh *shard, _ *keyspace) { sh.copies[copyKey{0, 0, TierCPU, 77}] = 1 },
-		"all blocks": func(sh *shard, _ *keyspace) { sh.x.blocks.Add(1) },
+		"a reference":  func(sh *shard, _ *keyspace) { sh.sets.Retain(holderset.FirstInterned+1, 1) },
+		"a name":       func(sh *shard, _ *keyspace) { sh.info[0].gpu.Take(anyName(sh)) },
+		"blocks":       func(sh *shard, _ *keyspace) { sh.info[0].blocks[TierGPU]++ },
+		"blocks below": func(sh *shard, _ *keyspace) { sh.info[0].blocks[TierCPU]++ },
+		"a copy":       func(sh *shard, _ *keyspace) { sh.copies[copyKey{0, 0, TierCPU, 77}] = 1 },
+		"all blocks":   func(sh *shard, _ *keyspace) { sh.x.blocks.Add(1) },
 	}
 	for name, damage := range damages {
 		x := newFixture(t, Options{checkpointEvery: 64})

@@ -20,7 +20,8 @@
 // there. Copies are counted: a block announced twice is gone after two removals,
 // unless the holder is known to announce blocks again (Batch.Full). Copies in CPU
 // memory and storage are kept apart. A block's parent is looked up by its hash among
-// the same holder's blocks; a block whose parent is not among them is left out. Begin,
+// the same holder's blocks; a block on GPU is left out if its parent is not among them, and when
+// a block before it is removed. Begin,
 // Remove and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
@@ -57,12 +58,11 @@
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
 // hashtable, holderset (sets and slots), expiry (entries with deadlines), radix
 // (nodes, runs, a holder's blocks by hash), ends and hybrid (caches with several groups).
-// This package has the scopes, the holders and their events: detached
-// blocks, tiers below the GPU, leases, eviction, sweeps and snapshots.
+// This package has the scopes, the holders and their events: tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes without a recent store are
 // evicted, 1/256 of the cap at a time, and explanations of their holders' matches say so. A
-// block removed before others that stay costs one pass over its holder's hashes.
+// block removed before others costs one pass over its holder's hashes.
 //
 // # Concurrency
 //

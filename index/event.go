@@ -137,7 +137,7 @@ type Result struct {
 	Removed  int // last copies gone
 	Copies   int // removals that left another copy behind
 	Unknown  int // removals of blocks the holder was not known to have
-	Orphaned int // not indexed: their parent is not known
+	Orphaned int // left out: a block before them is not known, or was removed
 	Dropped  int // not indexed: no scheme, malformed event, cap reached
 
 	twins bool // a block was announced by a second hash

@@ -11,12 +11,13 @@ import (
 const evictShare = 256
 
 // evict drops at least n of a keyspace's blocks, if there are as many: the ends of old
-// nodes except the spared one, then detached blocks and blocks below the GPU. It notes
-// that of their holders, and returns how many blocks it has dropped.
+// nodes except the spared one, then blocks below the GPU. It notes that of their holders,
+// and returns how many blocks it has dropped.
 func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
 	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)
-	for i, t := range []*hashtable.Table{ks.detached.Load(), ks.lower[TierCPU].Load(), ks.lower[TierStorage].Load()} {
+	for tier := TierCPU; tier < tiers; tier++ {
+		t := ks.lower[tier].Load()
 		if t == nil {
 			continue
 		}
@@ -24,7 +25,7 @@ func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 			if gone >= n {
 				break
 			}
-			sh.forgetBlock(ks, t, s, Tier(i), i == 0)
+			sh.forgetBlock(ks, t, s, tier)
 			gone++
 		}
 	}
@@ -47,6 +48,7 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 	}
 	for slot := range sh.info {
 		if slots.Has(slot) && sh.info[slot].holder != nil {
+			sh.info[slot].capped = true
 			sh.forgetEnds(ks, slot, ends)
 		}
 	}
@@ -54,8 +56,9 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 	return gone
 }
 
-// forgetEnds removes a slot from the ends of nodes.
-func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
+// forgetEnds removes a slot from the ends of nodes, and returns of how many blocks. One
+// pass over the holder's hashes finds them all.
+func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) (n int) {
 	info := &sh.info[slot]
 	if sh.slots.Live.Has(slot) { // nothing reads the hashes of a dead slot any more
 		var gone []uint64
@@ -68,16 +71,23 @@ func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) {
 		for _, hash := range gone {
 			info.gpu.Take(hash)
 		}
-		info.blocks[TierGPU] -= len(gone)
-		info.capped = true
+		n = len(gone)
+		info.blocks[TierGPU] -= n
 	}
 	for id, end := range ends {
 		sh.leave(slot, id, end)
 	}
+	return n
+}
+
+// leave removes a slot from a node's blocks, from an offset on.
+func (sh *shard) leave(slot int, id uint32, from int) {
+	sh.hybrid.Cut(slot, id, from)
+	sh.info[slot].gpu.Leave(id, from)
 }
 
 // forgetBlock removes a block of one table from all its holders.
-func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row, tier Tier, detached bool) {
+func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row, tier Tier) {
 	id := s.Value().Set()
 	sh.sets.Each(id, func(slot int) {
 		info := &sh.info[slot]
@@ -87,25 +97,11 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 		info.blocks[tier]--
 		info.capped = true
 		delete(sh.copies, copyKey{int32(ks.index), int32(slot), tier, s.Key()})
-		if detached {
-			sh.forgetDetached(slot, keyspaceKey{ks.index, s.Key()})
-		}
 	})
 	t.Set(s, 0)
 	sh.sets.Release(id, 1)
 	sh.x.evicted.Add(1)
 	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
 		sh.forgetEvicted()
-	}
-}
-
-// forgetDetached drops a holder's hash of a detached block.
-func (sh *shard) forgetDetached(slot int, k keyspaceKey) {
-	info := &sh.info[slot]
-	for hash, b := range info.detached {
-		if b.keyspace == k.keyspace && b.key == k.key {
-			info.wait(hash, b, false)
-			return
-		}
 	}
 }

@@ -71,11 +71,10 @@ func TestTheOldestBlocksAreEvicted(t *testing.T) {
 	}
 }
 
-// Detached blocks and blocks below the GPU are evicted if nodes have too few, as many as are needed. A
+// Blocks below the GPU are evicted if nodes have too few, as many as are needed. A
 // second holder of the same blocks needs no room.
-func TestDetachedAndLowerBlocksAreEvicted(t *testing.T) {
+func TestLowerBlocksAreEvicted(t *testing.T) {
 	for name, change := range map[string]func(ev *Event){
-		"detached":   func(ev *Event) { ev.HasParent, ev.Parent = true, 77 },
 		"in memory":  func(ev *Event) { ev.Tier = TierCPU },
 		"in storage": func(ev *Event) { ev.Tier = TierStorage },
 	} {
@@ -113,7 +112,7 @@ func TestDetachedAndLowerBlocksAreEvicted(t *testing.T) {
 				t.Error(err)
 			}
 			x.Sweep()
-			if st := x.Stats(); st.Hashes != x.TierHoldings(a, ev.Tier)+x.TierHoldings(b, ev.Tier)+x.Holdings(a)*min(1, int(ev.Tier)) {
+			if st := x.Stats(); st.Hashes != x.TierHoldings(a, ev.Tier)+x.TierHoldings(b, ev.Tier)+x.Holdings(a) {
 				t.Errorf("%d hashes after the sweep, of %d and %d blocks", st.Hashes, x.TierHoldings(a, ev.Tier), x.TierHoldings(b, ev.Tier))
 			}
 		})

@@ -135,9 +135,6 @@ func (x *Index) Close() {
 
 func (ks *keyspace) discard() {
 	ks.tree.Discard()
-	if t := ks.detached.Load(); t != nil {
-		t.Discard()
-	}
 	for i := range ks.lower {
 		if t := ks.lower[i].Load(); t != nil {
 			t.Discard()

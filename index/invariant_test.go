@@ -66,9 +66,15 @@ type checker struct {
 	slots  []checkedSlot
 }
 
+// keyspaceKey is a block.
+type keyspaceKey struct {
+	keyspace int
+	key      uint64
+}
+
 // checkedSlot has the tables' statements about a slot.
 type checkedSlot struct {
-	tables [tiers]map[keyspaceKey]bool // [TierGPU]: detached
+	tables [tiers]map[keyspaceKey]bool // below the GPU
 }
 
 func (c *checker) keyspaces() error {
@@ -81,7 +87,8 @@ func (c *checker) keyspaces() error {
 				return fmt.Errorf("keyspace %d: a table counts %d keys, there are %d", i, t.Len(), n)
 			}
 		}
-		for tier, t := range []*hashtable.Table{ks.detached.Load(), ks.lower[TierCPU].Load(), ks.lower[TierStorage].Load()} {
+		for tier := TierCPU; tier < tiers; tier++ {
+			t := ks.lower[tier].Load()
 			if t == nil {
 				continue
 			}
@@ -151,13 +158,10 @@ func (c *checker) slot(slot int) error {
 	if info.holder == nil {
 		return errors.New("nobody's")
 	}
-	if want := c.census.Held[slot] + len(info.detached); info.blocks[TierGPU] != want {
-		return fmt.Errorf("%d blocks on GPU counted, %d in nodes and %d detached", info.blocks[TierGPU], c.census.Held[slot], len(info.detached))
+	if want := c.census.Held[slot]; info.blocks[TierGPU] != want {
+		return fmt.Errorf("%d blocks on GPU counted, %d in nodes", info.blocks[TierGPU], want)
 	}
 	if err := info.gpu.Check(c.census); err != nil {
-		return err
-	}
-	if err := c.detached(info, is); err != nil {
 		return err
 	}
 	for tier := TierCPU; tier < tiers; tier++ {
@@ -172,27 +176,6 @@ func (c *checker) slot(slot int) error {
 			if !named {
 				return fmt.Errorf("block %x in tier %d has no name", k.key, tier)
 			}
-		}
-	}
-	return nil
-}
-
-func (c *checker) detached(info *slotInfo, is *checkedSlot) error {
-	behind := 0
-	for k, hashes := range info.behind {
-		for _, hash := range hashes {
-			if b, ok := info.detached[hash]; !ok || b.parent != k.key || b.keyspace != k.keyspace {
-				return fmt.Errorf("%x waits for %x, but is not detached behind it", hash, k.key)
-			}
-			behind++
-		}
-	}
-	if behind != len(info.detached) || len(is.tables[TierGPU]) != behind {
-		return fmt.Errorf("%d detached blocks, %d wait for a parent, %d in the table", len(info.detached), behind, len(is.tables[TierGPU]))
-	}
-	for hash, b := range info.detached {
-		if !is.tables[TierGPU][keyspaceKey{b.keyspace, b.key}] {
-			return fmt.Errorf("%x is detached, but not in the table", hash)
 		}
 	}
 	return nil

@@ -76,17 +76,6 @@ func (c *memberHost) Leading(group int, hashes []uint64) (n int) {
 	return n
 }
 
-// Has implements hybrid.Host.
-func (c *memberHost) Has(group int, hash uint64) (has bool) {
-	c.eachShard(func(sh *shard, slot int) {
-		if sh.key.group == group && !has {
-			_, detached := sh.info[slot].detached[hash]
-			has = detached || sh.info[slot].gpu.Find(hash) != 0
-		}
-	})
-	return has
-}
-
 // Remove implements hybrid.Host.
 func (c *memberHost) Remove(group int, hash uint64) {
 	c.x.removed(c.holder, &Event{Kind: Removed, Tier: TierGPU, Scope: Scope{Group: group}, Hashes: []uint64{hash}}, &c.result)
@@ -98,8 +87,6 @@ func (c *memberHost) Find(group int, hashes []uint64, f func(i int, key uint64, 
 		for i := 0; sh.key.group == group && i < len(hashes); i++ {
 			if p := sh.info[slot].gpu.Find(hashes[i]); p != 0 {
 				f(i, sh.nodes.Key(p), sh.nodes.Depth(p.Node())+p.Offset()+1)
-			} else if b, ok := sh.info[slot].detached[hashes[i]]; ok {
-				f(i, b.key, 0)
 			}
 		}
 	})

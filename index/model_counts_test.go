@@ -2,7 +2,7 @@ package index
 
 // stored returns the Result of a Stored event that the model has not stored yet.
 func (m *model) stored(t *forest, h Holder, tier Tier, nodes []int) Result {
-	if parent := t.parent[nodes[0]]; m.linked && parent >= 0 && !m.knows(h, parent) {
+	if m.leavesOut(t, h, tier, nodes) {
 		return Result{Orphaned: len(nodes)}
 	}
 	var res Result
@@ -16,20 +16,31 @@ func (m *model) stored(t *forest, h Holder, tier Tier, nodes []int) Result {
 	return res
 }
 
-// removed returns the Result of a Removed event whose blocks the model still has.
-func (m *model) removed(h Holder, tier Tier, nodes []int) Result {
-	var res Result
+// remove removes blocks from the index and the model, and compares the counts. A block that goes
+// before one that the event names later takes it along: then the order decides what each counts as.
+func (w *world) remove(h Holder, tier Tier, nodes []int) {
+	w.t.Helper()
+	var want Result
 	for _, n := range nodes {
-		switch m.copies[h][place{tier, n}] {
+		switch w.m.copies[h][place{tier, n}] {
 		case 0:
-			res.Unknown++
+			want.Unknown++
 		case 1:
-			res.Removed++
+			want.Removed++
 		default:
-			res.Copies++
+			want.Copies++
 		}
+		want.Orphaned += w.m.remove(w.f, h, tier, n)
 	}
-	return res
+	got := w.apply(h, w.f.removed(h, tier, nodes...))
+	if len(nodes) > 1 {
+		gone := got.Removed + got.Orphaned
+		if gone != want.Removed+want.Orphaned || got.Removed+got.Copies+got.Unknown != len(nodes) {
+			w.t.Fatalf("%+v, want %d blocks gone, and %d named", got, want.Removed+want.Orphaned, len(nodes))
+		}
+		return
+	}
+	w.wantResult(want, got)
 }
 
 func (w *world) wantResult(want, got Result) {

@@ -11,8 +11,7 @@ import (
 // The tables in which a holder's match may continue after its blocks on GPU. They
 // have no order, so a lookup walks them; usually few or none have entries.
 const (
-	inDetached = iota
-	inCPU
+	inCPU = iota
 	inStorage
 	inReported
 	inSpeculative
@@ -83,7 +82,7 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 			from = min(from, m.Blocks)
 		}
 	}
-	if r.at = ([layers]holderset.ID{}); ks.probeOverlay(&r.at, hashtable.KeyOf(uint64(keys[0])), now) {
+	if ks.probe(&r.at, keys[0], now) {
 		if dst = ks.starting(r, f, dst); len(r.continued) > 0 && r.continued[len(r.continued)-1].from == 0 {
 			from = 0
 		}
@@ -127,8 +126,7 @@ func (ks *keyspace) loaded(m *Match) {
 func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
 	p := &r.probed[uint64(end)*hashtable.Golden>>(64-probedBits)]
 	if p.end != end {
-		var at [layers]holderset.ID
-		*p = probedEnd{end, ks.probeOverlay(&at, hashtable.KeyOf(uint64(keys[end])), now)}
+		*p = probedEnd{end, ks.probe(&r.at, keys[end], now)}
 	}
 	return p.any
 }
@@ -186,20 +184,10 @@ func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
 	return &ks.sh.sets, &ks.sh.slots
 }
 
-// probe reads the sets of a key in all tables.
-func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint64) {
-	k := hashtable.KeyOf(uint64(key))
+// probe reads the sets of a key in all tables into at, and reports whether any has it.
+func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint64) bool {
+	any, k := holderset.ID(0), hashtable.KeyOf(uint64(key))
 	*at = [layers]holderset.ID{}
-	if t := ks.detached.Load(); t != nil {
-		at[inDetached] = t.Get(k).Set()
-	}
-	ks.probeOverlay(at, k, now)
-}
-
-// probeOverlay reads the sets of a key in the tables in which a match may continue,
-// into an empty at, and reports whether any has it.
-func (ks *keyspace) probeOverlay(at *[layers]holderset.ID, k uint64, now uint64) bool {
-	any := holderset.ID(0)
 	if t := ks.lower[TierCPU].Load(); t != nil {
 		at[inCPU] = t.Get(k).Set()
 		any |= at[inCPU]
@@ -221,7 +209,7 @@ func (ks *keyspace) probeOverlay(at *[layers]holderset.ID, k uint64, now uint64)
 
 // slotsOf returns a holder's slots in all tables.
 func (ks *keyspace) slotsOf(id HolderID, slot int32) (s [layers]int32) {
-	s[inDetached], s[inCPU], s[inStorage] = slot, slot, slot
+	s[inCPU], s[inStorage] = slot, slot
 	for kind := range ks.leases {
 		s[inReported+kind] = -1
 		if l := ks.leases[kind].Load(); l != nil {
@@ -274,7 +262,7 @@ func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, n
 func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.continued {
 		c := &r.continued[i]
-		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inDetached, inCPU, inStorage, inReported, inSpeculative) {
+		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inCPU, inStorage, inReported, inSpeculative) {
 			c.ended = true
 		}
 		any = any || !c.ended
@@ -282,15 +270,14 @@ func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	return any
 }
 
-// extend returns how far a continuation goes from a position, in the detached blocks
-// or one of the given tables.
+// extend returns how far a continuation goes from a position in one of the given tables.
 func (ks *keyspace) extend(r *scratch, c *continuation, p int32, also ...int) int32 {
 	for i := range r.runs {
 		run := &r.runs[i]
 		if run.to <= p {
 			continue
 		}
-		if !ks.in(&run.ids, c, inDetached) && !ks.inAny(&run.ids, c, also...) {
+		if !ks.inAny(&run.ids, c, also...) {
 			return p
 		}
 		p = run.to

@@ -62,12 +62,6 @@ func (r *removals) stretch(sh *shard, node uint32, from, to int) {
 	r.in, r.node, r.from = sh, node, from
 }
 
-// one remembers a block that is not at the end of the holder's part of a node.
-func (r *removals) one(sh *shard, key uint64) {
-	r.put(removal{first: key, last: key, at: r.at, blocks: 1, group: uint16(sh.key.group)})
-	r.open = nil
-}
-
 func (r *removals) put(e removal) {
 	if r.next == len(r.ring) && !r.grow() {
 		r.next = 0

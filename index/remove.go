@@ -97,7 +97,7 @@ func (w *removing) removeOne(hash uint64) bool {
 	}
 	at, p := w.info.gpu.Locate(hash)
 	if p == 0 {
-		return w.removeDetached(hash) || w.removeTwin(hash)
+		return w.removeTwin(hash)
 	}
 	if p.Node() != w.node {
 		w.moveTo(p)
@@ -142,30 +142,18 @@ func (w *removing) flush() {
 	w.node, w.from, w.to = 0, 0, 0
 }
 
-// removeInside removes a block that other blocks of the holder follow. These become
-// detached.
+// removeInside removes a block that other blocks of the holder follow. No prompt hits these
+// until events tell them again behind their parents: they are left out.
 func (w *removing) removeInside(p radix.Place) {
 	w.flush()
-	w.info.holder.removals.one(w.sh, w.sh.nodes.Key(p))
 	behind := map[uint32]int{p.Node(): p.Offset()}
 	w.info.gpu.Follow(p.Node(), p.Offset(), behind)
-	w.sh.detachBehind(w.slot, behind)
-}
-
-// removeDetached removes a detached block.
-func (w *removing) removeDetached(hash uint64) bool {
-	b, ok := w.info.detached[hash]
-	if !ok {
-		return false
+	removals := &w.info.holder.removals
+	for id, from := range behind {
+		removals.stretch(w.sh, id, from, w.info.gpu.Held(id))
 	}
-	ks := w.sh.keyspaces[b.keyspace]
-	ks.cancelOne(w.info.holder.id, b.key)
-	if !w.copyLeft(ks, b.key) {
-		w.sh.reattach(w.slot, hash, b)
-		w.info.holder.removals.one(w.sh, b.key)
-		w.count(1)
-	}
-	return true
+	removals.open = nil // removals before these are others
+	w.res.Orphaned += w.sh.forgetEnds(w.ks, w.slot, behind)
 }
 
 // removeLower removes a block from a tier below the GPU.

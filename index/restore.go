@@ -37,8 +37,7 @@ type restored struct {
 	key  uint64
 }
 
-// restore stores a block and notes its hash. A block comes behind its parent if that was restored,
-// otherwise behind a gap.
+// restore stores a block and notes its hash. A block whose parent was not restored is left out.
 func (x *Index) restore(h *holder, e *Entry, hashes map[restored]uint64, res *Result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,9 +61,11 @@ func (x *Index) restore(h *holder, e *Entry, hashes map[restored]uint64, res *Re
 	before := ks.blocks()
 	for range 1 + e.Extra {
 		one := segment{ks: ks, slot: slot, tier: e.Tier, keys: []uint64{key}, hashes: []uint64{e.Hash}}
-		if parent := uint64(e.Parent); parent != 0 {
-			at := sh.info[slot].gpu.Find(hashes[restored{ks, slot, parent}])
-			one.hasParent, one.parent = true, reference{sh.heldAt(ks, slot, at, parent), parent}
+		if parent := uint64(e.Parent); parent != 0 && e.Tier == TierGPU {
+			if one.before = sh.heldAt(ks, slot, sh.info[slot].gpu.Find(hashes[restored{ks, slot, parent}]), parent); one.before == 0 {
+				res.Orphaned++
+				continue
+			}
 		}
 		sh.store(&one, res)
 	}

@@ -57,12 +57,10 @@ type slotInfo struct {
 
 	gpu radix.Holding // its blocks on GPU with all blocks before them
 
-	lower    map[int]*hashtable.Map // by keyspace: its blocks below the GPU, keys by hashes
-	capped   bool                   // the index dropped blocks to stay within its bounds
-	refused  map[uint64]struct{}    // keys of blocks that it could not store for another reason, some of them
-	twins    twins
-	detached map[uint64]detachedBlock
-	behind   map[keyspaceKey][]uint64 // hashes of detached blocks, by their parents
+	lower   map[int]*hashtable.Map // by keyspace: its blocks below the GPU, keys by hashes
+	capped  bool                   // the index dropped blocks to stay within its bounds
+	refused map[uint64]struct{}    // keys of blocks that it could not store for another reason, some of them
+	twins   twins
 }
 
 // copyKey is a block that a holder has more than once. The value is the number of copies
@@ -81,11 +79,10 @@ type keyspace struct {
 	root  prefixhash.Key
 	index int // of the tree in the shard's nodes
 
-	tree     radix.Tree                             // blocks on GPU, with all before them
-	detached atomic.Pointer[hashtable.Table]        // blocks on GPU behind a gap
-	lower    [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
-	leases   [leaseBases]atomic.Pointer[expiry.Table]
-	dropped  bool // drained and discarded: the scope needs another
+	tree    radix.Tree                             // blocks on GPU, with all before them
+	lower   [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
+	leases  [leaseBases]atomic.Pointer[expiry.Table]
+	dropped bool // drained and discarded: the scope needs another
 }
 
 func newShard(x *Index, key shardKey) *shard {
@@ -183,9 +180,6 @@ func (sh *shard) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot in
 // blocks returns how many keys the keyspace keeps. The caller holds sh.mu.
 func (ks *keyspace) blocks() int {
 	n := ks.tree.Blocks()
-	if t := ks.detached.Load(); t != nil {
-		n += t.Len()
-	}
 	for i := range ks.lower {
 		if t := ks.lower[i].Load(); t != nil {
 			n += t.Len()

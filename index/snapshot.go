@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"iter"
-	"math"
 	"slices"
 
 	"warmroute/index/internal/radix"
@@ -20,7 +19,7 @@ type Entry struct {
 	Parent prefixhash.Key // of a block on GPU: the block before it; 0: it begins prompts
 	Extra  int            // copies beyond the first
 
-	depth int32 // of the first block of its node; blocks behind a gap come last
+	depth int32 // of the first block of its node
 	place radix.Place
 }
 
@@ -86,9 +85,6 @@ func (sh *shard) collect(slot int) (out []Entry, more bool) {
 		}
 		add(sh.keyspaces[sh.nodes.Tree(p)], TierGPU, e)
 	})
-	for hash, b := range info.detached {
-		add(sh.keyspaces[b.keyspace], TierGPU, Entry{Key: prefixhash.Key(b.key), Hash: hash, Parent: prefixhash.Key(b.parent), depth: math.MaxInt32})
-	}
 	for index, names := range info.lower {
 		ks := sh.keyspaces[index]
 		names.Each(func(hash, key uint64) bool {

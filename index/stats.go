@@ -78,10 +78,10 @@ func (h *holder) memberBytes() (n int) {
 
 // hashes returns how many hashes a holder uses.
 func (i *slotInfo) hashes() int {
-	n := i.gpu.Len() + len(i.detached)
+	n := i.gpu.Len()
 	for _, l := range i.lower {
 		l.Each(func(hash, _ uint64) bool {
-			if _, waits := i.detached[hash]; !waits && i.gpu.Find(hash) == 0 {
+			if i.gpu.Find(hash) == 0 {
 				n++
 			}
 			return true
@@ -90,10 +90,9 @@ func (i *slotInfo) hashes() int {
 	return n
 }
 
-// bytes returns the memory of a holder's hashes; a detached block takes about 150 bytes in
-// its two maps.
+// bytes returns the memory of a holder's hashes.
 func (i *slotInfo) bytes() int {
-	n := i.gpu.Bytes() + 150*len(i.detached)
+	n := i.gpu.Bytes()
 	for _, l := range i.lower {
 		n += l.Bytes()
 	}

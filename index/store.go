@@ -7,15 +7,14 @@ import (
 
 // segment is consecutive blocks of one holder in one tier.
 type segment struct {
-	ks        *keyspace
-	slot      int
-	tier      Tier
-	full      bool
-	tick      uint16
-	hasParent bool
-	parent    reference // of the block before the first, when hasParent
-	keys      []uint64  // the blocks
-	hashes    []uint64  // of the blocks, by their holder
+	ks     *keyspace
+	slot   int
+	tier   Tier
+	full   bool
+	tick   uint16
+	before radix.Place // on GPU: of the block before the first; 0: they begin prompts
+	keys   []uint64    // the blocks
+	hashes []uint64    // of the blocks, by their holder
 }
 
 // reference is a stored block: a place, if the holder has it and all before it on GPU,
@@ -38,9 +37,6 @@ func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) 
 	if p := info.gpu.Find(hash); p != 0 {
 		return reference{p, sh.nodes.Key(p)}, sh.nodes.Tree(p) == ks.index
 	}
-	if b, ok := info.detached[hash]; ok {
-		return reference{key: b.key}, b.keyspace == ks.index
-	}
 	if t, ok := info.twins.of[hash]; ok && info.gpu.Has(t.place, t.key) {
 		return reference{t.place, t.key}, sh.nodes.Tree(t.place) == ks.index
 	}
@@ -58,9 +54,6 @@ func (sh *shard) find(slot int, hash uint64) (ks *keyspace, key uint64) {
 	if p := info.gpu.Find(hash); p != 0 {
 		return sh.keyspaces[sh.nodes.Tree(p)], sh.nodes.Key(p)
 	}
-	if b, ok := info.detached[hash]; ok {
-		return sh.keyspaces[b.keyspace], b.key
-	}
 	if t, ok := info.twins.of[hash]; ok && info.gpu.Has(t.place, t.key) {
 		return sh.keyspaces[sh.nodes.Tree(t.place)], t.key
 	}
@@ -73,15 +66,13 @@ func (sh *shard) find(slot int, hash uint64) (ks *keyspace, key uint64) {
 }
 
 func (sh *shard) store(r *segment, res *Result) {
-	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.hashes, at: r.parent.place}
+	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.hashes, at: r.before}
 	w.free = min(sh.x.o.MaxScopeBlocks-r.ks.blocks(), sh.x.o.MaxBlocks-int(sh.x.blocks.Load()))
-	switch {
-	case r.tier != TierGPU:
+	if r.tier != TierGPU {
 		w.storeLower()
-	case r.hasParent && r.parent.place == 0:
-		w.behindHole()
-	default:
-		w.storeVisible()
+	} else {
+		for len(w.keys) > 0 && w.storeSome() {
+		}
 	}
 	if n := len(w.keys); n > 0 {
 		res.Dropped += n
@@ -115,7 +106,6 @@ type storing struct {
 	keys, hashes []uint64    // of the blocks left to store
 	at           radix.Place // of the block before them
 	free         int         // blocks that the caps still allow
-	counted      bool        // the blocks are counted already
 	capped       bool        // the caps allow no more
 }
 
@@ -125,26 +115,10 @@ func (w *storing) done(p radix.Place, n int) {
 	w.at = p + radix.Place(n-1)
 }
 
-// storeVisible stores blocks behind a block that the holder has with all blocks before it.
-func (w *storing) storeVisible() {
-	for len(w.keys) > 0 {
-		if len(w.info.detached) == 0 {
-			if !w.storeSome(len(w.keys)) {
-				return
-			}
-			continue
-		}
-		key := w.keys[0]
-		if _, taken := w.info.detached[w.hashes[0]]; taken || !w.storeSome(1) {
-			return
-		}
-		w.promote(w.at, key) // blocks that wait for this block come before the next
-	}
-}
-
-// storeSome stores at least one of the next n blocks, or returns false.
-func (w *storing) storeSome(n int) bool {
-	nodes, key := &w.sh.nodes, w.keys[0]
+// storeSome stores at least one of the next blocks, behind a block that the holder has with
+// all blocks before it, or returns false.
+func (w *storing) storeSome() bool {
+	nodes, key, n := &w.sh.nodes, w.keys[0], len(w.keys)
 	if w.at != 0 && nodes.Has(w.at+1, key) {
 		return w.existing(w.at+1, n)
 	}
@@ -180,10 +154,8 @@ func (w *storing) existing(p radix.Place, n int) bool {
 
 // stored counts n new blocks of the holder.
 func (w *storing) stored(p radix.Place, n int) {
-	if !w.counted {
-		w.info.blocks[TierGPU] += n
-		w.res.Stored += n
-	}
+	w.info.blocks[TierGPU] += n
+	w.res.Stored += n
 	w.sh.hybrid.Stored(w.segment.slot, p, w.hashes[:n])
 	w.done(p, n)
 }
@@ -196,7 +168,7 @@ func (w *storing) storeAgain(p radix.Place, n int) bool {
 			w.countCopy(w.keys[i])
 			continue
 		case 0:
-			if w.storeTwin(w.hashes[i], w.keys[i], p+radix.Place(i)) && !w.counted {
+			if w.storeTwin(w.hashes[i], w.keys[i], p+radix.Place(i)) {
 				continue
 			}
 		}
@@ -290,9 +262,6 @@ func (w *storing) storeLower() {
 }
 
 func (w *storing) countCopy(key uint64) {
-	if w.counted {
-		return
-	}
 	w.res.Repeated++
 	if !w.segment.full {
 		w.sh.copies[copyKey{int32(w.segment.ks.index), int32(w.segment.slot), w.segment.tier, key}]++

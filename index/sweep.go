@@ -202,9 +202,6 @@ func (i *slotInfo) discard() {
 
 // flats returns the tables that hold blocks by key.
 func (ks *keyspace) flats() (all []*hashtable.Table) {
-	if t := ks.detached.Load(); t != nil {
-		all = append(all, t)
-	}
 	for i := range ks.lower {
 		if t := ks.lower[i].Load(); t != nil {
 			all = append(all, t)

@@ -86,7 +86,7 @@ func (t *twins) next(p radix.Place, key uint64) (hash uint64, copies uint32) {
 
 // storeTwin records that the holder has the block at p by a further hash.
 func (w *storing) storeTwin(hash, key uint64, p radix.Place) bool {
-	if _, detached := w.info.detached[hash]; detached || !w.info.twins.add(hash, p, key, w.segment.full) {
+	if !w.info.twins.add(hash, p, key, w.segment.full) {
 		return false
 	}
 	w.res.Repeated++

@@ -13,12 +13,13 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 
 # The race detector would only make the golden vectors and differential tests of these
 # packages five to ten times slower: they start no goroutine. Packages among them that
-# several goroutines may call have tests of their own for that (shared). The end-to-end
-# suite runs here as well: it builds its router with the race detector, and only the
-# test's own client has none. Every other package, also a new one, gets the race detector.
-single='render(/openai|/internal/(chat|jinja|onig|pyvalue|tokenizer|ucd))?|internal/cli/predict|lab/(simulator(/.*)?|cli/(agents|replay))|test/(e2e|layout)'
-shared='warmroute/(internal/tokens|render(/internal/(chat|jinja|tokenizer))?)'
-sharedTests='Concurrent|Shared|Remote|Local'
+# several goroutines may call have tests of their own for that (shared), which have one of
+# sharedTests in their names. The end-to-end suite runs here as well: it builds its router
+# with the race detector, and only the test's own client has none. Every other package, also
+# a new one, gets the race detector.
+single='render(/openai|/internal/(chat|jinja|jsontext|onig|prefixcache|pyvalue|tokenizer|ucd))?|prefixhash|index(/internal/(ends|epoch|expiry|hashtable|holderset|hybrid|radix))?|internal/(cli/predict|decision(/history)?|sessions)|lab/(simulator(/.*)?|cli/(agents|replay))|test/(e2e|layout|supply)'
+shared='warmroute/(index(/internal/(expiry|hashtable))?|internal/(decision|tokens)|render(/internal/(chat|jinja|tokenizer))?)'
+sharedTests='Concurrent|Goroutines|Shared|Remote|Local|Readers|Reading|Regrown|AtOnce|RunSweeps|Race'
 
 # The race detector watches the commands, whose goroutines share little, in the long form
 # only.

@@ -38,7 +38,10 @@ func TestIdempotentDeltas(t *testing.T) {
 		t.Errorf("evicted %v", out)
 	}
 	b.want(ask("engine", 100, 9), "r:128")
+	// What was behind it is told again.
 	b.report(from("r", "engine", 100, 2))
+	b.want(ask("engine", 100, 9), "r:256")
+	b.report(from("r", "engine", 100, 5))
 	b.want(ask("engine", 100, 9), "r:640")
 }
 

@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"syscall"
 
 	"warmroute/render/testkit/checkout"
 )
@@ -24,45 +24,43 @@ func EnvoyBinary() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// built are the commands that this process has compiled, by their flags and package.
-var built struct {
-	sync.Mutex
-	programs map[string]*os.File
-}
-
-// Build compiles one of the project's commands into dir and returns its path. A command
-// that was compiled before is copied.
+// Build compiles one of the project's commands into dir and returns its path. All tests and
+// benchmarks link it in one place, where the go command links it again only after a change.
 func Build(dir, pkg string, flags ...string) (string, error) {
-	folder := checkout.Root()
-	if strings.HasPrefix(pkg, "warmroute/lab/") { // a module of its own
-		folder = filepath.Join(folder, "lab")
-	}
 	out, err := filepath.Abs(filepath.Join(dir, filepath.Base(pkg)))
+	if err == nil {
+		err = build(out, pkg, flags)
+	}
 	if err != nil {
 		return "", fmt.Errorf("testenv: build %s: %w", pkg, err)
 	}
-	args := append(append([]string{"build"}, flags...), "-o", out, pkg)
-	built.Lock()
-	defer built.Unlock()
-	name := strings.Join(append(flags, pkg), " ")
-	cmd := exec.Command("go", args...)
-	program := built.programs[name]
-	if program != nil {
-		// Another process writes the file: one that this process had open could not be run.
-		cmd = exec.Command("install", "-D", "-m", "755", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), program.Fd()), out)
-	}
-	cmd.Dir = folder
-	if b, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("testenv: build %s: %w\n%s", pkg, err, b)
-	}
-	if program == nil {
-		if program, err = os.Open(out); err != nil {
-			return "", fmt.Errorf("testenv: build %s: %w", pkg, err)
-		}
-		if built.programs == nil {
-			built.programs = map[string]*os.File{}
-		}
-		built.programs[name] = program // kept, whatever becomes of dir
-	}
 	return out, nil
+}
+
+func build(out, pkg string, flags []string) error {
+	folder := checkout.Root()
+	linked := filepath.Join(folder, ".cache", "programs", strings.Join(append(flags, filepath.Base(pkg)), " "))
+	if strings.HasPrefix(pkg, "warmroute/lab/") { // a module of its own
+		folder = filepath.Join(folder, "lab")
+	}
+	if err := os.MkdirAll(filepath.Dir(linked), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.Create(linked + ".lock") // other tests link the command, too
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return err
+	}
+	// Another process writes the file: one that this process had open could not be run.
+	for _, args := range [][]string{append(append([]string{"go", "build"}, flags...), "-o", linked, pkg), {"install", "-D", "-m", "755", linked, out}} {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir = folder
+		if said, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w\n%s", err, said)
+		}
+	}
+	return nil
 }

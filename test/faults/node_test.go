@@ -156,22 +156,39 @@ func (n *node) stored(c *chain) []kvtest.Event {
 	return []kvtest.Event{e}
 }
 
-// evict removes a few blocks, at any position of a chain.
+// evict removes a few blocks as vLLM does: the last ones of prompts.
 func (n *node) evict() {
-	held := n.truth.all()
-	if len(held) == 0 {
-		return
-	}
-	slices.Sort(held)
 	var out []uint64
-	for range 1 + n.rng.IntN(3) {
-		h := held[n.rng.IntN(len(held))]
-		if !slices.Contains(out, h) {
-			out = append(out, h)
+	first := n.rng.IntN(chains)
+	for most := 1 + n.rng.IntN(3); len(out) < most; {
+		h, ok := n.last(first)
+		if !ok {
+			break
+		}
+		n.truth.remove(time.Now(), h)
+		out = append(out, h)
+	}
+	if len(out) > 0 {
+		n.publish(kvtest.Event{Kind: kvtest.Removed, Hashes: out})
+	}
+}
+
+// last returns the last block of a chain, or of one after it, that no block of another stands
+// behind.
+func (n *node) last(from int) (hash uint64, ok bool) {
+	for i := range chains {
+		hashes := n.prompts.chains[(from+i)%chains].hashes
+		at := 0
+		for at < chainLen && n.truth.holds(hashes[at]) {
+			at++
+		}
+		if at > 0 && !slices.ContainsFunc(n.prompts.chains[:], func(c chain) bool {
+			return at < chainLen && c.hashes[at-1] == hashes[at-1] && n.truth.holds(c.hashes[at])
+		}) {
+			return hashes[at-1], true
 		}
 	}
-	n.truth.remove(time.Now(), out...)
-	n.publish(kvtest.Event{Kind: kvtest.Removed, Hashes: out})
+	return 0, false
 }
 
 // nudge publishes one more batch, in any state of the cache.

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,11 +13,8 @@ import (
 	"testing"
 )
 
-// programs are the smaller command of each module, by its folder. All print one function's line.
-var programs = map[string][]string{".": {"kvsub"}, "lab": {"vllmsim"}}
-
-// TestBinariesSayWhatTheyAre: those of a plain `go build` in a clone, with one
-// tag, print the version, Go, the commit and the tag.
+// TestBinariesSayWhatTheyAre: kvsub of a plain `go build` in a clone, with one tag, prints the
+// version, Go, the commit and the tag. All commands print one function's line.
 func TestBinariesSayWhatTheyAre(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -38,43 +34,35 @@ func TestBinariesSayWhatTheyAre(t *testing.T) {
 	git("add", "--all", "--force")
 	git("commit", "--quiet", "--message", "all")
 	commit := git("rev-parse", "HEAD")
-	for module, names := range programs {
-		for _, name := range names {
-			run(t, filepath.Join(clone, module), "go", "build", "-tags", "shown", "-o", out+"/", "./cmd/"+name)
-			want := regexp.MustCompile("^" + name + ` v\S+ go1\.\S+ ` + commit[:12] + " tags shown$")
-			if said := run(t, root, filepath.Join(out, name), "version"); !want.MatchString(said) {
-				t.Errorf("%q does not match %s", said, want)
-			}
-		}
+	run(t, clone, "go", "build", "-tags", "shown", "-o", out+"/", "./cmd/kvsub")
+	want := regexp.MustCompile(`^kvsub v\S+ go1\.\S+ ` + commit[:12] + " tags shown$")
+	if said := run(t, root, filepath.Join(out, "kvsub"), "version"); !want.MatchString(said) {
+		t.Errorf("%q does not match %s", said, want)
 	}
 }
 
-// sources are the files that the programs are built of, from root.
+// sources are the files that kvsub is built of, from root.
 func sources(t *testing.T, root string) (files []string) {
 	t.Helper()
-	for _, module := range []string{".", "render", "lab"} {
+	for _, module := range []string{".", "render"} {
 		files = append(files, filepath.Join(module, "go.mod"), filepath.Join(module, "go.sum"))
 	}
-	for module, names := range programs {
-		for _, name := range names {
-			lines := list(t, "-deps", "-json=Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", path.Join("warmroute", module, "cmd", name))
-			for d := json.NewDecoder(strings.NewReader(strings.Join(lines, "\n"))); d.More(); {
-				var p struct {
-					Dir                         string
-					Standard                    bool
-					Module                      struct{ Path string }
-					GoFiles, SFiles, EmbedFiles []string
-				}
-				if err := d.Decode(&p); err != nil {
-					t.Fatal(err)
-				}
-				if p.Standard || p.Module.Path != "warmroute" && !strings.HasPrefix(p.Module.Path, "warmroute/") {
-					continue
-				}
-				for _, file := range slices.Concat(p.GoFiles, p.SFiles, p.EmbedFiles) {
-					files = append(files, strings.TrimPrefix(filepath.Join(p.Dir, file), root))
-				}
-			}
+	lines := list(t, "-deps", "-json=Dir,Standard,Module,GoFiles,SFiles,EmbedFiles", "warmroute/cmd/kvsub")
+	for d := json.NewDecoder(strings.NewReader(strings.Join(lines, "\n"))); d.More(); {
+		var p struct {
+			Dir                         string
+			Standard                    bool
+			Module                      struct{ Path string }
+			GoFiles, SFiles, EmbedFiles []string
+		}
+		if err := d.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		if p.Standard || p.Module.Path != "warmroute" && !strings.HasPrefix(p.Module.Path, "warmroute/") {
+			continue
+		}
+		for _, file := range slices.Concat(p.GoFiles, p.SFiles, p.EmbedFiles) {
+			files = append(files, strings.TrimPrefix(filepath.Join(p.Dir, file), root))
 		}
 	}
 	return files

@@ -17,12 +17,9 @@ type host struct {
 	keys    map[uint64]uint64 // of blocks in the nodes, by hash
 }
 
-func (h *host) NameFull(group int)     { h.full = append(h.full, group) }
-func (h *host) Attach()                {}
-func (h *host) Settle(hashes []uint64) { h.settled = append(h.settled, hashes...) }
-func (h *host) Has(group int, hash uint64) bool {
-	return h.blocks[groupHash{group, hash}] > 0
-}
+func (h *host) NameFull(group int)            { h.full = append(h.full, group) }
+func (h *host) Attach()                       {}
+func (h *host) Settle(hashes []uint64)        { h.settled = append(h.settled, hashes...) }
 func (h *host) Remove(group int, hash uint64) { h.blocks[groupHash{group, hash}]-- }
 func (h *host) Find(_ int, hashes []uint64, f func(i int, key uint64, depth int)) {
 	for i, hash := range hashes {
@@ -32,7 +29,7 @@ func (h *host) Find(_ int, hashes []uint64, f func(i int, key uint64, depth int)
 	}
 }
 func (h *host) Leading(group int, hashes []uint64) (n int) {
-	for n < len(hashes) && h.Has(group, hashes[n]) {
+	for n < len(hashes) && h.blocks[groupHash{group, hashes[n]}] > 0 {
 		n++
 	}
 	return n

@@ -24,12 +24,10 @@ type Host interface {
 	// Leading returns how many of the hashes, from the first on, are of blocks in a
 	// group's nodes.
 	Leading(group int, hashes []uint64) int
-	// Has reports whether a group has a block, in the nodes or behind a gap of them.
-	Has(group int, hash uint64) bool
 	// Remove takes a copy of a block out of the nodes of a group, as an event would.
 	Remove(group int, hash uint64)
 	// Find calls f for each hash of a block that a group has: with its index, the block's
-	// key, and how many blocks there are up to it, or 0 if that is not known.
+	// key, and how many blocks there are up to it.
 	Find(group int, hashes []uint64, f func(i int, key uint64, depth int))
 }
 

@@ -148,7 +148,7 @@ func (m *Member) review(b groupHash) {
 // has reports whether a counted copy remains.
 func (m *Member) has(b groupHash) bool {
 	if m.plain {
-		return m.host.Has(b.group, b.hash)
+		return m.OnGPU(b.group, b.hash)
 	}
 	return m.held.has(b)
 }

@@ -163,7 +163,7 @@ func (m *Member) HitsFirst() bool {
 }
 
 // OnGPU reports whether the GPU has a block of a group.
-func (m *Member) OnGPU(group int, hash uint64) bool { return m.host.Has(group, hash) }
+func (m *Member) OnGPU(group int, hash uint64) bool { return m.host.Leading(group, []uint64{hash}) > 0 }
 
 // HasTier reports whether an event of CPU memory has come.
 func (m *Member) HasTier() bool { return m.tier != nil }

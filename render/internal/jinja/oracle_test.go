@@ -15,14 +15,14 @@ import (
 )
 
 var (
-	oracleConversations = flag.Int("oracle.conversations", 1000, "random conversations rendered beside Python's Jinja2")
-	oracleSnippets      = flag.Int("oracle.snippets", 1000, "random template snippets rendered beside Python's Jinja2")
+	oracleConversations = flag.Int("oracle.conversations", 300, "random conversations rendered beside Python's Jinja2")
+	oracleSnippets      = flag.Int("oracle.snippets", 300, "random template snippets rendered beside Python's Jinja2")
 	oracleTemplates     = flag.String("oracle.templates", "", "folder of templates to use instead of the golden ones")
 	oracleSeed          = flag.Int("oracle.seed", 1, "seed of the random cases")
 )
 
 // oracleBatch is how many cases one request to Python makes.
-const oracleBatch = 200
+const oracleBatch = 100
 
 func startOracle(t *testing.T) *oracle.Process {
 	t.Helper()

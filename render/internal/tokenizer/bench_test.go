@@ -2,7 +2,6 @@ package tokenizer
 
 import (
 	"math/rand/v2"
-	"path/filepath"
 	"testing"
 )
 
@@ -31,7 +30,7 @@ func BenchmarkWarm(b *testing.B) {
 func BenchmarkCold(b *testing.B) {
 	for _, name := range models {
 		b.Run(name, func(b *testing.B) {
-			tok, err := LoadFile(filepath.Join(modelDir(b, name), "tokenizer.json"), Options{WordCache: -1})
+			tok, err := Load(modelDir(b, name), Options{WordCache: -1})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -72,9 +71,9 @@ func BenchmarkNextTurn(b *testing.B) {
 func BenchmarkLoad(b *testing.B) {
 	for _, name := range models {
 		b.Run(name, func(b *testing.B) {
-			path := filepath.Join(modelDir(b, name), "tokenizer.json")
+			dir := modelDir(b, name)
 			for b.Loop() {
-				if _, err := LoadFile(path, Options{}); err != nil {
+				if _, err := Load(dir, Options{}); err != nil {
 					b.Fatal(err)
 				}
 			}

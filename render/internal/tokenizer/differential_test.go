@@ -20,7 +20,7 @@ import (
 func fuzzStrings(t *testing.T) int {
 	s := os.Getenv("WARMROUTE_FUZZ_STRINGS")
 	if s == "" {
-		return 2000
+		return 800
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil {
@@ -149,7 +149,7 @@ func TestDifferential(t *testing.T) {
 			path := filepath.Join(name, "tokenizer.json")
 			if filepath.IsAbs(name) {
 				var err error
-				if tok, err = LoadFile(path, Options{}); err != nil {
+				if tok, err = Load(name, Options{}); err != nil {
 					t.Fatal(err)
 				}
 			} else {

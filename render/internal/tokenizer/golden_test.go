@@ -47,7 +47,7 @@ var loaded sync.Map
 func model(t testing.TB, name string) *Tokenizer {
 	t.Helper()
 	once, _ := loaded.LoadOrStore(name, sync.OnceValues(func() (*Tokenizer, error) {
-		return LoadFile(filepath.Join(modelDir(t, name), "tokenizer.json"), Options{})
+		return Load(modelDir(t, name), Options{})
 	}))
 	tok, err := once.(func() (*Tokenizer, error))()
 	if err != nil {

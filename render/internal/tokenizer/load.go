@@ -44,11 +44,6 @@ type Options struct {
 	Work *work.Budget
 }
 
-// LoadFile loads a tokenizer.json. The error names the part that it does not support.
-func LoadFile(path string, o Options) (*Tokenizer, error) {
-	return loadFile(path, o, Config{})
-}
-
 func loadFile(path string, o Options, c Config) (*Tokenizer, error) {
 	data, free, err := readAside(path)
 	if err != nil {

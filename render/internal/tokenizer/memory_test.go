@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"path/filepath"
 	"runtime"
 	"testing"
 )
@@ -16,7 +15,7 @@ func TestMemory(t *testing.T) {
 		return int64(m.HeapAlloc)
 	}
 	before := live()
-	tok, err := LoadFile(filepath.Join(modelDir(t, "qwen3"), "tokenizer.json"), Options{})
+	tok, err := Load(modelDir(t, "qwen3"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

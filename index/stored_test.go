@@ -20,14 +20,7 @@ func TestABlockBehindTwoBlocks(t *testing.T) {
 		return ev
 	}
 	x.send(a, x.Begin(a), stored(1), stored(5, 1), stored(7, 1))
-	inc := x.Begin(b)
-	x.send(b, inc, stored(7, 2))
-	if n := x.Holdings(b); n != 1 {
-		t.Errorf("%d blocks are held, one of them detached, want 1", n)
-	}
-	if res := x.send(b, inc, stored(2)); res.Stored != 1 {
-		t.Errorf("%+v, want the parent stored", res)
-	}
+	x.send(b, x.Begin(b), stored(2), stored(7, 2))
 	for first, want := range map[prefixhash.Key]Holder{1: a, 2: b} {
 		all := x.Lookup(nil, x.f.scope, []prefixhash.Key{first, 7})
 		if len(all) != 1 || all[0].ID != x.ID(want) || all[0].Reported != 2 {
@@ -36,48 +29,6 @@ func TestABlockBehindTwoBlocks(t *testing.T) {
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)
-	}
-}
-
-// A block that a holder has by two hashes, behind all blocks before it and behind a gap, is one block
-// when the first is behind a gap too.
-func TestABlockByTwoHashes(t *testing.T) {
-	x := newFixture(t, Options{})
-	again := func(ev Event) Event {
-		for i := range ev.Hashes {
-			ev.Hashes[i]++
-		}
-		if ev.HasParent {
-			ev.Parent++
-		}
-		return ev
-	}
-	inc := x.Begin(a)
-	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:3]), again(x.f.stored(a, TierCPU, x.all()[:1])), again(x.f.stored(a, TierGPU, x.all()[1:2])))
-	if n := x.Holdings(a); n != 4 {
-		t.Errorf("%d blocks are held, want 4 with the detached one", n)
-	}
-	if res := x.send(a, inc, x.f.removed(a, TierGPU, 0)); res.Removed != 1 {
-		t.Errorf("%+v, want one block removed", res)
-	}
-	x.wantReported(a, 0)
-	if n, m := x.Holdings(a), x.match(a); n != 2 || m.Lower != 3 {
-		t.Errorf("%d blocks are held, want 2; %+v", n, m)
-	}
-	if err := x.check(); err != nil {
-		t.Error(err)
-	}
-}
-
-// Detached blocks count in the memory of an index.
-func TestDetachedBlocksTakeMemory(t *testing.T) {
-	x := newFixture(t, Options{})
-	inc := x.Begin(a)
-	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
-	before := x.Stats().Bytes
-	x.send(a, inc, x.f.removed(a, TierGPU, 0))
-	if got := x.Stats(); got.Bytes < before+63*100 || got.Hashes != 63 {
-		t.Errorf("%d bytes of %d detached blocks, %d before", got.Bytes, got.Hashes, before)
 	}
 }
 
