@@ -35,9 +35,9 @@ type quiet struct {
 }
 
 func (q *quiet) Raise(string)                 {}
+func (q *quiet) Gone(string)                  {}
 func (q *quiet) Pressure() *decision.Pressure { return q.pressure }
 func (q *quiet) Receive(decision.Prefix) {
-func (q *quiet) Gone(string) {}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.prefixes++
