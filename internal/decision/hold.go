@@ -14,7 +14,9 @@ import (
 // returns the number that are still held. While there are any, the caller calls it ten times a second
 // or more: room appears as answers end, and as time passes.
 func (d *Decider) WakeHeld() int {
-	return d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, d.now())
+	n := d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, d.now())
+	d.tellHeld()
+	return n
 }
 
 // Working returns the sessions at work at a holder, false: none of its requests is held.

@@ -20,6 +20,7 @@ const (
 	Observed                         // a prompt was sent to the holder, for its history
 	Invalidated                      // the replica left; Keys are empty
 	Ended                            // the request of an Observed prompt has ended; Keys is its last one
+	Waiting                          // a held request is the first of its model; Keys are empty
 )
 
 // Prefix is the beginning of a prompt on a holder, as routers send it to each other.
@@ -28,9 +29,12 @@ type Prefix struct {
 	Model, Tenant string // a served model's id, and the replica's tenant
 	Holder        index.Holder
 	Keys          []prefixhash.Key
-	Lasts         time.Duration // Speculated: the duration
+	Lasts         time.Duration // Speculated: the duration; Waiting: since the first attempt, 0 = none waits
 	Unit          int           // Observed: of the marks that the keys are at; 0 = prefixhash.TextUnit
 	Rest          int           // Observed: the tokens behind the last key; Ended: 0 = the prompt was not computed
+	Tokens        int           // Observed: of the prompt of a session; 0 = it is of none
+	Paid          time.Duration // Observed: of the holder's time, for what the prompt takes from sessions
+	From          string        // the router that sent it, where it is received
 }
 
 const (
@@ -54,10 +58,18 @@ func (d *Decider) send(p Prefix, mv *View, at *holder) {
 // replica that this router does not have changes nothing.
 func (d *Decider) Receive(p Prefix) {
 	now := d.now()
-	if p.Statement == Invalidated {
+	switch p.Statement {
+	case Invalidated:
 		if d.history.Clear(p.Holder.Replica) {
 			d.invalidated.Store(p.Holder.Replica, struct{}{})
 		}
+		return
+	case Waiting:
+		at := now.Add(-p.Lasts)
+		if p.Lasts == 0 {
+			at = time.Time{}
+		}
+		d.sessions.Holds(p.From, p.Model, at, now)
 		return
 	}
 	mv, _ := d.Find(p.Model, p.Tenant)
@@ -77,7 +89,27 @@ func (d *Decider) Receive(p Prefix) {
 		d.arrived(&p, at)
 	case Ended:
 		at.history.Left(p.Keys[0], p.Rest > 0, now)
+		d.sessions.Left(p.From, p.Keys[0], now)
 	}
+}
+
+// Gone records that another router is gone, or that a message of it was lost: the requests that it
+// has in flight or holds count no longer.
+func (d *Decider) Gone(router string) { d.sessions.Gone(router, d.now()) }
+
+// tellHeld tells the other routers which request is the first that this one holds.
+func (d *Decider) tellHeld() {
+	if d.o.Peers == nil {
+		return
+	}
+	now := d.now()
+	d.sessions.Tell(now, func(model string, at time.Time) {
+		p := Prefix{Statement: Waiting, Model: model}
+		if !at.IsZero() {
+			p.Lasts = max(1, now.Sub(at))
+		}
+		d.o.Peers.Send(p)
+	})
 }
 
 // Raise counts pressure that another router met.

@@ -218,7 +218,7 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 func (d *Decider) speculate(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) {
 	c := &res.speculation
 	c.keys = w.missing(a, mv, w.ranked[0])
-	c.past.priced = a.pricesSpace(set) || res.work != nil
+	c.past.priced, c.past.work = a.pricesSpace(set) || res.work != nil, res.work
 	if c.past.priced || d.recalls(a, mv) {
 		to := res.here
 		if a.Text == nil && to.reports() && !c.past.priced {

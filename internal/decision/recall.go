@@ -7,6 +7,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -116,8 +117,9 @@ type past struct {
 	uses   []use
 	space  [1]use // of uses, for a request with one prompt
 	at     *holder
-	alone  bool // nothing but the history tells what the holder has
-	priced bool // histories of holders whose blocks are reported are kept, too: space has a price
+	alone  bool           // nothing but the history tells what the holder has
+	priced bool           // histories of holders whose blocks are reported are kept, too: space has a price
+	work   *sessions.Work // nil: the request is of no session
 }
 
 // use is a prompt in a history.
@@ -166,10 +168,23 @@ func (s *past) begin(d *Decider, mv *View, at *holder) {
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
 		u.hold = at.history.Use(p, u.rest, d.now())
-		if s.alone {
-			d.send(Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}, mv, at)
+		if s.told() {
+			d.send(s.observed(u, p), mv, at)
 		}
 	}
+}
+
+// told reports whether other routers are told of the request.
+func (s *past) told() bool { return s.alone || s.work != nil }
+
+// observed returns what other routers are told of a prompt that is sent to a holder.
+func (s *past) observed(u *use, p history.Prompt) Prefix {
+	told := Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}
+	if s.work != nil {
+		told.Tokens, told.Paid = u.size, time.Duration(s.work.Paid*1e9)
+		s.work.Paid = 0 // once, also if another holder is tried
+	}
+	return told
 }
 
 // end records that the request has ended where it was sent.
@@ -183,10 +198,11 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 		if s.priced && len(p.Keys) > 0 {
 			mv.reuse.ended(p.Keys[len(p.Keys)-1], d.now())
 		}
-		if !s.alone {
+		if !s.told() {
 			continue
 		}
-		told := Prefix{Statement: Ended, Keys: p.Keys[max(0, len(p.Keys)-1):]}
+		told := Prefix{Statement: Ended, Keys: p.Keys[:min(len(p.Keys), maxSentBlocks)]}
+		told.Keys = told.Keys[max(0, len(told.Keys)-1):]
 		if computed {
 			told.Rest = u.rest
 		}
@@ -225,11 +241,27 @@ func (d *Decider) arrived(p *Prefix, at *holder) {
 	for _, marks := range []*prefixhash.Marks{prefixhash.TextMarks, at.marks} {
 		if marks.Unit() == unit {
 			d.invalidated.Delete(p.Holder.Replica)
-			at.history.Relied(d.now())
-			at.history.Arrived(history.Prompt{Keys: p.Keys, Marks: marks}, p.Rest, d.now())
+			if marks == prefixhash.TextMarks || !at.reports() {
+				at.history.Relied(d.now())
+			}
+			prompt := history.Prompt{Keys: p.Keys, Marks: marks}
+			at.history.Arrived(prompt, p.Rest, d.now())
+			d.visited(p, prompt, at)
 			return
 		}
 	}
+}
+
+// visited records a session's request that another router has sent to a holder.
+func (d *Decider) visited(p *Prefix, prompt history.Prompt, at *holder) {
+	set := &d.book.Of(p.Model, p.Model).Sessions
+	if p.Tokens == 0 || !set.On() {
+		return
+	}
+	d.sessions.Arrived(set, &sessions.Visit{
+		From: p.From, Prompt: prompt, Tokens: p.Tokens, Context: prompt.Marks.End(prompt.Marks.Within(p.Tokens)) + p.Rest,
+		Paid: p.Paid.Seconds(), Cache: at.history,
+	}, d.now())
 }
 
 // Capacities calls yield with the tokens that each holder's cache is taken to have room for, as

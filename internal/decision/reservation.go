@@ -191,7 +191,7 @@ func (d *Decider) await(a *Ask, mv *View, w *Work, work *sessions.Work) *Reserva
 	}
 	r := &Reservation{d: d, mv: mv, work: work}
 	if work != nil {
-		r.would, r.speculation.past.priced = to, true
+		r.would, r.speculation.past.priced, r.speculation.past.work = to, true, work
 	}
 	r.speculation.past.of(a, mv, w, to)
 	return r

@@ -1,5 +1,5 @@
 // Package peers shares between the routers of one fleet, over NATS, their requests in
-// flight and the blocks that they expect to be cached.
+// flight, the blocks that they expect to be cached, and the sessions at work.
 //
 // A Machine is the protocol, without a network and without a clock: it writes this router's
 // messages, reads the messages of the others, and passes their content to load.Ledger,
@@ -11,7 +11,7 @@
 // sent as soon as there is a change, unless another has just been sent: later changes then
 // share a message. Messages are numbered within an epoch, which is one process's life.
 // After a gap, or in an epoch whose beginning was not received, the router requests a full
-// message; a full message is also sent every FullEvery. A router that is silent for Silence
+// message, and the sessions of the other count as answered; a full message is also sent every FullEvery. A router that is silent for Silence
 // is gone, and its charges are removed.
 //
 // The invariants: a decision never waits for a peer; no lock that a decision takes is held

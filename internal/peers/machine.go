@@ -36,6 +36,7 @@ const (
 // decision.Decider is one.
 type Fleet interface {
 	Receive(p decision.Prefix)
+	Gone(router string) // the router is gone, or some of its messages were lost
 	Pressure() *decision.Pressure
 	Raise(model string) // an occurrence of pressure on another router
 }

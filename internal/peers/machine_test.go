@@ -134,6 +134,9 @@ func TestASilentRouterIsGoneWithItsCharges(t *testing.T) {
 	if n := w.nodes[1].others(); n != 0 || len(w.nodes[1].m.peers) != 1 {
 		t.Errorf("%d requests of a router that is gone, %d peers", n, len(w.nodes[1].m.peers))
 	}
+	if got := w.nodes[1].fleet.gone; !slices.Equal(got, []string{"r0"}) {
+		t.Errorf("the fleet is told that %v are gone", got)
+	}
 	w.nodes[1].charge(w.now, 2)
 	w.pass(time.Second)
 	w.nodes[0].cut = false
@@ -181,6 +184,9 @@ func TestAGapAsksForAFullMessage(t *testing.T) {
 	p := b.m.peers["r0"]
 	if p.stats.Gaps != 1 || p.stats.Asked != 1 || !p.complete {
 		t.Errorf("%+v, whole %v", p.stats, p.complete)
+	}
+	if got := b.fleet.gone; !slices.Equal(got, []string{"r0"}) {
+		t.Errorf("what was lost may be an end: the fleet is told of %v", got)
 	}
 	w.agree("after the gap")
 }

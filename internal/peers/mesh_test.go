@@ -14,11 +14,13 @@ import (
 // heard is a fleet that records the calls it gets.
 type heard struct {
 	prefixes []decision.Prefix
+	gone     []string
 	pressure *decision.Pressure
 	now      func() time.Time
 }
 
 func (h *heard) Receive(p decision.Prefix)    { h.prefixes = append(h.prefixes, p) }
+func (h *heard) Gone(router string)           { h.gone = append(h.gone, router) }
 func (h *heard) Raise(model string)           { h.pressure.Raise(model, h.now()) }
 func (h *heard) Pressure() *decision.Pressure { return h.pressure }
 

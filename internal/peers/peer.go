@@ -133,12 +133,14 @@ func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
 	if in.Seq != p.seq+1 {
 		p.stats.Gaps++
 		p.complete = false
+		m.o.Fleet.Gone(in.From)
 	}
 	p.seq = in.Seq
 	m.accountsOf(in, p, now)
 	m.estimateUnreported(now)
 	for _, x := range in.Prefixes {
 		if prefix, ok := readPrefix(x); ok {
+			prefix.From = in.From
 			m.o.Fleet.Receive(prefix)
 		}
 	}
@@ -264,6 +266,7 @@ func (m *Machine) forget(id string, p *peer, now time.Time) {
 		}
 	}
 	delete(m.peers, id)
+	m.o.Fleet.Gone(id)
 }
 
 func readShare(x *peerspb.Account) load.Share {
@@ -279,6 +282,7 @@ func putPrefix(x *peerspb.Prefix, p *decision.Prefix) {
 	x.Kind, x.Model, x.Tenant = peerspb.Prefix_Kind(p.Statement), p.Model, p.Tenant
 	x.Replica, x.Rank, x.LastsNs = p.Holder.Replica, uint32(p.Holder.Rank), uint64(max(0, p.Lasts))
 	x.Rest, x.Unit = uint32(max(0, p.Rest)), uint32(max(0, p.Unit))
+	x.Tokens, x.PaidNs = uint32(max(0, p.Tokens)), uint64(max(0, p.Paid))
 	x.Keys = x.Keys[:0]
 	for _, k := range p.Keys {
 		x.Keys = append(x.Keys, uint64(k))
@@ -290,8 +294,9 @@ func readPrefix(x *peerspb.Prefix) (decision.Prefix, bool) {
 		Statement: decision.Statement(x.Kind), Model: x.Model, Tenant: x.Tenant,
 		Holder: index.Holder{Replica: x.Replica, Rank: int(x.Rank)}, Lasts: time.Duration(min(x.LastsNs, uint64(time.Hour))),
 		Rest: int(min(x.Rest, maxRest)), Unit: int(min(x.Unit, maxRest)),
+		Tokens: int(min(x.Tokens, maxRest)), Paid: time.Duration(min(x.PaidNs, uint64(time.Hour))),
 	}
-	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_ENDED || len(x.Keys) > waitingKeys {
+	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_WAITING || len(x.Keys) > waitingKeys {
 		return p, false
 	}
 	p.Keys = make([]prefixhash.Key, len(x.Keys))

@@ -17,9 +17,10 @@ func TestEveryKindOfPrefixArrives(t *testing.T) {
 	sent := []decision.Prefix{
 		{Statement: decision.Speculated, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
 		{Statement: decision.Withdrawn, Model: "m", Holder: replica(1), Keys: keys},
-		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys, Rest: 700},
+		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys, Rest: 700, Tokens: 900, Paid: time.Second},
 		{Statement: decision.Ended, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys[1:], Rest: 700},
 		{Statement: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},
+		{Statement: decision.Waiting, Model: "m", Keys: []prefixhash.Key{}, Lasts: time.Minute},
 	}
 	sent[0].Holder.Rank = 3
 	for _, p := range sent {
@@ -31,6 +32,7 @@ func TestEveryKindOfPrefixArrives(t *testing.T) {
 		t.Fatalf("%d of %d prefixes arrived", len(got), len(sent))
 	}
 	for i := range sent {
+		sent[i].From = "r0"
 		if !reflect.DeepEqual(got[i], sent[i]) {
 			t.Errorf("sent %+v, received %+v", sent[i], got[i])
 		}

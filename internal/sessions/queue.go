@@ -28,6 +28,10 @@ type queue struct {
 	since time.Time // of the first ticket
 	part  int64     // the latest part with departures
 	left  [parts]int
+
+	told   time.Time // the first attempt of the first, as other routers were told; zero: none waits
+	toldAt time.Time
+	others map[string]head // by router
 }
 
 // holds reports whether t is in the queue.

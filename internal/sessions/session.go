@@ -20,6 +20,7 @@ type Session struct {
 	name           string         // that a header gave it, "" = none
 	number         uint64         // of the session; one that was rewritten keeps it
 	replaced       bool           // another prompt rewrote its tail
+	away           bool           // another router sent the latest
 	heir           *Session       // that prompt's
 	ticket         *Ticket        // of a request that is held, or whose place is kept
 
@@ -59,9 +60,10 @@ type entry struct {
 const tails = 8
 
 // continued returns the session that a prompt continues; nil: none, it begins one. rewritten says
-// that it has another tail, so that what was there may still be continued, too.
-func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten bool) {
-	if s := t.named[name]; name != "" {
+// that it has another tail, so that what was there may still be continued, too. Other routers tell
+// no names: what is away has any, and a name is given to a session whose latest prompt was.
+func (t *Table) continued(p history.Prompt, name string, away bool) (s *Session, rewritten bool) {
+	if s := t.named[name]; s != nil {
 		return s, false
 	}
 	n := t.depth(p.Keys)
@@ -71,7 +73,7 @@ func (t *Table) continued(p history.Prompt, name string) (s *Session, rewritten 
 	m := t.known[p.Keys[n-1]]
 	s = m.last
 	switch {
-	case s == nil || s.open > 0 || s.name != "" || s.Marks != p.Marks: // a child of it
+	case s == nil || s.open > 0 || s.Marks != p.Marks, !away && s.name != "", name != "" && !s.away: // a child of it
 		return nil, false
 	case n == len(s.Keys):
 		return s, false

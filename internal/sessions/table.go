@@ -24,6 +24,7 @@ type Table struct {
 	desks    map[*history.Cache]*desk
 	queues   map[string]*queue // by model
 	number   uint64            // of the latest session or ticket
+	visits   []visit           // requests of other routers in flight, in the order of their arrival
 }
 
 // New returns an empty table.
@@ -59,6 +60,8 @@ type Work struct {
 	Order int64
 	// Lacks is what the request would have waited for if it could; zero: nothing.
 	Lacks Wait
+	// Paid is the seconds that it has taken from the desk's bucket.
+	Paid float64
 }
 
 // Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
@@ -73,13 +76,13 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	q.set = set
 	q.expire(now)
 	k := t.ticketOf(q, r)
-	s, rewritten := t.continued(r.Prompt, r.Session)
+	s, rewritten := t.continued(r.Prompt, r.Session, false)
 	site, why := t.site(q, k, s, r, now)
 	if site < 0 {
 		if held, full = t.hold(q, k, s, r, why, now); held != nil {
 			return -1, nil, held, full
 		}
-		site, why.Ahead = 0, q.ahead(k)
+		site, why.Ahead = 0, q.ahead(k)+q.behind(k, now)
 	}
 	if r.Dry {
 		return site, &Work{Lacks: why}, nil, false
@@ -127,7 +130,7 @@ func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time)
 	}
 	other := slices.IndexFunc(r.Sites, func(p Site) bool { return warm(p.Cached, r.Tokens) })
 	at, why = t.fits(q.set, s, r, now)
-	if q.ahead(k) > 0 || at < 0 {
+	if at < 0 || q.ahead(k)+q.behind(k, now) > 0 {
 		at = other
 	}
 	if at >= 0 {
@@ -167,6 +170,11 @@ func (t *Table) desk(p *Site, now time.Time) *desk {
 		maps.DeleteFunc(t.desks, func(_ *history.Cache, d *desk) bool { return d.left(now) })
 		d = new(desk)
 		t.desks[p.Cache] = d
+		for s := t.list.newer; s != &t.list; s = s.newer {
+			if s.cache == p.Cache { // other routers have sent it there
+				d.add(s)
+			}
+		}
 	}
 	d.size, d.rate, d.used = p.Size, p.Rate, now
 	return d
@@ -208,24 +216,37 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 
 // send records that a request of s goes to a site, and pays for what it takes there.
 func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.Time) *Work {
+	w := &Work{of: t}
 	if p.known() && !warm(p.Cached, r.Tokens) {
 		d := t.desk(p, now)
 		lacking, _ := d.room(s, r.Tokens+r.Answer, p, now)
-		d.saved = max(0, d.saved-price(lacking, p.Rate))
+		w.Paid = min(d.saved, price(lacking, p.Rate))
+		d.saved -= w.Paid
 	}
-	if s == nil || rewritten {
-		s = t.begin(s, r.Session)
-	}
-	t.take(s, r.Prompt, r.Tokens)
-	t.use(s)
-	s.turns++
-	s.open++
+	s = t.goes(s, rewritten, r.Session, r.Prompt, r.Tokens)
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
 	if p.known() { // room is asked of desks with a size and a speed alone
 		t.desk(p, now).add(s)
 	}
 	t.forget()
-	return &Work{of: t, session: s, Session: s.number, Turn: s.turns}
+	w.session, w.Session, w.Turn = s, s.number, s.turns
+	return w
+}
+
+// goes returns the session of a prompt that is sent: s, or one that begins.
+func (t *Table) goes(s *Session, rewritten bool, name string, p history.Prompt, size int) *Session {
+	if s == nil || rewritten {
+		s = t.begin(s)
+	}
+	if name != "" && s.name == "" {
+		s.name, t.named[name] = name, s
+	}
+	t.take(s, p, size)
+	t.use(s)
+	s.turns++
+	s.open++
+	s.away = false
+	return s
 }
 
 // See returns the work at the desk of a holder, whose size and speed are known; false: it has none.
@@ -244,8 +265,8 @@ func (t *Table) See(c *history.Cache, now time.Time) (v Seen, ok bool) {
 }
 
 // begin begins a session, which goes on from before, if there is such a one.
-func (t *Table) begin(before *Session, name string) *Session {
-	s := &Session{name: name}
+func (t *Table) begin(before *Session) *Session {
+	s := new(Session)
 	if before != nil {
 		s.number, s.turns = before.number, before.turns
 		t.replace(before, s)
@@ -254,9 +275,6 @@ func (t *Table) begin(before *Session, name string) *Session {
 		s.number = t.number
 	}
 	t.sessions++
-	if name != "" {
-		t.named[name] = s
-	}
 	return s
 }
 
@@ -308,7 +326,7 @@ func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting in
 // callFirst calls the first request of a queue if it may go.
 func (t *Table) callFirst(q *queue, now time.Time) {
 	k := q.first()
-	if k == nil || k.called {
+	if k == nil || k.called || q.behind(k, now) > 0 {
 		return
 	}
 	r := Request{Tokens: k.tokens, Answer: k.answer, Sites: k.sites}

@@ -27,7 +27,7 @@ type Ticket struct {
 
 // Wait says what a held request waits for, or what one lacks that goes all the same.
 type Wait struct {
-	Ahead   int           // requests that came before it and are held
+	Ahead   int           // requests that came before it and are held; of each other router one is known
 	Live    int           // sessions that work where it lacks the least room
 	Context int           // tokens of its prompt
 	Lacking int           // tokens that it would take from these sessions
@@ -47,7 +47,7 @@ func (t *Ticket) Wait(now time.Time) Wait {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	w := t.why
-	w.Ahead, w.Waited = t.queue.ahead(t), now.Sub(t.at)
+	w.Ahead, w.Waited = t.queue.ahead(t)+t.queue.behind(t, now), now.Sub(t.at)
 	return w
 }
 

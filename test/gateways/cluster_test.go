@@ -298,7 +298,7 @@ func ofChart(t *testing.T) map[string][]object {
 // beside reads the objects in an example's files that are applied by themselves.
 func beside(t *testing.T, name string) (out []object) {
 	t.Helper()
-	for _, file := range []string{"istio.yaml", "models.yaml"} {
+	for _, file := range []string{"istio.yaml", "models.yaml", "hold.yaml"} {
 		path := filepath.Join(checkout.Root(), "examples", name, file)
 		if _, err := os.Stat(path); err == nil {
 			out = append(out, manifest.Objects(t, path)...)

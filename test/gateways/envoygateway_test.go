@@ -45,12 +45,12 @@ func example(t *testing.T, name string) (out []object) {
 	})
 }
 
-// backends turns the example's Services into Backends, which the file provider reads, and
+// backends turns an example's Services into Backends, which the file provider reads, and
 // leaves out the objects for the cluster itself.
-func backends(t *testing.T, replicas []string) (out []object) {
+func backends(t *testing.T, objects []object, replicas []string) (out []object) {
 	t.Helper()
 	endpoints := map[string][]string{"vllm": replicas, "warmroute": {podIP(9) + ":9002"}}
-	for _, o := range example(t, "envoy-gateway") {
+	for _, o := range objects {
 		switch o["kind"] {
 		case "Deployment", "ConfigMap":
 			continue
@@ -77,7 +77,13 @@ func backends(t *testing.T, replicas []string) (out []object) {
 		case "EnvoyPatchPolicy":
 			for _, patch := range at(o, "spec", "jsonPatches").([]any) {
 				patch := patch.(object)
-				patch["name"] = strings.Replace(patch["name"].(string), "envoyextensionpolicy/", "/", 1) // the file provider leaves the kind out
+				for _, of := range []object{patch, patch["operation"].(object)} {
+					for _, key := range []string{"name", "jsonPath"} {
+						if text, ok := of[key].(string); ok { // the file provider leaves the kind out
+							of[key] = strings.Replace(text, "envoyextensionpolicy/", "/", 1)
+						}
+					}
+				}
 			}
 		default:
 			toBackends(o)
@@ -117,6 +123,7 @@ type gateway struct {
 	log      string // file of the access log
 	router   *router
 	replicas []*replica
+	file     string // of the router's configuration, while it has another
 }
 
 // startGateway starts Envoy Gateway on the example, with three replicas; the
@@ -185,7 +192,7 @@ func (g *gateway) configure(replicas []string, patches bool) {
 			"controllerName": "gateway.envoyproxy.io/gatewayclass-controller",
 		}},
 		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "inference"}},
-	}, backends(g.T, replicas)...)
+	}, backends(g.T, example(g.T, "envoy-gateway"), replicas)...)
 	for _, o := range objects {
 		if o["kind"] == "EnvoyProxy" {
 			g.onHost(o["spec"].(object))

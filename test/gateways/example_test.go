@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,15 @@ func (g *gateway) works(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { g.survives(t, f) })
 	}
+}
+
+// TestEnvoyGatewayHolds: with hold.yaml beside the example, requests are held.
+func TestEnvoyGatewayHolds(t *testing.T) {
+	g := startGateway(t, true)
+	g.router.start()
+	g.holds(t, func() {
+		write(t, filepath.Join(g.dir, "objects", "hold.yaml"), backends(t, holdObjects(t, "envoy-gateway"), nil)...)
+	})
 }
 
 // startsFirst starts the router after Envoy has looked for it several times.

@@ -219,6 +219,14 @@ func TestIstio(t *testing.T) {
 	t.Run("two models", m.models)
 }
 
+// TestIstioHolds: with hold.yaml beside the example, requests are held.
+func TestIstioHolds(t *testing.T) {
+	m := startMesh(t, "istio")
+	m.knows()
+	m.router.start()
+	m.holds(t, func() { m.api.put(holdObjects(t, "istio")...) })
+}
+
 // localities gives the mesh settings beside which Envoy refuses a load balancing
 // policy. The example's DestinationRule keeps them off its Service.
 func (m *mesh) localities(t *testing.T) {

@@ -145,6 +145,7 @@ type replica struct {
 	wg    sync.WaitGroup
 
 	intact, damaged atomic.Int64 // bodies that matched their sums, and others
+	orders          sync.Map     // headers of requests, by number
 }
 
 // bodySum is the header in which clients send the body's checksum.
@@ -174,6 +175,7 @@ func (r *replica) start() {
 	proxy.ErrorLog = log.New(io.Discard, "", 0)                                                          // of answers that a replica's death cuts
 	proxy.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) } // no answer of its own
 	r.tap = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.orders.Store(req.Header.Get(number), req.Header.Clone())
 		r.look(req)
 		proxy.ServeHTTP(w, req)
 	})}

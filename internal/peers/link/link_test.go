@@ -35,6 +35,7 @@ type quiet struct {
 }
 
 func (q *quiet) Raise(string)                 {}
+func (q *quiet) Gone(string)                  {}
 func (q *quiet) Pressure() *decision.Pressure { return q.pressure }
 func (q *quiet) Receive(decision.Prefix) {
 	q.mu.Lock()

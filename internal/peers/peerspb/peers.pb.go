@@ -34,6 +34,7 @@ const (
 	Prefix_OBSERVED    Prefix_Kind = 3 // a prompt was sent there, for the history
 	Prefix_INVALIDATED Prefix_Kind = 4 // the replica left: nothing is learned of it any more
 	Prefix_ENDED       Prefix_Kind = 5 // the request of an observed prompt has ended; keys has the last one
+	Prefix_WAITING     Prefix_Kind = 6 // the first request of the model that is held; no keys
 )
 
 // Enum value maps for Prefix_Kind.
@@ -45,6 +46,7 @@ var (
 		3: "OBSERVED",
 		4: "INVALIDATED",
 		5: "ENDED",
+		6: "WAITING",
 	}
 	Prefix_Kind_value = map[string]int32{
 		"UNKNOWN":     0,
@@ -53,6 +55,7 @@ var (
 		"OBSERVED":    3,
 		"INVALIDATED": 4,
 		"ENDED":       5,
+		"WAITING":     6,
 	}
 )
 
@@ -342,9 +345,11 @@ type Prefix struct {
 	Replica       string                 `protobuf:"bytes,4,opt,name=replica,proto3" json:"replica,omitempty"`
 	Rank          uint32                 `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"`
 	Keys          []uint64               `protobuf:"fixed64,6,rep,packed,name=keys,proto3" json:"keys,omitempty"`
-	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // SPECULATED: for how long
+	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // SPECULATED: for how long; WAITING: since its first attempt, 0 = none is held
 	Rest          uint32                 `protobuf:"varint,8,opt,name=rest,proto3" json:"rest,omitempty"`                      // OBSERVED: tokens behind the last key; ENDED: 0 = the prompt was not computed
 	Unit          uint32                 `protobuf:"varint,9,opt,name=unit,proto3" json:"unit,omitempty"`                      // OBSERVED: tokens, of the marks that the keys are at; 0 = 64
+	Tokens        uint32                 `protobuf:"varint,10,opt,name=tokens,proto3" json:"tokens,omitempty"`                 // OBSERVED: of the prompt of a session, 0 = it is of none
+	PaidNs        uint64                 `protobuf:"varint,11,opt,name=paid_ns,json=paidNs,proto3" json:"paid_ns,omitempty"`   // OBSERVED: of the holder's time, for what the prompt takes from sessions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -438,6 +443,20 @@ func (x *Prefix) GetRest() uint32 {
 func (x *Prefix) GetUnit() uint32 {
 	if x != nil {
 		return x.Unit
+	}
+	return 0
+}
+
+func (x *Prefix) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *Prefix) GetPaidNs() uint64 {
+	if x != nil {
+		return x.PaidNs
 	}
 	return 0
 }
@@ -657,7 +676,7 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\x04sent\x18\a \x01(\x04R\x04sent\x12\x17\n" +
 	"\awork_ns\x18\b \x01(\x04R\x06workNs\x12\x1d\n" +
 	"\n" +
-	"failing_ns\x18\t \x01(\x04R\tfailingNs\"\xce\x02\n" +
+	"failing_ns\x18\t \x01(\x04R\tfailingNs\"\x8c\x03\n" +
 	"\x06Prefix\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.warmroute.peers.v1.Prefix.KindR\x04kind\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -667,7 +686,10 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\x04keys\x18\x06 \x03(\x06R\x04keys\x12\x19\n" +
 	"\blasts_ns\x18\a \x01(\x04R\alastsNs\x12\x12\n" +
 	"\x04rest\x18\b \x01(\rR\x04rest\x12\x12\n" +
-	"\x04unit\x18\t \x01(\rR\x04unit\"\\\n" +
+	"\x04unit\x18\t \x01(\rR\x04unit\x12\x16\n" +
+	"\x06tokens\x18\n" +
+	" \x01(\rR\x06tokens\x12\x17\n" +
+	"\apaid_ns\x18\v \x01(\x04R\x06paidNs\"i\n" +
 	"\x04Kind\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -675,7 +697,8 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\tWITHDRAWN\x10\x02\x12\f\n" +
 	"\bOBSERVED\x10\x03\x12\x0f\n" +
 	"\vINVALIDATED\x10\x04\x12\t\n" +
-	"\x05ENDED\x10\x05\"P\n" +
+	"\x05ENDED\x10\x05\x12\v\n" +
+	"\aWAITING\x10\x06\"P\n" +
 	"\bPressure\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\x04R\x06raised\x12\x16\n" +

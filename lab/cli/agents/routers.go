@@ -26,6 +26,9 @@ func newRouter(name string, o *Options) (router, error) {
 		if name == "hold" {
 			b.Policy.Sessions = sessions.Settings{Share: o.Share}
 		}
+		if o.Routers > 1 {
+			return several(o, b)
+		}
 		p, err := brain.NewHolding(b)
 		if err != nil {
 			return nil, err
@@ -35,6 +38,16 @@ func newRouter(name string, o *Options) (router, error) {
 		return &naive{o: o, sessions: map[int]*slot{}, at: map[int]*slot{}}, nil
 	}
 	return nil, fmt.Errorf("agents: there is no policy %q: the policies are today, naive, hold", name)
+}
+
+// several returns so many routers of a policy.
+func several(o *Options, b brain.Options) (router, error) {
+	b.Seed = o.Seed
+	rs, err := brain.NewHoldingRouters(o.Routers, o.Delay, b)
+	if err != nil {
+		return nil, err
+	}
+	return rs, nil
 }
 
 // speeds returns the router's settings for replicas with such a prefill rate.

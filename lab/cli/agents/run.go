@@ -19,6 +19,8 @@ type Options struct {
 	Step     float64  // s that a step of an engine takes at least; 0 = 25 ms
 	Clients  int
 	Replicas int
+	Routers  int     // that hold; below 2: one
+	Delay    float64 // s that a message between them takes; below 0 they send none
 	Hours    float64 // that count
 	Seed     uint64
 	Share    float64 // of the hold: sessions.Settings.Share

@@ -38,6 +38,22 @@ func TestHoldRaisesHits(t *testing.T) {
 	}
 }
 
+// TestRoutersHoldTogether: several routers, of which any gets a request, keep the hit rate of one; those
+// that send each other nothing lose it.
+func TestRoutersHoldTogether(t *testing.T) {
+	t.Parallel()
+	several := func(delay float64) agents.Cell {
+		return cell(t, "hold", func(o *agents.Options) { o.Routers, o.Delay = 4, delay })
+	}
+	one, four, silent := cell(t, "hold", nil), several(0.005), several(-1)
+	if four.HitRate < one.HitRate-0.05 || 100*four.Completed < 90*one.Completed || four.ShutOut > 0 {
+		t.Errorf("four routers %+v, one %+v", four, one)
+	}
+	if silent.HitRate > one.HitRate-0.2 {
+		t.Errorf("without messages %+v", silent)
+	}
+}
+
 // TestLightLoadIsNotHeld: sessions that fit are answered as without holding.
 func TestLightLoadIsNotHeld(t *testing.T) {
 	t.Parallel()

@@ -28,6 +28,8 @@ func agentsCommand(ctx context.Context, args []string, std cli.Stdio) error {
 		fs.Float64Var(&o.Hours, "hours", 2, "`hours` that count, after all sessions have begun")
 		fs.Uint64Var(&o.Seed, "seed", 1, "`number` from which the order of sessions is drawn")
 		fs.IntVar(&o.Replicas, "replicas", 1, "`number` of replicas")
+		fs.IntVar(&o.Routers, "routers", 1, "`number` of routers, of which any gets a request")
+		fs.Float64Var(&o.Delay, "delay", 0.005, "`seconds` that a message between routers takes; below 0 they send none")
 		fs.Float64Var(&o.Share, "share", 0.1, "`part` of a replica's time that cold prompts may take from running sessions")
 		fs.Float64Var(&o.Patience, "patience", 0, "`seconds` after which a client gives up and asks again; 0 = never")
 		fs.IntVar(&o.Jobs, "jobs", 0, "run a fixed list of so many `sessions` to its end; 0 = for -hours")

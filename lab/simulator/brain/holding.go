@@ -23,6 +23,38 @@ func NewHolding(o Options) (*Holding, error) {
 	return &Holding{&inProcess{b: b}}, nil
 }
 
+// NewHoldingRouters is NewRouters for brains that may hold requests, where their settings say so.
+func NewHoldingRouters(n int, delay float64, o Options) (*Routers, error) {
+	rs, err := NewRouters(n, delay, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range rs.all {
+		r.b.tickets = map[int]decision.Decision{}
+	}
+	return rs, nil
+}
+
+// Wake returns the ids of the held requests that may be routed again.
+func (rs *Routers) Wake(now float64) (ids []int) {
+	rs.until(now)
+	for _, r := range rs.all {
+		ids = append(ids, (&Holding{&r.inProcess}).Wake(now)...)
+		rs.send(now, r)
+	}
+	return ids
+}
+
+// Left records that the client of a request has gone.
+func (rs *Routers) Left(now float64, q *simulator.Request) {
+	rs.until(now)
+	if r := rs.of[q.ID]; r != nil {
+		(&Holding{&r.inProcess}).Left(now, q)
+		rs.send(now, r)
+		delete(rs.of, q.ID)
+	}
+}
+
 // Wake returns the ids of the held requests that may be routed again.
 func (h *Holding) Wake(now float64) (ids []int) {
 	h.b.To(now)

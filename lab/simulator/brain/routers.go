@@ -90,6 +90,9 @@ func (rs *Routers) until(now float64) {
 		rs.tick = now
 		for _, r := range rs.all {
 			r.b.To(now)
+			if r.b.tickets != nil {
+				r.b.decider.WakeHeld()
+			}
 			if r.machine != nil && r.machine.Tick(r.b.now) {
 				r.outbox.Notify()
 			}
@@ -118,11 +121,15 @@ func (rs *Routers) send(now float64, r *router) {
 	}
 }
 
-// Route implements simulator.Policy: Envoy gives each request to any router.
+// Route implements simulator.Policy: Envoy gives each request to any router, which keeps it while
+// it is held.
 func (rs *Routers) Route(now float64, q *simulator.Request) int {
 	rs.until(now)
-	r := rs.all[rs.rng.IntN(len(rs.all))]
-	rs.of[q.ID] = r
+	r := rs.of[q.ID]
+	if r == nil {
+		r = rs.all[rs.rng.IntN(len(rs.all))]
+		rs.of[q.ID] = r
+	}
 	to := r.Route(now, q)
 	rs.send(now, r)
 	return to
