@@ -46,7 +46,7 @@ type Options struct {
 	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request; 0 = 150ms longer than `filter.token_budget`, at least 200ms
 	IdleTimeout    time.Duration       `yaml:"idle_timeout"`            // how long a request's stream may be silent
 	BodyLimit      int                 `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
-	Retries        int                 `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint
+	Retries        *int                `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint; 0 = never
 	ServedHeader   bool                `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
 	Served         bool                `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers
 	OperatorPaths  bool                `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators (metrics, load, caches, sleep, adapters, weights, profiles), which get 403 otherwise
@@ -96,8 +96,8 @@ func (o Options) WithDefaults() Options {
 	if o.BodyLimit == 0 {
 		o.BodyLimit = 64 << 20
 	}
-	if o.Retries == 0 {
-		o.Retries = 2
+	if o.Retries == nil {
+		o.Retries = new(2)
 	}
 	return o
 }
@@ -151,8 +151,8 @@ func (o Options) Validate() error {
 	if o.MessageTimeout > MostMessageTimeout {
 		errs = append(errs, fmt.Errorf("message_timeout: %v is above %v, Envoy's most", o.MessageTimeout, MostMessageTimeout))
 	}
-	if o.IdleTimeout < 0 {
-		errs = append(errs, fmt.Errorf("idle_timeout: %v is negative", o.IdleTimeout))
+	if o.IdleTimeout <= o.MessageTimeout { // a frozen router would fail each request
+		errs = append(errs, fmt.Errorf("idle_timeout: %v ends requests before the longest wait for a decision, %v", o.IdleTimeout, o.MessageTimeout))
 	}
 	if o.BodyLimit < 1<<16 {
 		errs = append(errs, fmt.Errorf("body_limit: %d bytes is below 65536", o.BodyLimit))
@@ -172,11 +172,11 @@ func (o Options) Validate() error {
 	if o.Hold > 0 && o.Mode == FullDuplex {
 		errs = append(errs, errors.New("mode: FULL_DUPLEX_STREAMED holds no request"))
 	}
-	if o.Retries < 0 {
-		errs = append(errs, fmt.Errorf("retries: %d is negative", o.Retries))
+	if *o.Retries < 0 {
+		errs = append(errs, fmt.Errorf("retries: %d is negative", *o.Retries))
 	}
-	if o.Retries > math.MaxInt32 {
-		errs = append(errs, fmt.Errorf("retries: %d is above 2147483647", o.Retries))
+	if *o.Retries > math.MaxInt32 {
+		errs = append(errs, fmt.Errorf("retries: %d is above 2147483647", *o.Retries))
 	}
 	return errors.Join(errs...)
 }

@@ -159,8 +159,17 @@ func TestDuplexSaysItsPriceFirst(t *testing.T) {
 	}
 }
 
+// TestNoRetriesAreNone: 0 is not the default.
+func TestNoRetriesAreNone(t *testing.T) {
+	for want, retries := range map[string]*int{"num_retries: 0\n": new(0), "num_retries: 1\n": new(1), "num_retries: 2\n": nil} {
+		if text := render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Retries: retries}); !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
 func TestValidateNamesEveryProblem(t *testing.T) {
-	err := Options{Listen: "nope", Mode: "LOUD", Replicas: []string{"10.0.0.1", "h:0"}, BodyLimit: 1, Retries: -1}.Validate()
+	err := Options{Listen: "nope", Mode: "LOUD", Replicas: []string{"10.0.0.1", "h:0"}, BodyLimit: 1, Retries: new(-1)}.Validate()
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -178,7 +187,7 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 	}
 	for want, o := range map[string]Options{ // Envoy would have no listener
 		"body_limit: 2147483648 bytes is above 2147483647":                          {BodyLimit: 1 << 31},
-		"retries: 2147483648 is above 2147483647":                                   {Retries: 1 << 31},
+		"retries: 2147483648 is above 2147483647":                                   {Retries: new(1 << 31)},
 		"message_timeout: 1h0m1s is above 1h0m0s, Envoy's most":                     {MessageTimeout: time.Hour + time.Second},
 		`listen: "localhost:8080" is a name, and Envoy listens at an IP address`:    {Listen: "localhost:8080"},
 		`admin: "envoy.example:9901" is a name, and Envoy listens at an IP address`: {Admin: "envoy.example:9901"},
@@ -227,6 +236,8 @@ func TestPrefillElsewhere(t *testing.T) {
 	for want, o := range map[string]Options{
 		"mode: only BUFFERED waits for a prefill on another replica, not FULL_DUPLEX_STREAMED": {Mode: FullDuplex, Split: Split{On: true, Wait: time.Second}},
 		"idle_timeout: 1s ends requests before the longest wait for a prefill, 30s":            {IdleTimeout: time.Second, Split: Split{On: true, Wait: 30 * time.Second}},
+		"idle_timeout: 1ns ends requests before the longest wait for a decision, 200ms":        {IdleTimeout: 1},
+		"idle_timeout: -1s ends requests before the longest wait for a decision, 200ms":        {IdleTimeout: -time.Second},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -96,7 +96,7 @@ func (o Options) page(from Discovery) map[string]any {
 	in := map[string]any{
 		"EnvoyVersion": Version, "Listen": parsed(o.Listen), "Mode": string(o.Mode),
 		"MessageTimeout": seconds(o.MessageTimeout), "IdleTimeout": seconds(o.idleTimeout()), "RequestTimeout": seconds(requestTimeout + o.Split.Wait + o.Hold),
-		"BodyLimit": o.BodyLimit, "Retries": o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
+		"BodyLimit": o.BodyLimit, "Retries": *o.Retries, "Served": o.Served, "ServedHeader": o.ServedHeader, "HeaderServed": HeaderServed, "Owned": Owned[:],
 		"HeaderDestination": HeaderDestination, "MetadataLB": MetadataLB, "MetadataServed": MetadataServed,
 		"MetadataSubset": MetadataSubset, "AttributeUpstream": AttributeUpstream,
 		"TLS": o.TLS, "ReplicaTLS": o.ReplicaTLS, "NoLimits": noLimits,

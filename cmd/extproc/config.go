@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"path"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -170,6 +171,9 @@ func defaultConfig() Config {
 	}
 }
 
+// escapedSlash is what Envoy forwards as a slash.
+var escapedSlash = regexp.MustCompile(`(?i)%(2f|5c)`)
+
 // Validate returns every problem of the sections that no other package owns.
 func (c Config) Validate() error {
 	var errs []error
@@ -194,7 +198,7 @@ func (c Config) Validate() error {
 	for i, p := range c.Filter.PathPrefixes {
 		if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") {
 			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q does not begin, or ends, with a slash", i, p))
-		} else if path.Clean(p) != p || strings.ContainsAny(p, "?#") {
+		} else if path.Clean(p) != p || strings.ContainsAny(p, "?#") || escapedSlash.MatchString(p) {
 			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q is not a path as Envoy forwards it", i, p))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +35,7 @@ type replicas struct {
 	ledger  *load.Ledger
 	service indexService  // of index
 	answers intake.Budget // bytes of the replicas' answers that are being read
+	begun   atomic.Bool   // they were ready once
 }
 
 // newReplicas makes them. following is told whose KV events are read, left which replicas have
@@ -79,9 +81,20 @@ func (k *replicas) Run(ctx context.Context) error {
 	})
 }
 
-// ready says why the router cannot decide requests yet: the fleet has not settled,
-// or a replica's events have not been caught up with.
+// ready says why a router that starts cannot decide requests yet. A replica that joins later makes
+// it no worse for the others, so it stays ready.
 func (k *replicas) ready() error {
+	if k.begun.Load() {
+		return nil
+	}
+	err := k.behind()
+	k.begun.Store(err == nil)
+	return err
+}
+
+// behind says that the fleet has not settled, or that a replica's events have not been caught up
+// with.
+func (k *replicas) behind() error {
 	if !k.fleet.Snapshot().Settled {
 		return errors.New("not every replica has been contacted yet")
 	}
@@ -121,6 +134,9 @@ func (k *replicas) account(s *fleet.Snapshot, replica string, f func(*load.Accou
 // notes lists what is wrong with the replicas in s, and with their sources.
 func (k *replicas) notes(s *fleet.Snapshot) []string {
 	notes := append(k.pool.Notes(), k.sources().Notes()...)
+	if err := k.behind(); k.begun.Load() && err != nil {
+		notes = append(notes, err.Error())
+	}
 	return append(append(append(append(notes, k.feed.Notes()...), s.Dissent()...), s.Notes...), unservedModels(s)...)
 }
 

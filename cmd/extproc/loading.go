@@ -22,7 +22,7 @@ type loading struct {
 // loadingModel is one of these models.
 type loadingModel struct {
 	config ModelConfig
-	since  time.Time // its loading began
+	since  time.Time // it was configured, or its loading began
 	late   bool      // it came with a reload: readiness does not wait for it
 	err    error     // errWaiting, errLoading, the reason why it is not loaded, or nil
 }
@@ -51,7 +51,7 @@ func (l *loading) set(list []ModelConfig, late bool) (gone []string) {
 			l.models = append(l.models, old[i])
 			continue
 		}
-		l.models = append(l.models, &loadingModel{config: c, late: late, err: errWaiting})
+		l.models = append(l.models, &loadingModel{config: c, since: time.Now(), late: late, err: errWaiting})
 	}
 	for _, m := range old {
 		if !slices.ContainsFunc(list, func(c ModelConfig) bool { return c.ID == m.config.ID }) {
@@ -91,22 +91,39 @@ func (l *loading) done(m *loadingModel, err error) {
 	m.err = err
 }
 
-// ready names each model of the start that is not loaded yet, or could not be.
-func (l *loading) ready() error { return errors.Join(l.missing(false)...) }
+// loads reports whether m is loaded now, or is next.
+func (m *loadingModel) loads() bool {
+	return errors.Is(m.err, errLoading) || errors.Is(m.err, errWaiting)
+}
 
-// notes names each such model of a reload.
+// again lets the models that could not be loaded be loaded again.
+func (l *loading) again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.models {
+		if m.err != nil && !m.loads() {
+			m.late, m.err = true, errWaiting
+		}
+	}
+}
+
+// ready names each model of the start that is not loaded yet. It is waited for until its loading
+// fails, or takes too long: replicas compute its ids meanwhile.
+func (l *loading) ready() error { return errors.Join(l.missing(true)...) }
+
+// notes names each other model that is not loaded.
 func (l *loading) notes() (out []string) {
-	for _, err := range l.missing(true) {
+	for _, err := range l.missing(false) {
 		out = append(out, err.Error())
 	}
 	return out
 }
 
-func (l *loading) missing(late bool) (out []error) {
+func (l *loading) missing(awaited bool) (out []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.models {
-		if m.err == nil || m.late != late {
+		if m.err == nil || awaited != (!m.late && m.loads() && time.Since(m.since) < stuckAfter) {
 			continue
 		}
 		err := fmt.Errorf("tokens of model %q: %w", m.config.ID, m.err)
@@ -128,6 +145,9 @@ func (l *loading) configured(id string) bool {
 // loadsAtOnce bounds the configured models that are loaded at once.
 const loadsAtOnce = 4
 
+// loadAgain is the time after which what could not be loaded is tried again.
+const loadAgain = time.Minute
+
 // load loads models as they are configured, off the request path and independently of
 // each other. A model takes a second or less, unless it is fetched.
 func (t *ids) load(ctx context.Context) error {
@@ -140,6 +160,8 @@ func (t *ids) load(ctx context.Context) error {
 			case <-ctx.Done():
 				return running.Wait()
 			case <-t.loading.wake:
+			case <-time.After(loadAgain):
+				t.loading.again()
 			}
 			continue
 		}

@@ -310,6 +310,8 @@ type Rank struct {
 	Rank int
 	kvevents.Status
 	Groups *index.Groups // its cache groups; nil when they were never reported
+
+	computed float64 // tokens of prompts that it had computed when the replica joined
 }
 
 // Status returns every replica's state, sorted by address.
@@ -328,7 +330,8 @@ func (f *Feed) Status() []Replica {
 		for i, sub := range s.subs {
 			st := sub.Status()
 			rank := s.replica.Events[i].Rank
-			r.Ranks = append(r.Ranks, Rank{rank, st, f.groups(s.replica, rank)})
+			joined, _ := s.replica.LoadOf(rank)
+			r.Ranks = append(r.Ranks, Rank{rank, st, f.groups(s.replica, rank), joined.Computed()})
 		}
 		out = append(out, r)
 	}

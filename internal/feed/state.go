@@ -1,12 +1,14 @@
 package feed
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/bound"
 	"warmroute/internal/fleet"
 )
 
@@ -58,24 +60,29 @@ type Sources struct {
 	Snapshot func() *fleet.Snapshot
 }
 
-// each calls yield for each ready replica.
-func (s Sources) each(yield func(*fleet.Replica, State)) {
+// each calls yield for each ready replica, with its supply.
+func (s Sources) each(yield func(*fleet.Replica, Replica, State)) {
 	supplies := map[string]Replica{}
 	for _, supply := range s.Feed.Status() {
 		supplies[supply.Addr] = supply
 	}
 	for _, r := range s.Snapshot().Replicas {
 		if r.Ready {
-			yield(r, StateOf(r, supplies[r.Addr]))
+			yield(r, supplies[r.Addr], StateOf(r, supplies[r.Addr]))
 		}
 	}
 }
 
-// Notes names the replicas without KV events, and what SGLang servers lack, at most notedMost
-// of each, if that is not configured.
+// Notes names the replicas without KV events, and what SGLang servers lack, if that is not
+// configured, and the ranks whose events do not come, at most notedMost of each.
 func (s Sources) Notes() []string {
-	var without, others, missing []string
-	s.each(func(r *fleet.Replica, state State) {
+	var without, others, missing, deaf []string
+	s.each(func(r *fleet.Replica, supply Replica, state State) {
+		for i := range supply.Ranks {
+			if why := supply.Ranks[i].deaf(r, supply.Synced); why != "" {
+				deaf = append(deaf, fmt.Sprintf("replica %s, rank %d: %s", r.Addr, supply.Ranks[i].Rank, why))
+			}
+		}
 		switch {
 		case r.SGLang != nil:
 			for _, note := range r.SGLang.Missing(state == None) {
@@ -87,7 +94,7 @@ func (s Sources) Notes() []string {
 			without = append(without, r.Addr)
 		}
 	})
-	notes := missing[:min(len(missing), notedMost)]
+	notes := append(missing[:min(len(missing), notedMost)], bound.Notes(deaf, notedMost, "ranks have no KV events that come")...)
 	if len(without) > 0 {
 		notes = append(notes, "replicas without KV events, whose caches are known from what was sent there alone: "+few(without)+
 			": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
@@ -97,6 +104,24 @@ func (s Sources) Notes() []string {
 			": no_events says that it is meant")
 	}
 	return notes
+}
+
+// silentTokens are the tokens of prompts after whose prefill a publisher must have announced a
+// block: a thousand blocks of 16, or a few of the largest.
+const silentTokens = 16 << 10
+
+// deaf says why no events of a rank of r come, "" if they do or need not have come yet; synced says
+// that the router waits for the past ones no longer.
+func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
+	load, _ := r.LoadOf(k.Rank)
+	switch computed := load.Computed() - k.computed; {
+	case k.Paused > 0 || !synced:
+	case !k.Connected:
+		return "its KV events cannot be reached, so that its cache is known from what was sent there alone: " + cmp.Or(k.LastError, "no connection yet")
+	case k.Batches == 0 && computed >= silentTokens:
+		return "it is connected and computes prompts, and no KV event has come: look at the topic, --kv-events-config, and --enable-prefix-caching"
+	}
+	return ""
 }
 
 // few lists the first ones of some addresses.
@@ -117,7 +142,7 @@ func (s Sources) Describe(ch chan<- *prometheus.Desc) { ch <- sourcesDesc }
 // Collect implements prometheus.Collector.
 func (s Sources) Collect(ch chan<- prometheus.Metric) {
 	count := map[State]int{}
-	s.each(func(_ *fleet.Replica, state State) { count[state]++ })
+	s.each(func(_ *fleet.Replica, _ Replica, state State) { count[state]++ })
 	for _, state := range States() {
 		ch <- prometheus.MustNewConstMetric(sourcesDesc, prometheus.GaugeValue, float64(count[state]), string(state))
 	}

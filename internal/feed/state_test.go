@@ -93,3 +93,54 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 		t.Errorf("series %v", values)
 	}
 }
+
+// TestRanksWithoutEventsAreTold: those that cannot be reached, and those that compute prompts and
+// announce nothing, but none that is still waited for or has had no work.
+func TestRanksWithoutEventsAreTold(t *testing.T) {
+	at := func(tokens float64) []fleet.Load { return []fleet.Load{{PrefixQueries: tokens + 7, PrefixHits: 7}} }
+	up := kvevents.Status{Connected: true}
+	spoken := up
+	spoken.Batches = 1
+	for name, tt := range map[string]struct {
+		rank   Rank
+		load   []fleet.Load
+		behind bool
+		want   string
+	}{
+		"wrong port":        {rank: Rank{Status: kvevents.Status{LastError: "connection refused"}}, want: "cannot be reached, so that its cache is known from what was sent there alone: connection refused"},
+		"no error yet":      {rank: Rank{}, want: "no connection yet"},
+		"it is waited for":  {rank: Rank{}, behind: true},
+		"left alone":        {rank: Rank{Status: kvevents.Status{Paused: time.Second}}},
+		"wrong topic":       {rank: Rank{Status: up, computed: 100}, load: at(100 + silentTokens), want: "no KV event has come"},
+		"idle":              {rank: Rank{Status: up, computed: 100}, load: at(99 + silentTokens)},
+		"it speaks":         {rank: Rank{Status: spoken}, load: at(1e9)},
+		"it counts nothing": {rank: Rank{Status: up}},
+	} {
+		why := tt.rank.deaf(&fleet.Replica{Load: tt.load}, !tt.behind)
+		if (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
+			t.Errorf("%s: %q, want %q", name, why, tt.want)
+		}
+	}
+	x := index.New(index.Options{})
+	defer x.Close()
+	now := time.Unix(1000, 0)
+	f := New(x, Options{Now: func() time.Time { return now }})
+	f.cancel() // nothing is dialed
+	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Reported: fleet.Reported{
+		Models: []fleet.Model{{ID: "m", Base: "m"}}, BlockSize: 16, Events: []fleet.EventSource{{Endpoint: "tcp://10.0.0.1:5557"}}}, Ranks: []int{0}}
+	f.mu.Lock()
+	s := &supply{replica: r, joined: now}
+	f.replicas[r.Addr] = s
+	f.mu.Unlock()
+	if err := f.subscribe(s); err != nil {
+		t.Fatal(err)
+	}
+	told := Sources{f, func() *fleet.Snapshot { return fleet.NewSnapshot(r) }}
+	if notes := told.Notes(); len(notes) != 0 {
+		t.Errorf("notes %q while it is waited for", notes)
+	}
+	now = now.Add(time.Minute)
+	if notes := told.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replica 10.0.0.1:8000, rank 0: its KV events cannot be reached") {
+		t.Errorf("notes %q", notes)
+	}
+}

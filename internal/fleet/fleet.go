@@ -403,14 +403,24 @@ func notReady(e *entry, why string) *Replica {
 	return n
 }
 
-// mostNever bounds the replicas that never names.
-const mostNever = 10
+// mostNamed bounds the replicas that never and unread name.
+const mostNamed = 10
 
 // never lists replicas that have not joined since they are listed, with the reason.
 func (r *roster) never() (out []string) {
 	for _, addr := range r.addresses() {
-		if e := r.entries[addr]; e.asked && e.current.Joined == 0 && len(out) < mostNever {
+		if e := r.entries[addr]; e.asked && e.current.Joined == 0 && len(out) < mostNamed {
 			out = append(out, fmt.Sprintf("%s (%s)", addr, e.current.Why))
+		}
+	}
+	return out
+}
+
+// unread lists replicas whose load is not known from their pages, with the reason.
+func (r *roster) unread() (out []string) {
+	for _, addr := range r.addresses() {
+		if of := r.entries[addr].current; of.unread != "" && of.Why == "" && len(out) < mostNamed {
+			out = append(out, fmt.Sprintf("%s (%s)", addr, of.unread))
 		}
 	}
 	return out
@@ -446,6 +456,9 @@ func (r *roster) publish() {
 	next.Named = r.named()
 	if never := r.never(); len(never) > 0 {
 		next.Notes = append(next.Notes, fmt.Sprintf("replicas that have never been ready, so that their address or port may be wrong: %s", strings.Join(never, "; ")))
+	}
+	if unread := r.unread(); len(unread) > 0 {
+		next.Notes = append(next.Notes, fmt.Sprintf("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep: %s", strings.Join(unread, "; ")))
 	}
 	for _, w := range r.sources {
 		if note := w.note(); note != "" {

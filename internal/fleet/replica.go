@@ -28,7 +28,8 @@ type Replica struct {
 	Load      []Load // one per rank that reports any, ascending
 	Store     string // the store of KV blocks that it shares with others, by name; "" = none is known
 
-	told bool // its models are configured
+	told   bool   // its models are configured
+	unread string // why its /metrics are not read, "" if they are, or if it need not have any
 }
 
 // Configured is what the configuration alone says of a replica.

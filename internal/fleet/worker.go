@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -63,6 +64,9 @@ type scrapes struct {
 	shown []int // ranks
 	stall stall
 	start float64 // the start of the process, by the page at the join; 0: it does not say
+
+	read   time.Time // when the last was asked for; zero: there is none
+	unread string    // why there is none newer
 }
 
 // due is when a worker does what next.
@@ -106,7 +110,7 @@ func (w *worker) join(ctx context.Context) time.Duration {
 		return 0
 	}
 	attempt, cancel := context.WithTimeout(ctx, learnTimeout)
-	w.loads, w.shown, w.stall = nil, nil, stall{}
+	w.loads, w.shown, w.stall, w.read, w.unread = nil, nil, stall{}, time.Time{}, ""
 	l, err := w.learn(attempt, nil)
 	cancel()
 	<-w.fleet.slots
@@ -154,6 +158,7 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 		asked := time.Now()
 		if err := w.attempt(ctx, w.health); err == nil {
 			w.answered, w.failures = asked, 0
+			w.send(ctx, notice{change: updated, replica: w.replica()})
 		} else if w.failures++; w.start == 0 && vacant(err) {
 			w.start = another
 		}
@@ -220,8 +225,10 @@ func (w *worker) scrape(ctx context.Context) error {
 	w.fleet.metrics.scraped(err)
 	if err != nil {
 		w.page.reset()
+		w.missed(began, err)
 		return err
 	}
+	w.read, w.unread = began, ""
 	previous := w.loads
 	if loads := w.page.loads(began); len(loads) > 0 {
 		w.loads = loads
@@ -232,6 +239,20 @@ func (w *worker) scrape(ctx context.Context) error {
 		w.start = another
 	}
 	return nil
+}
+
+// missed forgets the requests of the last page where it is older than a silent replica may be:
+// nothing tells that they are still there.
+func (w *worker) missed(now time.Time, err error) {
+	if now.Sub(w.read) < w.fleet.now().DeadAfter {
+		return
+	}
+	w.unread = err.Error()
+	w.loads = slices.Clone(w.loads) // readers have the old ones
+	for i := range w.loads {
+		l := &w.loads[i]
+		l.Running, l.Waiting, l.KVUsage, l.LoRAs = 0, 0, 0, nil
+	}
 }
 
 // another stands for the start of a process that is not the one that joined.
@@ -329,6 +350,9 @@ func (w *worker) replica() *Replica {
 	r.Reported = w.known.Reported
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
+	if !w.known.pageless || w.known.Engine == "vllm" {
+		r.unread = w.unread
+	}
 	r.Ranks, r.FirstRank = w.ranks()
 	if r.Sidecar {
 		r.Events = nil // they gave the ranks; the sidecar subscribes to them

@@ -85,6 +85,9 @@ func (s *scraped) foreign() (seconds, tokens float64) {
 func (a *Account) Scrape(page fleet.Load, events bool) {
 	s := &a.scraped
 	if !page.At.After(s.at) {
+		if page.Running+page.Waiting == 0 { // the fleet has forgotten them: the page is too old
+			s.waiting, s.running = 0, 0
+		}
 		return
 	}
 	if total := page.Running + page.Waiting; total > 0 {

@@ -53,6 +53,11 @@ func TestStrangers(t *testing.T) {
 	r.Of(one).Scrape(old, true) // the same page again
 	r.Unlock()
 	r.foreign(0, 100)
+	old.Running = 0
+	r.Lock()
+	r.Of(one).Scrape(old, true) // no newer one has come for a while
+	r.Unlock()
+	r.foreign(0, 0)
 	r.Of(one).SetShare("b", Share{Requests: 1}, r.now)
 	r.scrape(fleet.Load{Running: 2}, true)
 	r.foreign(0, 100)

@@ -126,7 +126,7 @@ func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores 
 }
 
 // limits are the requests in flight beyond which a candidate is guarded out: burst while
-// its match is still being computed; and their mean.
+// its match is still being computed; and the mean of those that do not fail.
 type limits struct{ all, burst, mean float64 }
 
 // of returns the limit of a candidate.
@@ -139,12 +139,15 @@ func (l *limits) of(c *Candidate) float64 {
 
 // limits returns the limits, and the number of requests whose first token has not come.
 func (t *TTFT) limits(cands []Candidate) (l limits, awaiting float64) {
-	var inFlight float64
+	var inFlight, working float64
 	for i := range cands {
-		inFlight += float64(cands[i].InFlight)
 		awaiting += float64(cands[i].Awaiting)
+		if !cands[i].Failing { // one that fails has little in flight
+			inFlight += float64(cands[i].InFlight)
+			working++
+		}
 	}
-	mean := inFlight / float64(max(1, len(cands)))
+	mean := inFlight / max(1, working)
 	l = limits{math.Inf(1), math.Inf(1), mean}
 	if t.Guard > 0 {
 		l.all = t.Guard*mean + t.GuardAdd

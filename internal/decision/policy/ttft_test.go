@@ -78,6 +78,16 @@ func TestGuardedAndFailingComeLast(t *testing.T) {
 	}
 }
 
+// TestAFailingReplicaLowersNoGuard: the mean is of the replicas that work.
+func TestAFailingReplicaLowersNoGuard(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(4)
+	c[0].Match, c[0].InFlight, c[1].InFlight = gpu(900, 900), 20, 6
+	c[2].Failing, c[3].Failing = true, true
+	if got := pick(&p, 1, Request{Input: 10000}, c); !slices.Equal(got, []int32{0}) {
+		t.Errorf("Pick = %v, want the warm one", got)
+	}
+}
+
 func TestTiesSpread(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(8)
 	var count [8]int

@@ -1,0 +1,63 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestUnread: requests of a page that is as old as a silent replica may be do not count for ever,
+// and a note says why there is no newer one, also where there never was one.
+func TestUnread(t *testing.T) {
+	tests := map[string]struct {
+		breaks func(*fakeReplica)
+		owner  string
+		want   string // of the note; "": there is none
+	}{
+		"hangs":                     {breaks: func(r *fakeReplica) { r.slow["/metrics"] = true }, want: a + " (timeout: "},
+		"needs a key":               {breaks: func(r *fakeReplica) { r.status["/metrics"] = 401 }, want: a + " (unauthorized: "},
+		"too long":                  {breaks: func(r *fakeReplica) { r.answer["/metrics"] = strings.Repeat("#\n", maxPageBytes) }, want: "larger than the limit"},
+		"a vLLM without":            {breaks: func(r *fakeReplica) { delete(r.answer, "/metrics") }, owner: "vllm", want: "404"},
+		"an engine that needs none": {breaks: func(r *fakeReplica) { delete(r.answer, "/metrics") }, owner: "llamacpp"},
+	}
+	for name, tt := range tests {
+		for _, when := range []string{"from the start", "later"} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := fake(1, 0)
+					r.answer["/v1/models"] = `{"data":[{"id":"m","root":"/m","owned_by":"` + tt.owner + `"}]}`
+					r.answer["/metrics"] = counted(60, 20, 4, 0.9)
+					if when != "later" {
+						tt.breaks(r)
+					}
+					w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+					w.pass(2 * time.Second)
+					if when == "later" {
+						if l, ok := w.fleet.Snapshot().Replica(a).LoadOf(0); !ok || l.Running != 60 || len(w.fleet.Snapshot().Notes) > 0 {
+							t.Fatalf("%+v, notes %q", l, w.fleet.Snapshot().Notes)
+						}
+						w.net.change(func() { tt.breaks(r) })
+					}
+					w.pass(learnEvery + 6*time.Second)
+					s := w.fleet.Snapshot()
+					if l, _ := s.Replica(a).LoadOf(0); l.Running+l.Waiting+l.KVUsage != 0 || !s.Replica(a).Ready {
+						t.Errorf("%+v", s.Replica(a))
+					}
+					if notes := strings.Join(s.Notes, "\n"); (tt.want == "") != (notes == "") || !strings.Contains(notes, tt.want) {
+						t.Errorf("notes %q, want %q", notes, tt.want)
+					}
+					w.net.change(func() {
+						delete(r.slow, "/metrics")
+						delete(r.status, "/metrics")
+						r.answer["/metrics"] = counted(60, 20, 5, 0.9)
+					})
+					w.pass(learnEvery + 3*time.Second)
+					if s := w.fleet.Snapshot(); len(s.Notes) > 0 || s.Replica(a).Load[0].Running != 60 {
+						t.Errorf("afterwards: %+v, notes %q", s.Replica(a).Load, s.Notes)
+					}
+				})
+			})
+		}
+	}
+}
