@@ -17,8 +17,9 @@ type outlook struct {
 	again  int64        // ns that prompts take to be used again
 	sent   float64      // tokens that the holder lacked, weighted by age
 	sentAt int64        // Unix ns, of sent
-	looked atomic.Int64 // Unix ns, of spare; 0 = it is out of date
-	spare  atomic.Int64 // tokens that it takes more without a loss, below 0 if what is coming exceeds them; unsized = the capacity is not known
+	looked atomic.Int64 // Unix ns, of spare and due; 0 = they are out of date
+	spare  atomic.Int64 // tokens that are free, or expected never to be used again; unsized = the capacity is not known
+	due    atomic.Int64 // tokens that are coming beside a request
 
 	sized   atomic.Int64 // the capacity, 0 if it is not known
 	open    int          // requests in flight
@@ -32,10 +33,10 @@ const unsized = math.MinInt64
 // looks is how often the outlook is renewed in the time after which prompts are used again.
 const looks = 16
 
-// Worth returns the share of what the holder evicts for a request that lacks so many tokens there
-// that is expected to be used again, if prompts are used again after such a time: what is free, or
-// expected never to be used again, goes first. It reports false if the holder does not name the size
-// of its cache.
+// Worth returns the share of what the holder evicts for a request that lacks so many tokens there,
+// and for what else is coming, that is expected to be used again, if prompts are used again after
+// such a time. What is free, or expected never to be used again, goes first. It reports false if the
+// holder does not name the size of its cache.
 func (c *Cache) Worth(missing int, now time.Time, again time.Duration) (share float64, known bool) {
 	at := now.UnixNano()
 	if looked := c.looked.Load(); looked == 0 || at-looked > int64(again)/looks {
@@ -48,7 +49,8 @@ func (c *Cache) Worth(missing int, now time.Time, again time.Duration) (share fl
 	if spare == unsized {
 		return 0, false
 	}
-	return min(1, max(0, 1-float64(spare)/float64(growth*max(1, missing)))), true
+	coming := c.due.Load() + growth*int64(max(1, missing))
+	return min(1, max(0, 1-float64(spare)/float64(coming))), true
 }
 
 // Room returns the time until the requests in flight have left room for so many tokens more, if
@@ -89,7 +91,8 @@ func (c *Cache) look(now int64) {
 		c.spare.Store(unsized)
 		return
 	}
-	c.spare.Store(int64(float64(c.capacity-c.tokens) + c.ages.idle(now, c.again) - growth*c.coming(now)))
+	c.spare.Store(int64(float64(c.capacity-c.tokens) + c.ages.idle(now, c.again)))
+	c.due.Store(int64(growth * c.coming(now)))
 }
 
 // reach makes the ages reach to now, and returns it, or a later time that was now before.
