@@ -35,6 +35,18 @@ func TestTrustedHeadersAreValidated(t *testing.T) {
 	}
 }
 
+// TestNoZeroStandsForADefault: what check shows is in use.
+func TestNoZeroStandsForADefault(t *testing.T) {
+	for _, field := range []string{
+		"envoy: {idle_timeout: 0s}", "envoy: {body_limit: 0}", "fleet: {scrape_interval: 0s}", "fleet: {dead_after: 0s}",
+		"index: {max_scopes: 0}", "index: {max_blocks: 0}", "index: {replica_ttl: 0s}", "index: {storage_ttl: 0s}",
+	} {
+		if _, err := parseConfig(t, field); err == nil || !strings.Contains(err.Error(), ": is 0; leave it out for the default") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
 // TestPathPrefixesThatNoRequestHas are refused.
 func TestPathPrefixesThatNoRequestHas(t *testing.T) {
 	for prefix, ok := range map[string]bool{"/openai": true, "/a/b.c": true, "/a%20b": true, "openai": false, "/openai/": false, "/a?b": false, "/a#b": false, "/a//b": false, "/a/../b": false, "/a%2Fb": false, "/a%5cb": false} {
