@@ -53,10 +53,15 @@ func TestATokenizerIsTriedAgain(t *testing.T) {
 		end := make(chan error, 1)
 		go func() { end <- ids.load(ctx) }()
 		synctest.Wait()
-		first := ids.loading.models[0].since
+		since := func() time.Time {
+			ids.loading.mu.Lock()
+			defer ids.loading.mu.Unlock()
+			return ids.loading.models[0].since
+		}
+		first := since()
 		time.Sleep(loadAgain + time.Second)
 		synctest.Wait()
-		if again := ids.loading.models[0].since; again.Sub(first) != loadAgain {
+		if again := since(); again.Sub(first) != loadAgain {
 			t.Errorf("tried again after %v", again.Sub(first))
 		}
 		cancel()
