@@ -3,12 +3,14 @@ package testenv
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Get reads a complete page.
@@ -27,9 +29,34 @@ func Get(ctx context.Context, url string) (string, error) {
 		return "", err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: status %d", url, resp.StatusCode)
+		return "", fmt.Errorf("%s: %w", url, status(resp.StatusCode))
 	}
 	return string(b), nil
+}
+
+// status is the error of an answer with another status than 200.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("status %d", int(s)) }
+
+// mostScrapes is how often a metrics page is asked for.
+const mostScrapes = 10
+
+// metricsPage returns a process's metrics page. One that was not made in time on a busy machine is
+// asked for again, as by Prometheus.
+func metricsPage(t testing.TB, addr string) string {
+	t.Helper()
+	for try := 1; ; try++ {
+		page, err := Get(context.Background(), "http://"+addr+"/metrics")
+		if err == nil {
+			return page
+		}
+		if try == mostScrapes || !errors.Is(err, status(http.StatusServiceUnavailable)) {
+			t.Fatal(err)
+		}
+		t.Logf("asked for again: %v", err)
+		time.Sleep(time.Second)
+	}
 }
 
 // Samples returns the values of one metric on a page of Prometheus text, by the
@@ -58,11 +85,7 @@ func Samples(page, metric, label string) map[string]float64 {
 // Metrics returns all samples of a process's metrics page, by name with labels.
 func Metrics(t testing.TB, addr string) map[string]float64 {
 	t.Helper()
-	page, err := Get(context.Background(), "http://"+addr+"/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
+	out, page := map[string]float64{}, metricsPage(t, addr)
 	for line := range strings.Lines(page) {
 		name, value, ok := cutLast(strings.TrimSuffix(line, "\n"))
 		if !ok || strings.HasPrefix(name, "#") {
@@ -81,11 +104,7 @@ func Metrics(t testing.TB, addr string) map[string]float64 {
 func Reasons(t testing.TB, addr string) map[string]int {
 	t.Helper()
 	out := map[string]int{}
-	page, err := Get(context.Background(), "http://"+addr+"/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for reason, n := range Samples(page, "warmroute_decisions_total", "reason") {
+	for reason, n := range Samples(metricsPage(t, addr), "warmroute_decisions_total", "reason") {
 		if n > 0 {
 			out[reason] = int(n)
 		}
