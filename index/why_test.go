@@ -263,7 +263,7 @@ func TestWhyIsTrue(t *testing.T) {
 		inc := x.Begin(a)
 		held, removed, named := map[int]bool{}, map[int][]time.Time{}, map[int]time.Time{}
 		var gone func(n int)
-		gone = func(n int) { // with what is behind it
+		gone = func(n int) { // block n is removed, and the blocks behind it are left out
 			held[n], removed[n] = false, append(removed[n], x.clock.t)
 			for _, kid := range x.f.kids[n] {
 				if held[kid] {

@@ -190,14 +190,17 @@ func (c Config) Validate() error {
 	if c.XDS.Listen != "" {
 		address("xds.listen", c.XDS.Listen)
 	}
-	for name, zero := range map[string]bool{ // their packages would use the defaults
-		"envoy.idle_timeout": c.Envoy.IdleTimeout == 0, "envoy.body_limit": c.Envoy.BodyLimit == 0,
-		"fleet.scrape_interval": c.Fleet.ScrapeInterval == 0, "fleet.dead_after": c.Fleet.DeadAfter == 0,
-		"index.max_scopes": c.Index.MaxScopes == 0, "index.max_blocks": c.Index.MaxBlocks == 0,
-		"index.replica_ttl": c.Index.ReplicaTTL == 0, "index.storage_ttl": c.Index.StorageTTL == 0,
+	for _, of := range []struct { // their packages would use the defaults
+		name string
+		zero bool
+	}{
+		{"envoy.idle_timeout", c.Envoy.IdleTimeout == 0}, {"envoy.body_limit", c.Envoy.BodyLimit == 0},
+		{"fleet.scrape_interval", c.Fleet.ScrapeInterval == 0}, {"fleet.dead_after", c.Fleet.DeadAfter == 0},
+		{"index.max_scopes", c.Index.MaxScopes == 0}, {"index.max_blocks", c.Index.MaxBlocks == 0},
+		{"index.replica_ttl", c.Index.ReplicaTTL == 0}, {"index.storage_ttl", c.Index.StorageTTL == 0},
 	} {
-		if zero {
-			errs = append(errs, fmt.Errorf("%s: is 0; leave it out for the default", name))
+		if of.zero {
+			errs = append(errs, fmt.Errorf("%s: is 0; leave it out for the default", of.name))
 		}
 	}
 	for i, host := range c.Admin.Hosts {

@@ -20,7 +20,7 @@ const (
 	Observed                         // a prompt was sent to the holder, for its history
 	Invalidated                      // the replica left; Keys are empty
 	Ended                            // the request of an Observed prompt has ended; Keys is its last one
-	Waiting                          // a held request is the first of its model; Keys are empty
+	Waiting                          // since when the first request of the model is held, if any is; Keys are empty
 )
 
 // Prefix is the beginning of a prompt on a holder, as routers send it to each other.
@@ -50,9 +50,12 @@ func (d *Decider) send(p Prefix, mv *View, at *holder) {
 		return
 	}
 	p.Model, p.Tenant, p.Holder = mv.model.ID, at.replica.Tenant, index.Holder{Replica: at.replica.Addr, Rank: at.rank}
-	p.Keys = p.Keys[:min(len(p.Keys), maxSentBlocks)]
+	p.Keys = sentKeys(p.Keys)
 	d.o.Peers.Send(p)
 }
+
+// sentKeys returns the keys of a prompt that other routers are told.
+func sentKeys(keys []prefixhash.Key) []prefixhash.Key { return keys[:min(len(keys), maxSentBlocks)] }
 
 // Receive applies a prefix from another router. A prefix of a model or
 // replica that this router does not have changes nothing.

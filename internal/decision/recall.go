@@ -179,12 +179,12 @@ func (s *past) told() bool { return s.alone || s.work != nil }
 
 // observed returns what other routers are told of a prompt that is sent to a holder.
 func (s *past) observed(u *use, p history.Prompt) Prefix {
-	told := Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}
+	observed := Prefix{Statement: Observed, Keys: p.Keys, Unit: s.marks.Unit(), Rest: u.rest}
 	if s.work != nil {
-		told.Tokens, told.Paid = u.size, time.Duration(s.work.Paid*1e9)
+		observed.Tokens, observed.Paid = u.size, time.Duration(s.work.Paid*1e9)
 		s.work.Paid = 0 // once, also if another holder is tried
 	}
-	return told
+	return observed
 }
 
 // end records that the request has ended where it was sent.
@@ -201,12 +201,12 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 		if !s.told() {
 			continue
 		}
-		told := Prefix{Statement: Ended, Keys: p.Keys[:min(len(p.Keys), maxSentBlocks)]}
-		told.Keys = told.Keys[max(0, len(told.Keys)-1):]
+		keys := sentKeys(p.Keys)
+		ended := Prefix{Statement: Ended, Keys: keys[max(0, len(keys)-1):]}
 		if computed {
-			told.Rest = u.rest
+			ended.Rest = u.rest
 		}
-		d.send(told, mv, s.at)
+		d.send(ended, mv, s.at)
 	}
 	s.at = nil
 }

@@ -36,7 +36,7 @@ func TestReuseLearnsWhenPromptsComeBack(t *testing.T) {
 		r.ended(p.Keys[len(p.Keys)-1], now.Add(5*time.Second))
 		now = now.Add(7 * time.Second)
 	}
-	r.ended(12345, now) // nobody has asked for it
+	r.ended(12345, now) // a prompt that was not asked for changes nothing
 	if again, _ := r.known(); math.Abs(again.Seconds()-2) > 0.1 {
 		t.Errorf("prompts are used again %s after they end", again)
 	}

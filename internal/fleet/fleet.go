@@ -403,27 +403,32 @@ func notReady(e *entry, why string) *Replica {
 	return n
 }
 
-// mostNamed bounds the replicas that never and unread name.
+// mostNamed bounds the replicas that a note names.
 const mostNamed = 10
 
-// never lists replicas that have not joined since they are listed, with the reason.
-func (r *roster) never() (out []string) {
-	for _, addr := range r.addresses() {
-		if e := r.entries[addr]; e.asked && e.current.Joined == 0 && len(out) < mostNamed {
-			out = append(out, fmt.Sprintf("%s (%s)", addr, e.current.Why))
-		}
-	}
-	return out
+// never returns why a replica has not joined since it is listed.
+func (e *entry) never() (why string, so bool) {
+	return e.current.Why, e.asked && e.current.Joined == 0
 }
 
-// unread lists replicas whose load is not known from their pages, with the reason.
-func (r *roster) unread() (out []string) {
+// unread returns why the load of a replica is not known from its page.
+func (e *entry) unread() (why string, so bool) {
+	return e.current.unread, e.current.unread != "" && e.current.Why == ""
+}
+
+// note returns a note that names the replicas of which something is so, with the reasons; "": there
+// are none.
+func (r *roster) note(what string, of func(*entry) (why string, so bool)) string {
+	var named []string
 	for _, addr := range r.addresses() {
-		if of := r.entries[addr].current; of.unread != "" && of.Why == "" && len(out) < mostNamed {
-			out = append(out, fmt.Sprintf("%s (%s)", addr, of.unread))
+		if why, so := of(r.entries[addr]); so && len(named) < mostNamed {
+			named = append(named, fmt.Sprintf("%s (%s)", addr, why))
 		}
 	}
-	return out
+	if len(named) == 0 {
+		return ""
+	}
+	return what + ": " + strings.Join(named, "; ")
 }
 
 // named returns the models of Snapshot.Named, in replicas without addresses: those of the last
@@ -454,17 +459,14 @@ func (r *roster) publish() {
 	}
 	next := newSnapshot(replicas, settled)
 	next.Named = r.named()
-	if never := r.never(); len(never) > 0 {
-		next.Notes = append(next.Notes, fmt.Sprintf("replicas that have never been ready, so that their address or port may be wrong: %s", strings.Join(never, "; ")))
-	}
-	if unread := r.unread(); len(unread) > 0 {
-		next.Notes = append(next.Notes, fmt.Sprintf("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep: %s", strings.Join(unread, "; ")))
+	notes := []string{
+		r.note("replicas that have never been ready, so that their address or port may be wrong", (*entry).never),
+		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
 	}
 	for _, w := range r.sources {
-		if note := w.note(); note != "" {
-			next.Notes = append(next.Notes, note)
-		}
+		notes = append(notes, w.note())
 	}
+	next.Notes = append(next.Notes, slices.DeleteFunc(notes, func(note string) bool { return note == "" })...)
 	r.fleet.snapshot.Store(next)
 	r.stale = false
 }

@@ -13,7 +13,7 @@ func TestUnread(t *testing.T) {
 	tests := map[string]struct {
 		breaks func(*fakeReplica)
 		owner  string
-		want   string // of the note; "": there is none
+		want   string // in the note; "": no note
 	}{
 		"hangs":                     {breaks: func(r *fakeReplica) { r.slow["/metrics"] = true }, want: a + " (timeout: "},
 		"needs a key":               {breaks: func(r *fakeReplica) { r.status["/metrics"] = 401 }, want: a + " (unauthorized: "},

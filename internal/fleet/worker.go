@@ -65,8 +65,8 @@ type scrapes struct {
 	stall stall
 	start float64 // the start of the process, by the page at the join; 0: it does not say
 
-	read   time.Time // when the last was asked for; zero: there is none
-	unread string    // why there is none newer
+	read   time.Time // when the page that loads is of was asked for; zero: no page was read
+	unread string    // why later pages could not be read
 }
 
 // due is when a worker does what next.

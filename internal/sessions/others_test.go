@@ -239,7 +239,7 @@ func TestOrderAmongRouters(t *testing.T) {
 		r.Ticket = k
 		from.pass(1)
 		to.pass(1)
-		from.tell("a", to) // of a model of which no request has come
+		from.tell("a", to) // no request of the model has come to the other router
 		if s := to.send(text{{3, 1000}}); s.w.Lacks != (sessions.Wait{}) {
 			t.Errorf("%s: %+v", name, s.w.Lacks)
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -39,7 +40,7 @@ func Build(dir, pkg string, flags ...string) (string, error) {
 
 func build(out, pkg string, flags []string) error {
 	folder := checkout.Root()
-	linked := filepath.Join(folder, ".cache", "programs", strings.Join(append(flags, filepath.Base(pkg)), " "))
+	linked := filepath.Join(folder, ".cache", "programs", strings.Join(slices.Concat(flags, []string{filepath.Base(pkg)}), " "))
 	if strings.HasPrefix(pkg, "warmroute/lab/") { // a module of its own
 		folder = filepath.Join(folder, "lab")
 	}
@@ -55,7 +56,7 @@ func build(out, pkg string, flags []string) error {
 		return err
 	}
 	// Another process writes the file: one that this process had open could not be run.
-	for _, args := range [][]string{append(append([]string{"go", "build"}, flags...), "-o", linked, pkg), {"install", "-D", "-m", "755", linked, out}} {
+	for _, args := range [][]string{slices.Concat([]string{"go", "build"}, flags, []string{"-o", linked, pkg}), {"install", "-D", "-m", "755", linked, out}} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = folder
 		if said, err := cmd.CombinedOutput(); err != nil {
