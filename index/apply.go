@@ -46,7 +46,6 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 		h.doubted(DoubtTwins)
 	}
 	clear(h.events)
-	x.dropped.Add(uint64(h.result.Dropped))
 	return h.result, nil
 }
 

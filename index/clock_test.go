@@ -52,11 +52,11 @@ func TestAWallClockThatJumps(t *testing.T) {
 			if n := x.Holdings(a); n != 64 {
 				t.Errorf("%d blocks of a replica that was silent for a moment, want 64", n)
 			}
-			if n := x.Stats().Leases; n != 3 {
+			if n := x.counts().Leases; n != 3 {
 				t.Errorf("%d leases of half an hour, want 3", n)
 			}
 			x.Speculate(f.f.scope, x.ID(b), []prefixhash.Key{9}, before) // over: a clock set back would keep it
-			if n := x.Stats().Leases; n != 3 {
+			if n := x.counts().Leases; n != 3 {
 				t.Errorf("%d leases, want 3: one that is over counts", n)
 			}
 		})

@@ -25,12 +25,12 @@ func TestEvictionsDropAsManyAsNeeded(t *testing.T) {
 	for i := range 20 {
 		x.send(a, inc, x.blocksOf(i, 2))
 	}
-	if st := x.Stats(); st.Blocks != 40 || st.Evicted != 0 {
-		t.Errorf("%d blocks and %d evicted at the bound", st.Blocks, st.Evicted)
+	if st := x.counts(); st.Blocks != 40 {
+		t.Errorf("%d blocks at the bound", st.Blocks)
 	}
 	x.send(b, x.Begin(b), x.blocksOf(20, 5))
-	if st := x.Stats(); st.Blocks != 40 || st.Evicted != 5 || x.Holdings(a) != 35 {
-		t.Errorf("%d blocks, %d evicted, %d left, want 40, 5, 35", st.Blocks, st.Evicted, x.Holdings(a))
+	if st := x.counts(); st.Blocks != 40 || x.Holdings(a) != 35 {
+		t.Errorf("%d blocks, %d left, want 40, 35", st.Blocks, x.Holdings(a))
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)
@@ -46,11 +46,11 @@ func TestEvictionsDropAShare(t *testing.T) {
 	for i := range most / 2 {
 		x.send(a, inc, x.blocksOf(i, 2))
 	}
-	if n := x.Stats().Evicted; n != 0 {
+	if n := most - x.Holdings(a); n != 0 {
 		t.Errorf("%d blocks are evicted at the bound", n)
 	}
 	x.send(a, inc, x.blocksOf(most, 1))
-	if n := x.Stats().Evicted; n != most/evictShare {
+	if n := most + 1 - x.Holdings(a); n != most/evictShare {
 		t.Errorf("%d blocks are evicted, want %d", n, most/evictShare)
 	}
 }
@@ -94,8 +94,8 @@ func TestLowerBlocksAreEvicted(t *testing.T) {
 					t.Errorf("%+v, want 40 stored", inc)
 				}
 			}
-			if st := x.Stats(); st.Evicted != 0 || st.Blocks != 40 {
-				t.Errorf("%d blocks and %d evicted before there are more", st.Blocks, st.Evicted)
+			if st := x.counts(); st.Blocks != 40 {
+				t.Errorf("%d blocks before there are more", st.Blocks)
 			}
 			if res := x.send(a, inca, event(2, 3)); res.Stored != 3 {
 				t.Errorf("%+v, want 3 stored", res)
@@ -105,14 +105,14 @@ func TestLowerBlocksAreEvicted(t *testing.T) {
 			if res := x.send(a, inca, more); res.Stored != 2 {
 				t.Errorf("%+v, want 2 stored", res)
 			}
-			if st := x.Stats(); st.Evicted != 5 || st.Blocks != 40 || x.TierHoldings(b, ev.Tier) > 37 {
-				t.Errorf("%d blocks, %d evicted, %d left to another holder", st.Blocks, st.Evicted, x.TierHoldings(b, ev.Tier))
+			if st := x.counts(); st.Blocks != 40 || x.TierHoldings(b, ev.Tier) > 37 {
+				t.Errorf("%d blocks, %d left to another holder", st.Blocks, x.TierHoldings(b, ev.Tier))
 			}
 			if err := x.check(); err != nil {
 				t.Error(err)
 			}
 			x.Sweep()
-			if st := x.Stats(); st.Hashes != x.TierHoldings(a, ev.Tier)+x.TierHoldings(b, ev.Tier)+x.Holdings(a) {
+			if st := x.counts(); st.Hashes != x.TierHoldings(a, ev.Tier)+x.TierHoldings(b, ev.Tier)+x.Holdings(a) {
 				t.Errorf("%d hashes after the sweep, of %d and %d blocks", st.Hashes, x.TierHoldings(a, ev.Tier), x.TierHoldings(b, ev.Tier))
 			}
 		})
@@ -141,12 +141,12 @@ func TestHashesOfEvictedBlocksAreForgotten(t *testing.T) {
 	if evicted < most/2+4096-2 || evicted > most/2+4096+2 {
 		t.Errorf("hashes are forgotten after %d evictions, want %d", evicted, most/2+4096)
 	}
-	if n := x.Stats().Hashes; n > most+1 {
+	if n := x.counts().Hashes; n > most+1 {
 		t.Errorf("%d hashes of %d blocks", n, most)
 	}
 	next(3 * most / 2)
 	x.Sweep()
-	if st := x.Stats(); st.Hashes != most || st.Blocks != most {
+	if st := x.counts(); st.Hashes != most || st.Blocks != most {
 		t.Errorf("%d hashes of %d blocks after a sweep", st.Hashes, st.Blocks)
 	}
 }
@@ -160,12 +160,12 @@ func TestTheBoundOfAllScopesHolds(t *testing.T) {
 			ev := x.blocksOf(10*i+scope, 1+i%4)
 			ev.Scope.LoRA = prefixhash.LoRA{Set: true, Name: fmt.Sprint(scope)}
 			x.send(a, inc, ev)
-			if n := x.Stats().Blocks; n > 30 {
+			if n := x.counts().Blocks; n > 30 {
 				t.Fatalf("%d blocks, want at most 30", n)
 			}
 		}
 	}
-	if n := x.Stats().Blocks; n != 30 {
+	if n := x.counts().Blocks; n != 30 {
 		t.Errorf("%d blocks, want 30", n)
 	}
 }

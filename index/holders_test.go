@@ -142,7 +142,7 @@ func TestEvidenceAndItsAge(t *testing.T) {
 	x := newFixture(t, Options{})
 	x.Touch(a)
 	x.Report(x.f.scope, 7, x.f.key, x.clock.t.Add(time.Hour))
-	if st := x.Stats(); st.Holders != 0 || st.Leases != 0 {
+	if st := x.counts(); st.Holders != 0 || st.Leases != 0 {
 		t.Errorf("%+v of a holder that nobody knows", st)
 	}
 }

@@ -56,8 +56,6 @@ type sweeps struct {
 // totals count for the whole index.
 type totals struct {
 	blocks   atomic.Int64 // keys kept
-	dropped  atomic.Uint64
-	evicted  atomic.Uint64
 	removals atomic.Int64 // remembered, of all holders
 	untold   atomic.Int64 // blocks in the holders' untold
 }

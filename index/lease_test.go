@@ -54,7 +54,7 @@ func TestReportsEndLeases(t *testing.T) {
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[8:63]))
 	x.Withdraw(x.f.scope, id, x.f.key[63:])
-	if n, held := leases(), x.Stats().Leases; n != 0 || held != 0 {
+	if n, held := leases(), x.counts().Leases; n != 0 || held != 0 {
 		t.Errorf("%d leases and %d entries at the end, want none", n, held)
 	}
 }
@@ -91,7 +91,7 @@ func TestRemovalsEndSpeculation(t *testing.T) {
 		if m := x.match(a); m.Blocks != want || m.Reported != want {
 			t.Errorf("block %d is removed: %+v, want %d blocks", n, m, want)
 		}
-		if got := x.Stats().Leases; got != left {
+		if got := x.counts().Leases; got != left {
 			t.Errorf("block %d is removed: %d leases, want %d", n, got, left)
 		}
 	}

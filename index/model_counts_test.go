@@ -53,12 +53,12 @@ func (w *world) wantResult(want, got Result) {
 // checkStats compares counts of blocks and holders.
 func (w *world) checkStats(step int) {
 	w.t.Helper()
-	distinct := map[int]bool{}
+	distinct := map[place]bool{}
 	for h, held := range w.m.copies {
 		var blocks [tiers]int
 		for p, n := range held {
 			if n > 0 {
-				distinct[p.node] = true
+				distinct[p] = true
 				blocks[p.tier]++
 			}
 		}
@@ -68,7 +68,7 @@ func (w *world) checkStats(step int) {
 			}
 		}
 	}
-	if got := w.x.Stats(); got.Blocks != len(distinct) || got.Holders != len(w.inc) {
+	if got := w.x.counts(); got.Blocks != len(distinct) || got.Holders != len(w.inc) {
 		w.t.Fatalf("step %d: %d blocks of %d holders, want %d of %d", step, got.Blocks, got.Holders, len(distinct), len(w.inc))
 	}
 	for s := range w.x.Scopes() {

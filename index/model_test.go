@@ -356,7 +356,7 @@ func (w *world) check(step int) {
 	}
 	w.x.Sweep()
 	w.checkStats(step)
-	if got := w.x.Stats(); got.Hashes != names {
+	if got := w.x.counts(); got.Hashes != names {
 		w.t.Fatalf("step %d: %d engine hashes, want %d", step, got.Hashes, names)
 	}
 }
@@ -432,7 +432,7 @@ func TestModelLeases(t *testing.T) {
 		w.run(1500)
 		w.clock.t = w.clock.t.Add(time.Minute)
 		w.x.expireLeases()
-		if st := w.x.Stats(); st.Leases != 0 {
+		if st := w.x.counts(); st.Leases != 0 {
 			t.Errorf("seed %d: %d leases left", seed, st.Leases)
 		}
 		for _, ks := range *w.x.keyspaces.Load() {

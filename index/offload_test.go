@@ -94,7 +94,7 @@ func TestChunksBelowTheGPU(t *testing.T) {
 	h.wantLoaded("proven clear", 8*b, 0, 2*b)
 	h.Begin(h.Holder)
 	h.wantLoaded("begun again", 8*b, 0, 0)
-	if n := h.Stats().Grouped; n != 0 {
+	if n := h.counts().Grouped; n != 0 {
 		t.Errorf("%d blocks are still counted", n)
 	}
 }

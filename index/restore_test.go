@@ -43,8 +43,8 @@ func TestRestoreKeepsBounds(t *testing.T) {
 	first := Entry{Scope: x.f.scope, Holder: a, Key: x.f.key[0], Hash: 1}
 	other := first
 	other.Scope.Model = "other"
-	if res := x.Restore(slices.Values([]Entry{first, other})); res.Stored != 1 || res.Dropped != 1 || x.Stats().Scopes != 1 {
-		t.Errorf("%+v in %d scopes, want one block stored and one dropped", res, x.Stats().Scopes)
+	if res := x.Restore(slices.Values([]Entry{first, other})); res.Stored != 1 || res.Dropped != 1 || x.counts().Scopes != 1 {
+		t.Errorf("%+v in %d scopes, want one block stored and one dropped", res, x.counts().Scopes)
 	}
 }
 

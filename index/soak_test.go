@@ -38,7 +38,7 @@ func TestSoakKeepsNoMemory(t *testing.T) {
 	if res := y.Restore(x.Snapshot()); res.Dropped != 0 {
 		t.Fatalf("restoring: %+v", res)
 	}
-	used, fresh := x.Stats(), y.Stats()
+	used, fresh := x.counts(), y.counts()
 	if used.Blocks != fresh.Blocks || used.Hashes != fresh.Hashes {
 		t.Fatalf("%d blocks and %d hashes, restored %d and %d", used.Blocks, used.Hashes, fresh.Blocks, fresh.Hashes)
 	}

@@ -3,7 +3,6 @@ package index
 import (
 	"testing"
 
-	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -78,20 +77,5 @@ func TestGroupsBeyondTheBound(t *testing.T) {
 		} else if _, ok := m.Trust(); ok != follows {
 			t.Errorf("group %d is a member's: %v", group, ok)
 		}
-	}
-}
-
-// Sets of holders count in the memory of an index.
-func TestSetsTakeMemory(t *testing.T) {
-	x := newFixture(t, Options{})
-	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()))
-	sh, before := x.allShards()[0], x.Stats()
-	for slot := range 600 {
-		if _, ok := sh.sets.Toggle(holderset.Single(slot), slot+1); !ok {
-			t.Fatal("no set")
-		}
-	}
-	if got := x.Stats(); got.Sets != before.Sets+600 || got.Bytes < before.Bytes+600*(8+32) {
-		t.Errorf("%d sets in %d bytes, %d in %d before", got.Sets, got.Bytes, before.Sets, before.Bytes)
 	}
 }

@@ -68,21 +68,21 @@ func TestEmptyScopesGoAlone(t *testing.T) {
 		x.send(a, inc, in("going", x.f.stored(a, tier, x.all()[:9])))
 	}
 	x.Sweep()
-	if n := x.Stats().Scopes; n != 1 {
+	if n := x.counts().Scopes; n != 1 {
 		t.Errorf("%d scopes, want 1", n)
 	}
 	for _, tier := range tiersOf {
 		x.send(a, inc, x.f.removed(a, tier, x.all()[:9]...))
 	}
 	x.Sweep()
-	if n := x.Stats().Scopes; n != 1 {
+	if n := x.counts().Scopes; n != 1 {
 		t.Errorf("%d scopes when one of four is used, want it kept", n)
 	}
 	for _, tier := range tiersOf {
 		x.send(a, inc, in("staying", x.f.stored(a, tier, x.all()[:5])))
 	}
 	x.Sweep()
-	if n := x.Stats().Scopes; n != 1 {
+	if n := x.counts().Scopes; n != 1 {
 		t.Errorf("%d scopes, want the empty one gone", n)
 	}
 	for _, tier := range tiersOf { // its place in the shard is free
@@ -105,7 +105,7 @@ func TestEmptyScopesGoAlone(t *testing.T) {
 	if err := x.check(); err != nil {
 		t.Error(err)
 	}
-	if st := x.Stats(); st.Scopes != 0 || st.Blocks != 0 || len(x.shards) != 0 {
+	if st := x.counts(); st.Scopes != 0 || st.Blocks != 0 || len(x.shards) != 0 {
 		t.Errorf("%+v and %d shards at the end, want nothing", st, len(x.shards))
 	}
 }
@@ -118,8 +118,8 @@ func TestAShardStaysWithItsHolders(t *testing.T) {
 	sh := x.allShards()[0]
 	x.send(a, inc, x.f.removed(a, TierGPU, x.all()...))
 	x.Sweep()
-	if all := x.allShards(); x.Stats().Scopes != 0 || len(all) != 1 || all[0] != sh {
-		t.Errorf("%d scopes and %d shards, want the shard alone", x.Stats().Scopes, len(all))
+	if all := x.allShards(); x.counts().Scopes != 0 || len(all) != 1 || all[0] != sh {
+		t.Errorf("%d scopes and %d shards, want the shard alone", x.counts().Scopes, len(all))
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
 	x.wantReported(a, 64)
@@ -135,12 +135,12 @@ func TestSweepsGiveMemoryBack(t *testing.T) {
 	ev := x.blocksOf(1, 50_000)
 	ev.Tier = TierCPU
 	x.send(a, inc, ev)
-	full := x.Stats().Bytes
+	full := x.counts().Bytes
 	x.send(a, inc, Event{Kind: Removed, Tier: TierCPU, Hashes: ev.Hashes})
 	for range 3 { // entries that a lookup may see go with a later one
 		x.Sweep()
 	}
-	if n := x.Stats().Bytes; n > full/10 {
+	if n := x.counts().Bytes; n > full/10 {
 		t.Errorf("%d bytes of nothing, %d of 50,000 blocks", n, full)
 	}
 }

@@ -1354,7 +1354,7 @@ type ModelState struct {
 	HashScheme    string                 `protobuf:"bytes,4,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
 	BlockSize     uint32                 `protobuf:"varint,5,opt,name=block_size,json=blockSize,proto3" json:"block_size,omitempty"`
 	Group         int32                  `protobuf:"varint,6,opt,name=group,proto3" json:"group,omitempty"`
-	Blocks        uint64                 `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"` // distinct, all tiers
+	Blocks        uint64                 `protobuf:"varint,7,opt,name=blocks,proto3" json:"blocks,omitempty"` // distinct in each tier
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

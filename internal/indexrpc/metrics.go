@@ -27,7 +27,7 @@ const otherModel = "(unknown)"
 
 func newMetrics(s *Server) *metrics {
 	return &metrics{s: s, models: make(map[string]bool),
-		entries: prometheus.NewDesc("warmroute_index_entries", "Blocks that replicas reported, distinct per scope, by base model.", []string{"model"}, nil),
+		entries: prometheus.NewDesc("warmroute_index_entries", "Blocks that replicas reported, distinct per scope and memory, by base model.", []string{"model"}, nil),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "warmroute_lookup_route_calls_total",
 			Help: "LookupRoute calls, by reason and by whether the answer has a hint."}, []string{"model", "reason_code", "hint_used"}),
 		// From 10 µs, a short prompt's answer, to 0.1 s, far beyond any budget.

@@ -221,18 +221,3 @@ func (h *Held) Clear() {
 	clear(h.behind)
 	h.dirty = h.dirty[:0]
 }
-
-// partBytes is about the size of a part without its bitmaps: its struct and its entries
-// in maps.
-const partBytes = 200
-
-// Bytes returns the memory of the record.
-func (h *Held) Bytes() (n int) {
-	for _, p := range h.parts {
-		n += partBytes + 8*cap(p.ends)
-		for i := range p.specs {
-			n += 24 + 8*cap(p.specs[i])
-		}
-	}
-	return n
-}

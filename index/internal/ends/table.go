@@ -26,7 +26,6 @@ type page [nodesPerPage]atomic.Pointer[nodeSpans]
 type Table struct {
 	sets  *holderset.Sets
 	pages atomic.Pointer[[]*page] // by node, nil where no node of a page has ends
-	bytes int
 
 	out []Span // scratch
 }
@@ -50,9 +49,6 @@ func (t *Table) Of(node uint32) []Span {
 
 // Nodes returns a bound of the numbers of the nodes with ends.
 func (t *Table) Nodes() uint32 { return uint32(len(*t.pages.Load()) * nodesPerPage) }
-
-// Bytes returns the memory of the table.
-func (t *Table) Bytes() int { return t.bytes + 8*len(*t.pages.Load()) }
 
 // Narrow replaces each holder's depth in a path with its hit: its last end, at most
 // limit, less lose. depth is by slot. decide has the slots of the holders, as bits;
@@ -155,12 +151,6 @@ func (t *Table) add(s Span) {
 	t.out = append(t.out, s)
 }
 
-const (
-	pageBytes = 8 * nodesPerPage
-	nodeBytes = 24 // of a nodeSpans
-	spanBytes = 8
-)
-
 // store replaces the spans of a node with t.out.
 func (t *Table) store(node uint32, old []Span) {
 	pages := *t.pages.Load()
@@ -174,15 +164,10 @@ func (t *Table) store(node uint32, old []Span) {
 		grown[i] = new(page)
 		t.pages.Store(&grown)
 		pages = grown
-		t.bytes += pageBytes
-	}
-	if len(old) > 0 {
-		t.bytes -= nodeBytes + spanBytes*len(old)
 	}
 	if len(t.out) == 0 {
 		pages[i][node%nodesPerPage].Store(nil)
 	} else {
-		t.bytes += nodeBytes + spanBytes*len(t.out)
 		pages[i][node%nodesPerPage].Store(&nodeSpans{append([]Span(nil), t.out...)})
 	}
 	for _, s := range old {

@@ -23,10 +23,6 @@ func newHeld() held {
 // has reports whether a group holds a block.
 func (h *held) has(b groupHash) bool { return h.groups[b.hash]>>b.group&1 != 0 }
 
-// bytes returns the approximate memory of the maps: at most seven of eight of their
-// entries are in use, and half of that after they have grown.
-func (h *held) bytes() int { return 20*len(h.groups) + 24*len(h.keys) + 28*len(h.copies) }
-
 // add counts a copy of a block. model.mu is held.
 func (m *Member) add(b groupHash) {
 	bit := uint32(1) << b.group

@@ -215,9 +215,6 @@ func (m *Member) empty() {
 	m.held = newHeld()
 }
 
-// Bytes returns the approximate memory of the blocks.
-func (m *Member) Bytes() int { return m.held.bytes() }
-
 // Stored applies an event that Repeats does not leave out.
 func (m *Member) Stored(e *Event) {
 	m.again(e)

@@ -53,18 +53,6 @@ func NewModel(name string, b *Budget) *Model {
 	return g
 }
 
-// Bytes returns the approximate memory of the tables, whose rows mostly share their sets
-// with their neighbours.
-func (g *Model) Bytes() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	rows := len(*g.table.rows.Load())
-	if tiers := g.tiers.rows.Load(); tiers != nil {
-		rows += len(*tiers)
-	}
-	return 16 * rows
-}
-
 // roster is the members that lookups find. It is immutable.
 type roster struct {
 	members   []*Member // by seat, nil where free

@@ -44,17 +44,6 @@ func (s *Shard) Init(sets *holderset.Sets, nodes *radix.Nodes) {
 // Ends returns the ends along the nodes.
 func (s *Shard) Ends() *ends.Table { return &s.ends }
 
-// Bytes returns the memory of the shard.
-func (s *Shard) Bytes() (n int) {
-	n = s.ends.Bytes()
-	for i := range s.slots {
-		if e := s.slots[i].ends; e != nil {
-			n += e.Bytes()
-		}
-	}
-	return n
-}
-
 // at returns the member that a slot follows, if any.
 func (s *Shard) at(slot int) *followed {
 	if slot < len(s.slots) {

@@ -361,7 +361,6 @@ func (g *grove) verify() {
 	if err := g.check(); err != nil && len(g.swept) == 0 {
 		g.t.Fatal(err)
 	}
-	g.verifyStored()
 	for slot := range g.held {
 		if g.ended[slot] {
 			continue
@@ -376,45 +375,6 @@ func (g *grove) verify() {
 			}
 			if parent := g.blocks[b].parent; p != 0 && parent >= 0 && g.nodes.Before(p) != g.held[slot].Find(g.hash(slot, parent)) {
 				g.t.Fatalf("block %d at %x follows %x", b, p, g.nodes.Before(p))
-			}
-		}
-	}
-}
-
-// verifyStored checks that pages yield all blocks with their holders, and the block before each.
-func (g *grove) verifyStored() {
-	g.t.Helper()
-	after, holders, nodes := map[uint64]uint64{}, map[uint64]map[int]bool{}, 0
-	for page := range g.nodes.Pages() {
-		for s := range g.nodes.Page(page) {
-			nodes++
-			before := s.Before
-			for _, key := range s.Keys {
-				holders[key], after[key], before = map[int]bool{}, before, key
-			}
-			from := 0
-			for _, r := range s.Runs {
-				for _, key := range s.Keys[from:r.End] {
-					g.sets.Each(r.Set, func(slot int) { holders[key][slot] = true })
-				}
-				from = r.End
-			}
-		}
-	}
-	if n := g.nodes.Len(); n != nodes || g.tree.Blocks() != len(holders) {
-		g.t.Fatalf("%d nodes of %d blocks, %d of %d are stored", n, g.tree.Blocks(), nodes, len(holders))
-	}
-	for b := range g.blocks {
-		key, before := g.blocks[b].key, uint64(0)
-		if g.blocks[b].parent >= 0 {
-			before = g.blocks[g.blocks[b].parent].key
-		}
-		if got, stored := after[key]; stored && got != before {
-			g.t.Fatalf("block %d follows %x, want %x", b, got, before)
-		}
-		for slot := range g.held {
-			if !g.ended[slot] && holders[key][slot] != g.has[slot][b] {
-				g.t.Fatalf("slot %d has block %d: %v, want %v", slot, b, holders[key][slot], g.has[slot][b])
 			}
 		}
 	}

@@ -173,37 +173,6 @@ func (n *Nodes) Trim() {
 	}
 }
 
-// Stored is a node's content.
-type Stored struct {
-	Tree   int
-	Before uint64 // the key of the block before the first, 0 where prompts begin
-	Keys   []uint64
-	Runs   []Run
-}
-
-// Pages returns the number of pages of nodes.
-func (n *Nodes) Pages() int { return len(*n.pages.Load()) }
-
-// Page yields the contents of a page's nodes, in memory of the nodes.
-func (n *Nodes) Page(page int) iter.Seq[Stored] {
-	return func(yield func(Stored) bool) {
-		nodes := (*n.pages.Load())[page]
-		for i := range nodes {
-			nd := &nodes[i]
-			if nd.len() == 0 {
-				continue
-			}
-			s := Stored{Tree: int(nd.tree), Keys: nd.all(), Runs: nd.appendRuns(nil)}
-			if nd.parent != 0 {
-				s.Before = n.Key(nd.parent)
-			}
-			if !yield(s) {
-				return
-			}
-		}
-	}
-}
-
 // Add makes a tree.
 func (n *Nodes) Add(t *Tree, seed uint64) {
 	number := slices.Index(n.trees, nil)

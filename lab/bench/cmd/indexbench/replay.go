@@ -157,10 +157,13 @@ func (r *replayer) memory(name string) error {
 	took := time.Since(t)
 	r.x.Sweep() // as Run does every minute
 	after := heap()
-	st := r.x.Stats()
-	live := after - before + int64(st.OffHeap)
-	fmt.Printf("%s R=%d events: %.1f ns/blk over %d blocks; live %d bytes (Go heap %d), %d distinct blocks, %.1f bytes each, %d sets, %d engine hashes\n",
-		name, r.s.replicas, float64(took)/float64(blocks), blocks, live, after-before, st.Blocks, float64(live)/float64(st.Blocks), st.Sets, st.Hashes)
+	distinct := 0
+	for st := range r.x.Scopes() {
+		distinct += st.Blocks
+	}
+	live := after - before + int64(index.OffHeap())
+	fmt.Printf("%s R=%d events: %.1f ns/blk over %d blocks; live %d bytes (Go heap %d), %d distinct blocks, %.1f bytes each\n",
+		name, r.s.replicas, float64(took)/float64(blocks), blocks, live, after-before, distinct, float64(live)/float64(distinct))
 	return nil
 }
 
