@@ -45,3 +45,31 @@ func TestGroupsAreCounted(t *testing.T) {
 		t.Errorf("%d blocks counted at the end", got)
 	}
 }
+
+// A closed index finds nothing in the tables of a cache with several groups, whose memory is gone,
+// for lookups and writers that know the holder too.
+func TestAClosedIndexHasNoGroups(t *testing.T) {
+	x := New(Options{Now: time.Now})
+	h, p := Holder{Replica: "a"}, somePrompt(5000*groupBlock+1)
+	events := fullAndWindow(p[:5000*groupBlock], 0)
+	events[1].Spec = "sliding_window_mla" // two windows: lookups read the table
+	events[1].Window = 128
+	events[1].Scope.Group = 1
+	x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
+		t.Fatal(err)
+	}
+	explain := func() int {
+		g, _ := x.ExplainGroups(x.ID(h), groupSpace, p)
+		return g.Hit
+	}
+	if n := explain(); n != 5000*groupBlock {
+		t.Fatalf("%d tokens are hit", n)
+	}
+	x.Close()
+	if m, n := findOne(t, x, h, p), explain(); m.Hit != 0 || n != 0 {
+		t.Errorf("a closed index hits %d and %d tokens", m.Hit, n)
+	}
+	x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true, Eagle: 1})
+	x.Remove(h.Replica)
+}

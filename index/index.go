@@ -128,6 +128,9 @@ func (x *Index) Close() {
 		}
 		sh.mu.Unlock()
 	}
+	for _, m := range *x.models.Load() {
+		m.Close()
+	}
 	x.pool.Close()
 }
 

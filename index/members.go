@@ -202,8 +202,11 @@ func (x *Index) makeModel(k modelKey) *hybrid.Model {
 		return m
 	}
 	next := maps.Clone(old)
-	next[k] = hybrid.NewModel(k.model, &x.budget)
+	next[k] = hybrid.NewModel(k.model, &x.budget, hybrid.Memory{Clock: &x.clock, Pool: &x.pool, Seed: x.expiries.Seed})
 	x.models.Store(&next)
+	if x.closed.Load() {
+		next[k].Close()
+	}
 	return next[k]
 }
 

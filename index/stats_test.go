@@ -11,7 +11,7 @@ type counts struct {
 }
 
 func (x *Index) counts() counts {
-	c := counts{Scopes: len(*x.keyspaces.Load()), Blocks: int(x.blocks.Load()), Leases: x.expiries.Len(), Grouped: x.budget.Used()}
+	c := counts{Scopes: len(*x.keyspaces.Load()), Leases: x.expiries.Len(), Grouped: x.budget.Used()}
 	for range x.Holders() {
 		c.Holders++
 	}
@@ -19,6 +19,7 @@ func (x *Index) counts() counts {
 		sh.mu.Lock()
 		c.Sets += sh.sets.Len()
 		c.Bytes += sh.nodes.Bytes() + sh.sets.Bytes()
+		c.Blocks += sh.blocks()
 		for i := range sh.info {
 			if sh.slots.Live.Has(i) {
 				c.Hashes += sh.info[i].hashes()

@@ -93,7 +93,7 @@ func TestEmptyScopesGoAlone(t *testing.T) {
 		}
 	}
 	for s := range x.Scopes() {
-		if want := map[string]int{"staying": 4, "coming": 3}[s.Scope.LoRA.Name]; s.Blocks != want {
+		if want := map[string]int{"staying": 2 * 4, "coming": 2 * 3}[s.Scope.LoRA.Name]; s.Blocks != want {
 			t.Errorf("scope %q has %d blocks, want %d", s.Scope.LoRA.Name, s.Blocks, want)
 		}
 	}

@@ -57,6 +57,6 @@
 // # Concurrency
 //
 // One writer at a time changes a Member (Host.Lock), and one a Shard. A Model has a lock of
-// its own for writers. Lookups take no lock: they read the roster, the plans, the table and
-// the ends, each of which is immutable or atomic. A Layout and a Plan are immutable.
+// its own for writers. Lookups have entered an epoch and take no lock: they read the roster, the
+// plans, the tables and the ends, each of which is immutable or atomic. A Layout and a Plan are immutable.
 package hybrid

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"warmroute/index/internal/epoch"
+	"warmroute/index/internal/offheap"
 	"warmroute/prefixhash"
 )
 
@@ -130,7 +132,14 @@ func find(g *Model, n *nodesByHand, tokens, block int) map[int32]Answer {
 	return n.answers
 }
 
-func newTestModel() *Model { return NewModel("m", &Budget{Max: 1000}) }
+func newTestModel() *Model { return newModel(&Budget{Max: 1000}) }
+
+func newModel(b *Budget) *Model {
+	clock, pool := new(epoch.Clock), new(offheap.Pool)
+	clock.Init()
+	pool.Init(clock)
+	return NewModel("m", b, Memory{Clock: clock, Pool: pool})
+}
 
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()

@@ -214,16 +214,7 @@ func (b *prober) Held(spec, end int) bool {
 	if b.plan.inNodes(spec) {
 		return end <= b.full
 	}
-	set := b.model.table.get(b.plan.rowOf(spec, uint64(b.keys[at-1])))
-	has := set.has(b.seat)
-	for w := range b.agree {
-		if has {
-			b.agree[w] &= set.word(w)
-		} else {
-			b.agree[w] &^= set.word(w)
-		}
-	}
-	return has
+	return b.model.table.probe(b.plan.rowOf(spec, uint64(b.keys[at-1])), b.seat, b.agree)
 }
 
 // Depth returns how many blocks of a spec the member holds from the start, at most limit.

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"warmroute/index/internal/holderset"
 )
 
 // Budget bounds the blocks that the members of all models keep.
@@ -33,8 +35,9 @@ type Model struct {
 	budget *Budget
 
 	mu     sync.Mutex // of writers
+	sets   holderset.Sets // of seats
 	table  table
-	tiers  table // of the blocks in CPU memory, by Plan.rowBelow; empty before the first
+	tiers  table // of the blocks in CPU memory, by Plan.rowBelow
 	roster atomic.Pointer[roster]
 	free   []int // seats, the longest free first
 	plans  []*Plan
@@ -46,11 +49,21 @@ type Model struct {
 }
 
 // NewModel returns a model without members. Its name is the root of its prompts' keys.
-func NewModel(name string, b *Budget) *Model {
+func NewModel(name string, b *Budget, m Memory) *Model {
 	g := &Model{name: name, budget: b}
-	g.table.init()
+	g.sets.Init(m.Clock)
+	g.table.init(m, &g.sets)
+	g.tiers.init(m, &g.sets)
 	g.roster.Store(&roster{})
 	return g
+}
+
+// Close drops the blocks of all members for good, and frees their memory.
+func (g *Model) Close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.table.close()
+	g.tiers.close()
 }
 
 // roster is the members that lookups find. It is immutable.
@@ -82,6 +95,9 @@ func (m *Member) enter(p *Plan) {
 	seat := len(all)
 	if n := len(g.free); n > minFreeSeats {
 		seat, g.free = g.free[0], g.free[1:]
+	} else if seat == holderset.MaxSlots {
+		m.held.lost = true
+		return
 	} else {
 		all = append(all, nil)
 	}

@@ -66,7 +66,7 @@ func TestPlansAreShared(t *testing.T) {
 // removed have room for others.
 func TestBudget(t *testing.T) {
 	b := &Budget{Max: 3}
-	g := NewModel("m", b)
+	g := newModel(b)
 	m, _ := newMember(g, 1, known)
 	event := windowEvent.with(hashesOf(16, 16, 32, 48, 64))
 	event.Keys = true

@@ -87,7 +87,7 @@ func newStand(t *testing.T, caches [][]Group, depths []int) *stand {
 	for i := range nodeBlocks {
 		st.keys = append(st.keys, uint64(i+1)*hashtable.Golden)
 	}
-	g := NewModel("m", &Budget{Max: 1 << 20})
+	g := newModel(&Budget{Max: 1 << 20})
 	for i, groups := range caches {
 		s := &standing{host: &host{blocks: map[groupHash]int{}}, stand: st, slot: i * 40, groups: groups, depth: depths[i]} // in several words
 		s.member = g.NewMember(int32(i), s, nil)

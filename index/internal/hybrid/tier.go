@@ -57,7 +57,6 @@ func (m *Member) Offloaded(e *Offload) (stored int) {
 	if t == nil {
 		t = &tier{by: e.By, held: map[groupHash]tierBlock{}, unknown: map[uint64]uint32{}}
 		m.tier = t
-		m.model.hasTiers()
 		m.tiered.Store(&tierFacts{by: t.by})
 		if p := m.plan.Load(); p != nil {
 			m.join(p.layout) // lookups find the member from now on
@@ -79,15 +78,6 @@ func (m *Member) Offloaded(e *Offload) (stored int) {
 	m.model.mu.Unlock()
 	m.updateTier()
 	return max(0, len(t.held)-before)
-}
-
-// hasTiers makes the table of tiers, if there is none.
-func (g *Model) hasTiers() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.tiers.rows.Load() == nil {
-		g.tiers.init()
-	}
 }
 
 // UntrackedBelow records that a lower tier has blocks of which no event tells when they are gone,

@@ -155,16 +155,8 @@ func (b *tierProber) has(group, end int) bool {
 		return false
 	}
 	key := uint64(b.keys[at-1])
-	set := b.table.get(b.plan.rowBelow(group, key, false))
-	has := set.has(b.seat)
-	for w := range b.agree {
-		if has {
-			b.agree[w] &= set.word(w)
-		} else {
-			b.agree[w] &^= set.word(w)
-		}
-	}
-	return has && !(b.sure && b.table.get(b.plan.rowBelow(group, key, true)).has(b.seat))
+	has := b.table.probe(b.plan.rowBelow(group, key, false), b.seat, b.agree)
+	return has && !(b.sure && b.table.probe(b.plan.rowBelow(group, key, true), b.seat, nil))
 }
 
 // Held implements Prober.
