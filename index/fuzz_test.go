@@ -99,6 +99,11 @@ func play(t *testing.T, data []byte) {
 			w.checkPath(step, w.f.path(end))
 		}
 	}
+	slow.leave()
+	slow.r = nil
+	if err := x.empty(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // slowLookup is a lookup that has found its way along a prompt at one time, and

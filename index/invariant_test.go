@@ -3,10 +3,8 @@ package index
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"warmroute/index/internal/hashtable"
-	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/radix"
 )
 
@@ -35,15 +33,16 @@ func (x *Index) check() error {
 func (sh *shard) check() error {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	census, err := sh.nodes.Check(sh.slots.Live.Has)
-	if err != nil {
-		return err
-	}
-	c := checker{sh: sh, census: census, slots: make([]checkedSlot, len(sh.info))}
+	c := checker{sh: sh, slots: make([]checkedSlot, len(sh.info))}
 	for i := range c.slots {
 		c.slots[i] = checkedSlot{tables: [tiers]map[keyspaceKey]bool{{}, {}, {}}}
+		if sh.slots.Live.Has(i) { // a dead one may have hashes of blocks that are gone
+			sh.info[i].gpu.Each(func(_ uint64, p radix.Place) {
+				c.slots[i].tables[TierGPU][keyspaceKey{sh.nodes.Tree(p), sh.nodes.Key(p)}] = true
+			})
+		}
 	}
-	steps := []func() error{c.keyspaces, c.ends, c.sets, c.copies}
+	steps := []func() error{c.keyspaces, c.ends, c.copies}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -61,9 +60,8 @@ func (sh *shard) check() error {
 
 // checker gathers the statements of a shard's parts about each other.
 type checker struct {
-	sh     *shard
-	census *radix.Census
-	slots  []checkedSlot
+	sh    *shard
+	slots []checkedSlot
 }
 
 // keyspaceKey is a block.
@@ -74,7 +72,7 @@ type keyspaceKey struct {
 
 // checkedSlot has the tables' statements about a slot.
 type checkedSlot struct {
-	tables [tiers]map[keyspaceKey]bool // below the GPU
+	tables [tiers]map[keyspaceKey]bool
 }
 
 func (c *checker) keyspaces() error {
@@ -93,11 +91,7 @@ func (c *checker) keyspaces() error {
 				continue
 			}
 			for s := range t.All() {
-				set := s.Value().Set()
-				if set >= holderset.FirstInterned {
-					c.census.References[set]++
-				}
-				c.sh.sets.Each(set, func(slot int) { c.slots[slot].tables[tier][keyspaceKey{i, s.Key()}] = true })
+				c.sh.sets.Each(s.Value().Set(), func(slot int) { c.slots[slot].tables[tier][keyspaceKey{i, s.Key()}] = true })
 			}
 		}
 	}
@@ -111,7 +105,7 @@ func rowsWithSets(t *hashtable.Table) (n int) {
 	return n
 }
 
-// ends: holders hit only blocks that they hold, in sets that are counted.
+// ends: holders hit only blocks that they hold.
 func (c *checker) ends() error {
 	sh := c.sh
 	for node := range sh.hybrid.Ends().Nodes() {
@@ -121,9 +115,6 @@ func (c *checker) ends() error {
 				return fmt.Errorf("node %d: ends %v", node, sh.hybrid.Ends().Of(node))
 			}
 			at = int(r.To)
-			if r.Set >= holderset.FirstInterned {
-				c.census.References[r.Set]++
-			}
 			var err error
 			sh.sets.Each(r.Set, func(slot int) {
 				if !sh.slots.Live.Has(slot) || !sh.hybrid.HasEnds(slot) || sh.info[slot].gpu.Held(node) < int(r.To) {
@@ -138,13 +129,10 @@ func (c *checker) ends() error {
 	return nil
 }
 
-func (c *checker) sets() error { return c.sh.sets.Check(&c.sh.slots, c.census.References) }
-
 func (c *checker) copies() error {
 	for k, n := range c.sh.copies {
 		if slot := int(k.slot); c.sh.slots.Live.Has(slot) {
-			held := k.tier == TierGPU && slices.ContainsFunc(c.census.Places[k.keyspace][k.key], func(p radix.Place) bool { return c.sh.info[slot].gpu.Has(p, k.key) })
-			if n == 0 || !held && !c.slots[slot].tables[k.tier][keyspaceKey{int(k.keyspace), k.key}] {
+			if n == 0 || !c.slots[slot].tables[k.tier][keyspaceKey{int(k.keyspace), k.key}] {
 				return fmt.Errorf("slot %d has %d more copies of %x in tier %d, which it lacks", slot, n, k.key, k.tier)
 			}
 		}
@@ -158,11 +146,8 @@ func (c *checker) slot(slot int) error {
 	if info.holder == nil {
 		return errors.New("nobody's")
 	}
-	if want := c.census.Held[slot]; info.blocks[TierGPU] != want {
-		return fmt.Errorf("%d blocks on GPU counted, %d in nodes", info.blocks[TierGPU], want)
-	}
-	if err := info.gpu.Check(c.census); err != nil {
-		return err
+	if n := info.gpu.Len(); info.blocks[TierGPU] != n {
+		return fmt.Errorf("%d blocks on GPU counted, %d hashes there are", info.blocks[TierGPU], n)
 	}
 	for tier := TierCPU; tier < tiers; tier++ {
 		if info.blocks[tier] != len(is.tables[tier]) {
@@ -179,4 +164,19 @@ func (c *checker) slot(slot int) error {
 		}
 	}
 	return nil
+}
+
+// empty ends all holders of an index, and describes what is left of their blocks: a reference to a
+// set that was not given back, for example.
+func (x *Index) empty() error {
+	for _, h := range x.Holders() {
+		x.Remove(h.Replica)
+	}
+	for range 2 { // what lookups may still see goes with the second
+		x.Sweep()
+	}
+	if c := x.counts(); c.Blocks+c.Hashes+c.Sets+c.Grouped != 0 {
+		return fmt.Errorf("%+v are left of nothing", c)
+	}
+	return x.check()
 }

@@ -387,6 +387,9 @@ func (w *world) run(steps int) {
 		w.step()
 		w.check(i)
 	}
+	if err := w.x.empty(); err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 func TestModelHolesCopies(t *testing.T) {

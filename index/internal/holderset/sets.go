@@ -245,6 +245,9 @@ func (s *Sets) Release(id ID, n int) {
 	}
 }
 
+// Len returns how many sets are interned.
+func (s *Sets) Len() int { return len(s.byPrint) }
+
 // Bytes returns the memory of the interned sets, without Go's map overhead.
 func (s *Sets) Bytes() (n int) {
 	for _, p := range *s.pages.Load() {

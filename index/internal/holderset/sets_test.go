@@ -1,6 +1,7 @@
 package holderset
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -62,7 +63,7 @@ func TestSetsAreInterned(t *testing.T) {
 			}
 		}
 		if n%50 == 0 {
-			if err := sets.Check(&slots, refs); err != nil {
+			if err := sets.check(&slots, refs); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -105,7 +106,7 @@ func TestTogglerCounts(t *testing.T) {
 	for holder := range int32(3) {
 		slots.Take(holder)
 	}
-	if err := sets.Check(&slots, refs); err != nil || len(refs) != 2 {
+	if err := sets.check(&slots, refs); err != nil || len(refs) != 2 {
 		t.Errorf("%v: %v", refs, err)
 	}
 	f := Toggler{Sets: &sets, Slot: 9}
@@ -260,4 +261,38 @@ func TestSetsTakeTheRoomTheyNeed(t *testing.T) {
 	if sets.Bytes() != most {
 		t.Errorf("%d bytes, %d before: sets are not given again", sets.Bytes(), most)
 	}
+}
+
+// check reports an error in the sets, given the references to them: they must be
+// counted and interned rightly, and name only slots in use.
+func (s *Sets) check(slots *Slots, refs map[ID]uint32) error {
+	used := 0
+	for k := range s.of {
+		id, o := ID(FirstInterned+k), &s.of[k]
+		if o.refs != refs[id] {
+			return fmt.Errorf("set %d has %d references, counted as %d", id, refs[id], o.refs)
+		}
+		if o.refs == 0 {
+			continue
+		}
+		used++
+		size, print := 0, uint64(0)
+		free := -1
+		s.Each(id, func(slot int) {
+			size, print = size+1, print^zobrist(slot)
+			if !slots.Live.Has(slot) && !slices.Contains(slots.dead, slot) {
+				free = slot
+			}
+		})
+		if free >= 0 {
+			return fmt.Errorf("set %d has slot %d, which is nobody's", id, free)
+		}
+		if size != int(o.size) || size < 2 || print != o.print || s.byPrint[print] != id {
+			return fmt.Errorf("set %d of %d slots, counted as %d, is interned as %d", id, size, o.size, s.byPrint[print])
+		}
+	}
+	if used != len(s.byPrint) || s.frozen {
+		return fmt.Errorf("%d sets are used, %d interned (frozen %v)", used, len(s.byPrint), s.frozen)
+	}
+	return nil
 }

@@ -34,7 +34,7 @@ type Model struct {
 	name   string
 	budget *Budget
 
-	mu     sync.Mutex // of writers
+	mu     sync.Mutex     // of writers
 	sets   holderset.Sets // of seats
 	table  table
 	tiers  table // of the blocks in CPU memory, by Plan.rowBelow

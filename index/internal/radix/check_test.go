@@ -22,7 +22,6 @@ func TestCheckFindsDamage(t *testing.T) {
 		"a mark":             {func(f *forest, _ *node) { f.nodes.at(2).mark++ }, "its mark is"},
 		"a checkpoint":       {func(f *forest, nd *node) { f.tree.checkpoints.Delete(nd.key(63), uint64(At(1, 63))) }, "the checkpoint of"},
 		"another checkpoint": {func(f *forest, nd *node) { f.tree.checkpoints.Put(nd.key(3), uint64(At(1, 3))) }, counted},
-		"a reference":        {func(f *forest, nd *node) { f.sets.Retain(unpackRun(nd.runWords()[0]).Set, 1) }, "references"},
 		"runs that grow": {func(_ *forest, nd *node) {
 			nd.runWords()[0] = packRun(Run{End: 20, Set: 1, mark: unpackRun(nd.runWords()[0]).mark})
 		}, runs},

@@ -98,22 +98,22 @@ func (f *forest) add(slot int, p Place, keys []uint64) {
 }
 
 func (f *forest) check() error {
-	c, err := f.nodes.Check(func(slot int) bool { return slot < len(f.held) && !f.ended[slot] })
+	c, err := f.nodes.check(func(slot int) bool { return slot < len(f.held) && !f.ended[slot] })
 	if err != nil {
 		return err
 	}
-	var slots holderset.Slots
-	slots.Init(&f.clock)
 	for slot := range f.held {
-		slots.Take(int32(slot))
 		if f.ended[slot] {
 			continue
 		}
-		if err := f.held[slot].Check(c); err != nil {
+		if err := f.held[slot].check(c); err != nil {
 			return fmt.Errorf("slot %d: %w", slot, err)
 		}
 	}
-	return f.sets.Check(&slots, c.References)
+	if n := f.sets.Len(); n != len(c.references) {
+		return fmt.Errorf("%d sets are interned, %d have references", n, len(c.references))
+	}
+	return nil
 }
 
 // traced returns the set of each block of a prompt, as far as a trace follows the prompt. It

@@ -7,11 +7,11 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// Census has the counts that Check makes of nodes, to compare with others.
-type Census struct {
-	References map[holderset.ID]uint32   // to interned sets
-	Places     []map[uint64][]Place      // by tree and key
-	Held       map[int]int               // blocks by slot
+// census has the counts that check makes of nodes.
+type census struct {
+	references map[holderset.ID]uint32   // to interned sets
+	places     []map[uint64][]Place      // by tree and key
+	held       map[int]int               // blocks by slot
 	branches   map[int]map[uint64]uint64 // by slot and place
 	blocks     []int                     // by tree
 	heads      []int                     // nodes by tree
@@ -19,14 +19,14 @@ type Census struct {
 	children   map[uint32]int            // nodes that name a node their parent
 }
 
-// Check reports an error in nodes that have no writer: it checks the statements
+// check reports an error in nodes that have no writer: it checks the statements
 // of the package's comments, and the counters. live reports which slots lookups
-// may see. For tests.
-func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
-	c := &Census{References: map[holderset.ID]uint32{}, Held: map[int]int{}, branches: map[int]map[uint64]uint64{},
+// may see.
+func (n *Nodes) check(live func(slot int) bool) (*census, error) {
+	c := &census{references: map[holderset.ID]uint32{}, held: map[int]int{}, branches: map[int]map[uint64]uint64{},
 		blocks: make([]int, len(n.trees)), heads: make([]int, len(n.trees)), checks: make([]int, len(n.trees)), children: map[uint32]int{}}
 	for range n.trees {
-		c.Places = append(c.Places, map[uint64][]Place{})
+		c.places = append(c.places, map[uint64][]Place{})
 	}
 	for id := uint32(1); id <= n.made; id++ {
 		nd := n.at(id)
@@ -52,10 +52,10 @@ func (n *Nodes) Check(live func(slot int) bool) (*Census, error) {
 
 type checker struct {
 	n *Nodes
-	c *Census
+	c *census
 }
 
-func (n *Nodes) checker(c *Census) checker { return checker{n, c} }
+func (n *Nodes) checker(c *census) checker { return checker{n, c} }
 
 // array checks the keys and their memory.
 func (k checker) array(id uint32, nd *node) error {
@@ -67,7 +67,7 @@ func (k checker) array(id uint32, nd *node) error {
 		return fmt.Errorf("tree %d is not there", nd.tree)
 	}
 	k.c.heads[nd.tree]++
-	places := k.c.Places[nd.tree]
+	places := k.c.places[nd.tree]
 	for off, key := range nd.all() {
 		for _, other := range places[key] {
 			if k.n.Before(other) == k.n.Before(At(id, off)) {
@@ -101,12 +101,12 @@ func (k checker) runs(id uint32, nd *node) error {
 			return fmt.Errorf("runs %v: nobody has blocks", runs)
 		}
 		if r.Set >= holderset.FirstInterned {
-			k.c.References[r.Set]++
+			k.c.references[r.Set]++
 		}
 		if want := k.markBehind(nd, r.End); r.mark != want {
 			return fmt.Errorf("the run up to %d has mark %x, want %x", r.End, r.mark, want)
 		}
-		k.n.sets.Each(r.Set, func(slot int) { k.c.Held[slot] += r.End - from })
+		k.n.sets.Each(r.Set, func(slot int) { k.c.held[slot] += r.End - from })
 		from = r.End
 	}
 	return nil
@@ -230,9 +230,9 @@ func (k checker) counts() error {
 	return nil
 }
 
-// Check reports an error in a holding, given the census of its nodes: each block
+// check reports an error in a holding, given the census of its nodes: each block
 // has one hash, which leads to it, and the branches are right.
-func (h *Holding) Check(c *Census) (err error) {
+func (h *Holding) check(c *census) (err error) {
 	named := map[Place]bool{}
 	h.Each(func(hash uint64, p Place) {
 		switch held := h.Held(p.Node()); {
@@ -245,8 +245,8 @@ func (h *Holding) Check(c *Census) (err error) {
 		}
 		named[p] = true
 	})
-	if err == nil && (len(named) != c.Held[h.slot] || h.Len() != len(named)) {
-		err = fmt.Errorf("%d hashes counted, %d there are, of %d blocks", h.Len(), len(named), c.Held[h.slot])
+	if err == nil && (len(named) != c.held[h.slot] || h.Len() != len(named)) {
+		err = fmt.Errorf("%d hashes counted, %d there are, of %d blocks", h.Len(), len(named), c.held[h.slot])
 	}
 	h.foreign.Each(func(hash, place uint64) bool {
 		if p := Place(place); h.nodes.at(p.Node()).hash(p.Offset()) == hash {
