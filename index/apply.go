@@ -104,8 +104,6 @@ func (a *applying) stored(i int, ev *Event) (events int) {
 	}
 	if m.InNodes(&a.h.events[i]) {
 		a.store(ev)
-	} else {
-		a.h.sawGroup(ev.Scope, ev.FullAttention())
 	}
 	m.Stored(&a.h.events[i])
 	return 1
@@ -123,17 +121,15 @@ func (a *applying) store(ev *Event) {
 		return
 	}
 	if len(ev.Hashes) == 0 || ev.OtherKind() {
-		h.sawGroup(ev.Scope, ev.FullAttention())
 		return
 	}
 	ks := h.lockLast(ev)
 	if ks == nil {
-		h.sawGroup(ev.Scope, ev.FullAttention())
 		if ks = a.x.lockKeyspace(ev.Scope, h.self.Replica); ks == nil {
 			res.Dropped += len(ev.Hashes)
 			return
 		}
-		h.last = lastStored{ev.Scope, ev.Spec, ks}
+		h.last = lastStored{ev.Scope, ks}
 	}
 	sh := ks.sh
 	defer sh.mu.Unlock()
@@ -181,10 +177,10 @@ func (a *applying) storeByHash(ev *Event) {
 }
 
 // lockLast returns the tables of the event's scope with their writer's lock held, if the
-// event before it has the same scope and Spec, otherwise nil.
+// event before it has the same scope, otherwise nil.
 func (h *holder) lockLast(ev *Event) *keyspace {
 	l := &h.last
-	if ev.Spec != l.spec || ev.Scope != l.scope { // at first the empty scope, whose blocks store drops
+	if ev.Scope != l.scope { // at first the empty scope, whose blocks store drops
 		return nil
 	}
 	l.keyspace.sh.mu.Lock()

@@ -19,7 +19,6 @@ type holder struct {
 	mu          sync.Mutex
 	incarnation uint64 // 0: not begun, expired or removed
 	shards      []*shard
-	groups      map[modelKey]*groups
 	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
 	doubt       atomic.Pointer[string]        // see Batch.Doubt; nil: there is none
 	removals    removals
@@ -49,11 +48,10 @@ type leases struct {
 	leased  []*expiry.Table // the tables that may have them
 }
 
-// lastStored is the scope and Spec of the last Stored event. The next event mostly has
+// lastStored is the scope of the last Stored event. The next event mostly has
 // the same; comparing a scope costs less than hashing it.
 type lastStored struct {
 	scope    Scope
-	spec     string
 	keyspace *keyspace
 }
 
@@ -64,12 +62,6 @@ func (s *Scope) modelKey() modelKey { return modelKey{s.Tenant, s.Model} }
 func (k *shardKey) modelKey() modelKey { return modelKey{k.tenant, k.model} }
 
 func (s *Scope) shardKey() shardKey { return shardKey{s.Tenant, s.Model, s.Scheme, s.Group} }
-
-// groups are the cache groups of one model that a holder has reported.
-type groups struct {
-	seen []int
-	full int // by its kind, -1 = not reported
-}
 
 const idsPerPage = 256
 
@@ -101,7 +93,7 @@ func (x *Index) intern(self Holder) *holder {
 	if h := x.known(self); h != nil {
 		return h
 	}
-	h := &holder{x: x, self: self, groups: map[modelKey]*groups{}}
+	h := &holder{x: x, self: self}
 	h.removals.total = &x.removals
 	if len(x.freeIDs) > minFreeIDs {
 		h.id = x.freeIDs[0]
@@ -174,7 +166,6 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.undecided = false
 	h.endMembers()
 	h.doubt.Store(nil)
-	clear(h.groups)
 	h.last = lastStored{}
 	if h.since = x.o.Now().UnixNano(); h.incarnation != 0 {
 		h.loss = LossBegun
@@ -278,61 +269,6 @@ func (h *holder) has(of *Part, k modelKey) bool {
 		}
 	}
 	return of.coversModel(k) && !other
-}
-
-// sawGroup records that the holder reported a cache group. h.mu is held.
-func (h *holder) sawGroup(s Scope, full bool) {
-	g := h.groupsOf(s.modelKey())
-	changed := true
-	for _, seen := range g.seen {
-		if seen == s.Group {
-			changed = false
-		}
-	}
-	if changed {
-		g.seen = append(g.seen, s.Group)
-	}
-	if full && g.full < 0 {
-		g.full, changed = s.Group, true
-	}
-	if changed && len(g.seen) > 1 { // the only group hides nothing
-		h.updateVisibility()
-	}
-}
-
-// groupsOf returns the groups of a model that the holder has reported. h.mu is held.
-func (h *holder) groupsOf(k modelKey) *groups {
-	g := h.groups[k]
-	if g == nil {
-		g = &groups{full: -1}
-		h.groups[k] = g
-	}
-	return g
-}
-
-// updateVisibility updates all slots of the holder. h.mu is held.
-func (h *holder) updateVisibility() {
-	for _, sh := range h.shards {
-		sh.mu.Lock()
-		if slot, ok := sh.slots.Of(int32(h.id)); ok {
-			sh.updateVisibility(h, slot)
-		}
-		sh.mu.Unlock()
-	}
-}
-
-// visibility reports whether the holder's blocks of a shard prove a cached prefix.
-// Of several groups only the full-attention one does.
-func (h *holder) visibility(k shardKey) (unknown, hidden bool) {
-	g, m := h.groups[k.modelKey()], h.memberOf(k.modelKey())
-	switch {
-	case m != nil && m.Unknown():
-		return true, true
-	case g != nil && g.full >= 0:
-		return false, g.full != k.group
-	}
-	unknown = g != nil && len(g.seen) > 1
-	return unknown, unknown
 }
 
 // holdings returns the blocks a holder has in each tier, of the tenants and models

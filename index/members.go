@@ -34,15 +34,6 @@ func (c *memberHost) eachShard(f func(sh *shard, slot int)) {
 	}
 }
 
-// NameFull implements hybrid.Host.
-func (c *memberHost) NameFull(group int) {
-	g := c.groupsOf(c.key)
-	if g.full < 0 {
-		g.full = group
-		c.updateVisibility()
-	}
-}
-
 // Attach implements hybrid.Host.
 func (c *memberHost) Attach() {
 	c.eachShard(func(sh *shard, slot int) {

@@ -41,7 +41,6 @@ type restored struct {
 func (x *Index) restore(h *holder, e *Entry, hashes map[restored]uint64, res *Result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.sawGroup(e.Scope, false)
 	var ks *keyspace
 	if e.Tier < tiers {
 		ks = x.lockKeyspace(e.Scope, h.self.Replica)

@@ -150,7 +150,10 @@ func (sh *shard) follow(slot int, m *hybrid.Member) {
 
 // updateVisibility sets whether the slot matches, by the holder's cache groups.
 func (sh *shard) updateVisibility(h *holder, slot int) {
-	unknown, hidden := h.visibility(sh.key)
+	unknown, hidden := false, false
+	if m := h.memberOf(sh.key.modelKey()); m != nil {
+		unknown, hidden = m.Hides(sh.key.group)
+	}
 	sh.unknown.Put(slot, unknown)
 	sh.hidden.Put(slot, hidden)
 }

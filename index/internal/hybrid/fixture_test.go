@@ -13,13 +13,12 @@ import (
 // host stands for the index: the blocks of one holder in the nodes.
 type host struct {
 	sync.Mutex
-	full    []int // the groups that were named
+
 	settled []uint64
 	blocks  map[groupHash]int // copies in the nodes
 	keys    map[uint64]uint64 // of blocks in the nodes, by hash
 }
 
-func (h *host) NameFull(group int)            { h.full = append(h.full, group) }
 func (h *host) Attach()                       {}
 func (h *host) Settle(hashes []uint64)        { h.settled = append(h.settled, hashes...) }
 func (h *host) Remove(group int, hash uint64) { h.blocks[groupHash{group, hash}]-- }

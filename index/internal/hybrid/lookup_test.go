@@ -134,15 +134,15 @@ func TestUnknownKindsProveNothing(t *testing.T) {
 		apply(m, Keying{}, events...)
 		n := &nodesByHand{depths: map[Home]map[int32]depth{{0, 16, 0}: {0: {held: 9, hit: 9}}}}
 		equal(t, name+": answers", len(find(g, n, 200, 16)), 0)
-		equal(t, name+": unknown", m.Unknown(), true)
+		equal(t, name+": unknown", hides(m), true)
 		d, ok := m.Describe()
 		new(Lookup).Explain(&d, m, &Query{Prompt: length(200), Tokens: 200}, n)
 		equal(t, name+": hit", fmt.Sprint(ok, d.Hit, d.Trust.Exact), "true 0 false")
 	}
 	m, _ := newMember(newTestModel(), 0, known)
-	equal(t, "before any event", m.Unknown(), false)
+	equal(t, "before any event", hides(m), false)
 	apply(m, Keying{}, seen(0, 16, "", 0))
-	equal(t, "one without gaps", m.Unknown(), false)
+	equal(t, "one without gaps", hides(m), false)
 }
 
 // TestExplain: the blocks of each spec alone, and the spec that ends the hit.
@@ -223,4 +223,9 @@ func TestEndsHaveAHome(t *testing.T) {
 	apply(looks, Keying{}, ahead)
 	equal(t, "hashes that look ahead are foreseen", looks.Foreseen(), true)
 	equal(t, "nobody drops a block", plain.Foreseen(), false)
+}
+
+func hides(m *Member) bool {
+	unknown, _ := m.Hides(0)
+	return unknown
 }

@@ -14,8 +14,6 @@ import (
 type Host interface {
 	sync.Locker // of the member's writer; held when the member's methods that change it are called
 
-	// NameFull records that a group has full attention.
-	NameFull(group int)
 	// Attach makes each shard with blocks of the member follow the member's plan.
 	Attach()
 	// Settle makes the shard that follows the member read again which groups hold these
@@ -128,9 +126,6 @@ func (m *Member) Reshape() {
 	layout := m.layout(&told)
 	if layout == nil {
 		return
-	}
-	if i := layout.FullSpec(); i >= 0 && len(layout.Specs) > 1 {
-		m.host.NameFull(layout.Specs[i].Index)
 	}
 	was := m.plain
 	m.plain = layout.Plain() && told.Sight != SightPages
@@ -308,11 +303,17 @@ func (m *Member) Attached(group int) bool {
 	return p != nil && p.decides(group)
 }
 
-// Unknown reports whether the kinds of the member's groups are not known, so that nothing can be
-// told of its hits.
-func (m *Member) Unknown() bool {
+// Hides reports whether the blocks of a group alone prove no cached prefix, because others count
+// or, with unknown, because it is not known which do.
+func (m *Member) Hides(group int) (unknown, hidden bool) {
 	p := m.plan.Load()
-	return p != nil && !p.layout.Known
+	switch {
+	case p == nil:
+		return false, false
+	case !p.layout.Known, p.layout.full == 0 && !p.layout.one():
+		return true, true
+	}
+	return false, p.layout.full > 0 && p.layout.Specs[0].Index != group
 }
 
 // Grouped reports whether hits do not follow from the blocks of full attention alone.

@@ -102,7 +102,6 @@ func TestCopiesAreCounted(t *testing.T) {
 		equal(t, "in group 1", m.held.has(groupHash{1, one[0]}), true)
 	}
 	equalAll(t, "the shard settles changes of group 0", h.settled, []uint64{one[0], one[0]})
-	equalAll(t, "full attention was named", h.full[:1], []int{1})
 	m.Removed(1, one)
 	equal(t, "blocks", len(m.held.groups), 0)
 }
