@@ -54,7 +54,11 @@ func (m *Member) layout(told *Settings) *Layout {
 			rule = Rule032 // of such a cache all releases have one
 		}
 	}
-	return NewLayout(rule, groups, unit)
+	l := NewLayout(rule, groups, unit)
+	if l != nil && m.observed.beyond {
+		l.Known = false
+	}
+	return l
 }
 
 // BlockSize returns the tokens of a block, by its events, if the cache is one group of full

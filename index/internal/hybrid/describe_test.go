@@ -65,7 +65,7 @@ func TestEventsShowNewsOnce(t *testing.T) {
 		{seen(0, 8, "", 0), true}, {seen(0, 16, "mamba", 0), true}, {seen(0, 16, "mamba", 0), false}, {seen(0, 16, "", 64), true},
 		{Event{Group: 0, Block: 16, Tokens: 16, Hashes: []uint64{1}}, false}, {Event{Group: 0, Block: 16, Tokens: 17, Hashes: []uint64{1}}, true},
 		{Event{Group: 0, Block: 16, Ahead: 2}, true}, {Event{Group: 0, Block: 16, Ahead: 2}, false}, {Event{Group: 0, Block: 16}, false},
-		{Event{Group: 31, Block: 16}, true}, {Event{Group: 32, Block: 16}, false}, {Event{Group: -1, Block: 16}, false}, {Event{Group: 1}, false},
+		{Event{Group: 31, Block: 16}, true}, {Event{Group: 32, Block: 16}, true}, {Event{Group: 33, Block: 16}, false}, {Event{Group: -1, Block: 16}, false}, {Event{Group: 1}, false},
 	} {
 		if got := m.Observe(&c.e); got != c.news {
 			t.Errorf("event %d has news: %v", i, got)

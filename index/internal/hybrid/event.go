@@ -28,6 +28,7 @@ func (e *Event) masked() bool { return e.Tokens > len(e.Hashes)*e.Block }
 type observed struct {
 	groups [MaxGroups]observedGroup
 	kinds  bool   // the events name kinds
+	beyond bool   // there are groups beyond MaxGroups
 	ahead  int    // tokens behind their block that hashes cover
 	keying Keying // of vLLM's hashes, if the index knows how to compute them
 	doubt  string // why the events may not tell everything, one sentence; "" if they do

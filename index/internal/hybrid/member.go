@@ -92,7 +92,9 @@ func (m *Member) Configure(s *Settings) {
 // of the engine are in one batch, and full attention is often the last of them.
 func (m *Member) Observe(e *Event) (news bool) {
 	if !e.valid() {
-		return false
+		news = e.Group >= MaxGroups && !m.observed.beyond
+		m.observed.beyond = m.observed.beyond || news
+		return news
 	}
 	if e.Ahead > 0 && m.observed.ahead != e.Ahead {
 		m.observed.ahead, news = e.Ahead, true
