@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -220,7 +221,7 @@ func TestTheReporterOutlivesTheSubscriber(t *testing.T) {
 // each cost a scrape its bound, and an error.
 func TestScrapesAreBounded(t *testing.T) {
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		line := []byte(fmt.Sprintf("vllm:num_requests_running{model_name=%q} 1\n", make([]byte, 1<<10)))
+		line := []byte(fmt.Sprintf("vllm:num_requests_running{model_name=%q} 1\n", strings.Repeat("m", 1<<10)))
 		for {
 			if _, err := w.Write(line); err != nil {
 				return

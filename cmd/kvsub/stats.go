@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -9,14 +8,16 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	names "github.com/prometheus/common/model"
 
 	"warmroute/index/indexpb"
 )
 
-// pageLimit bounds a metrics page; vLLM's is about 65 KB.
-const pageLimit = 16 << 20
+// pageLimit bounds a metrics page; vLLM's is about 65 KB for each engine.
+const pageLimit = 4 << 20
 
 var errPageTooLarge = fmt.Errorf("the metrics page is larger than %d MiB", pageLimit>>20)
 
@@ -40,27 +41,31 @@ var usageNames = map[string]string{
 
 // parsePage reads Prometheus text. When model is not empty, only samples with that
 // model_name count, besides the cache's configuration, which has no such label: it
-// is one cache for all models of a server. parsePage ignores lines that it does not
-// understand.
+// is one cache for all models of a server.
 func parsePage(in io.Reader, model string) (page, error) {
 	p := page{usage: make(map[string]float64)}
 	bounded := &io.LimitedReader{R: in, N: pageLimit + 1}
-	lines := bufio.NewScanner(bounded)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		name, labels, value, ok := sample(lines.Text())
-		if !ok {
-			continue
-		}
-		if model != "" && labels["model_name"] != model && name != cacheConfig {
-			continue
-		}
-		p.take(name, labels, value)
-	}
+	parser := expfmt.NewTextParser(names.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bounded)
 	if bounded.N == 0 {
 		return page{}, errPageTooLarge
 	}
-	return p, lines.Err()
+	if err != nil {
+		return page{}, err
+	}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := make(map[string]string)
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetUntyped().GetValue() // it is one of them
+			if (model == "" || labels["model_name"] == model || name == cacheConfig) && !math.IsNaN(value) && !math.IsInf(value, 0) {
+				p.take(name, labels, value)
+			}
+		}
+	}
+	return p, nil
 }
 
 func (p *page) take(name string, labels map[string]string, value float64) {
@@ -81,49 +86,6 @@ func (p *page) take(name string, labels map[string]string, value float64) {
 		if tier, ok := usageNames[name]; ok {
 			p.usage[tier] = max(p.usage[tier], value)
 		}
-	}
-}
-
-// sample splits a line `name{label="value",…} 1.5`.
-func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
-	if line == "" || line[0] == '#' {
-		return "", nil, 0, false
-	}
-	end := strings.IndexAny(line, "{ ")
-	if end < 0 {
-		return "", nil, 0, false
-	}
-	name, rest := line[:end], line[end:]
-	if rest[0] == '{' {
-		if labels, rest, ok = labelSet(rest[1:]); !ok {
-			return "", nil, 0, false
-		}
-	}
-	fields := strings.Fields(rest) // a time may follow the value
-	if len(fields) == 0 {
-		return "", nil, 0, false
-	}
-	value, err := strconv.ParseFloat(fields[0], 64)
-	return name, labels, value, err == nil && !math.IsNaN(value) && !math.IsInf(value, 0)
-}
-
-func labelSet(s string) (labels map[string]string, rest string, ok bool) {
-	labels = make(map[string]string)
-	for {
-		s = strings.TrimLeft(s, ", ")
-		if strings.HasPrefix(s, "}") {
-			return labels, s[1:], true
-		}
-		name, after, found := strings.Cut(s, "=")
-		quoted, err := strconv.QuotedPrefix(after)
-		if !found || err != nil {
-			return nil, "", false
-		}
-		value, err := strconv.Unquote(quoted)
-		if err != nil {
-			return nil, "", false
-		}
-		labels[name], s = value, after[len(quoted):]
 	}
 }
 
