@@ -142,12 +142,6 @@ func (p *tokenPrompts) appendSeen(dst []prefixhash.Key, prompt *tokens.Prompt, c
 	if !mix.LoRA.Set && p.mix.LoRA.Set {
 		root = prefixhash.TokenRoot(p.base, mix.LoRA)
 	}
-	if c.Sight == index.SightPages {
-		if !p.pay(2 * n) {
-			return dst
-		}
-		return prefixhash.AppendPages(dst, root, ids, b)
-	}
 	p.extras = mix.InNamespace(mix.AppendExtrasAhead(nil, n/c.Unit, c.Unit, c.Ahead), ids, b)
 	usual := p.root
 	p.root = root

@@ -40,7 +40,6 @@ const (
 	SightAll    = hybrid.SightAll
 	SightSalts  = hybrid.SightSalts
 	SightTokens = hybrid.SightTokens
-	SightPages  = hybrid.SightPages
 )
 
 // Mix is the set of values that a request mixes into its blocks besides their tokens, for

@@ -99,15 +99,3 @@ func (r Request) InNamespace(extras [][]ExtraKey, tokens []uint32, b Blocks) [][
 	extras[0] = append(extras[0], NamespaceKey(s.Namespaced(first, r.Namespace, salt)))
 	return extras
 }
-
-// AppendPages appends a key for each full block of tokens that depends on its own tokens
-// alone, behind root.
-func AppendPages(dst []Key, root Key, tokens []uint32, b Blocks) []Key {
-	if b.Size <= 0 || b.Ahead < 0 {
-		return dst
-	}
-	for ; len(tokens) >= b.Size+b.Ahead; tokens = tokens[b.Size:] {
-		dst = append(dst, Link(root, contentAt(tokens[:b.Size+b.Ahead], nil, 0)))
-	}
-	return dst
-}

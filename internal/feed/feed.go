@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -94,6 +95,9 @@ func (f *Feed) Join(r *fleet.Replica) {
 	s.refused = f.subscribe(s)
 	if s.refused != nil {
 		f.o.Log.Warn("feed: no KV events from replica", "replica", r.Addr, "error", s.refused)
+		for _, e := range r.Events {
+			f.o.Following(index.Holder{Replica: r.Addr, Rank: e.Rank}, false)
+		}
 	}
 	f.mu.Lock()
 	before := f.replicas[r.Addr]
@@ -150,6 +154,9 @@ func (f *Feed) subscribe(s *supply) error {
 	r := s.replica
 	if len(r.Models) == 0 {
 		return nil
+	}
+	if r.SGLang != nil && !r.SGLang.Chained() {
+		return errors.New("SGLang before 0.5.6 publishes hashes of each page alone: update it to 0.5.22 or later")
 	}
 	room := kvevents.NewRoom()
 	for _, e := range r.Events {

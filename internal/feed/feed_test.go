@@ -15,6 +15,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/sglang"
 	"warmroute/internal/telemetry/metricstest"
 	"warmroute/internal/testenv"
 )
@@ -163,14 +164,25 @@ func TestAReplicaWithoutEventsIsSynced(t *testing.T) {
 	}
 }
 
-func TestABadEndpointIsSaidAndLeavesTheReplicaUsable(t *testing.T) {
-	h := newHarness(t)
-	h.feed.Join(&fleet.Replica{
-		Addr: "10.0.0.1:8000", Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: "nonsense"}}},
-	})
-	st := h.feed.Status()
-	if st[0].Refused == nil || !strings.Contains(st[0].Refused.Error(), "nonsense") || !st[0].Synced {
-		t.Errorf("status %+v", st)
+// Events that are not followed are told of: the endpoint is wrong, or pages' hashes cover no pages
+// before them. The replica is usable without them.
+func TestRefusedEventsAreSaid(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	models := []fleet.Model{{ID: "m", Base: "m"}}
+	for why, reported := range map[string]fleet.Reported{
+		"nonsense": {Models: models, Events: []fleet.EventSource{{Endpoint: "nonsense"}}},
+		"0.5.6":    {Models: models, Events: []fleet.EventSource{{Endpoint: "tcp://127.0.0.1:1"}}, SGLang: &sglang.Server{Version: "0.5.5.post3"}},
+	} {
+		h, unfollowed := another(t), 0
+		h.feed.o.Following = func(_ index.Holder, following bool) {
+			if !following {
+				unfollowed++
+			}
+		}
+		h.feed.Join(&fleet.Replica{Addr: "10.0.0.1:8000", Reported: reported})
+		if st := h.feed.Status(); st[0].Refused == nil || !strings.Contains(st[0].Refused.Error(), why) || !st[0].Synced || unfollowed != 1 {
+			t.Errorf("%s: status %+v, not followed %d times", why, st, unfollowed)
+		}
 	}
 }
 

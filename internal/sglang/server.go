@@ -92,6 +92,12 @@ func (r release) since(minor, patch int) bool {
 	return slices.Compare(r[:], []int{0, minor, patch}) >= 0
 }
 
+// Chained reports whether the hash of a page in its events covers the pages before it.
+func (s *Server) Chained() bool {
+	r := s.release()
+	return r == release{} || r.since(5, 6)
+}
+
 // Settings returns the settings of its cache for the index. groups are the cache groups of its
 // model, nil if they are not known.
 func (s *Server) Settings(kinds []string) *index.GroupSettings {
@@ -101,8 +107,6 @@ func (s *Server) Settings(kinds []string) *index.GroupSettings {
 	}
 	switch r := s.release(); {
 	case r == release{}: // as the current ones
-	case !r.since(5, 6):
-		t.Sight = index.SightPages
 	case !r.since(5, 20):
 		t.Sight = index.SightTokens
 	case !r.since(5, 22):
@@ -124,8 +128,6 @@ func (s *Server) limit(kinds []string) string {
 		return "its radix cache is disabled, so it hits nothing: start it without --disable-radix-cache"
 	case r == release{}:
 		return "its version is not known, so neither are the fields of its events: let it answer /server_info"
-	case !r.since(5, 6):
-		return "SGLang before 0.5.6 publishes hashes of each page alone, so the prediction may be wrong: update it to 0.5.22 or later"
 	case !r.since(5, 20):
 		return "events of SGLang before 0.5.20 show neither salts nor adapters nor extra_key, so the prediction may be too high: update it to 0.5.22 or later"
 	case !r.since(5, 22):

@@ -54,7 +54,6 @@ func TestSettings(t *testing.T) {
 		{"windows", `{"version":"0.5.22"}`, nil, []string{"full", "swa"}, index.SightUsual, "sliding windows"},
 		{"no adapters", `{"version":"0.5.20.post1"}`, full, nil, index.SightSalts, "0.5.22"},
 		{"no salts", `{"version":"0.5.12"}`, full, nil, index.SightTokens, "0.5.20"},
-		{"pages alone", `{"version":"0.5.5.post3"}`, full, nil, index.SightPages, "0.5.6"},
 		{"no version", `{}`, full, nil, index.SightUsual, "version"},
 		{"no cache", `{"version":"0.5.23","disable_radix_cache":true}`, full, nil, index.SightUsual, "disable-radix-cache"},
 		{"dynamo too early", `{"version":"0.5.21","kv_events_config":"{\"format\":\"dynamo\"}"}`, full, nil, index.SightSalts, "0.5.22"},

@@ -130,7 +130,7 @@ func (m *Member) Reshape() {
 		return
 	}
 	was := m.plain
-	m.plain = layout.Plain() && told.Sight != SightPages
+	m.plain = layout.Plain()
 	if was && !m.plain {
 		m.empty()
 	}
@@ -141,9 +141,6 @@ func (m *Member) Reshape() {
 func (m *Member) join(l *Layout) {
 	told := m.told()
 	p := newPlan(l, told.assumed(), m.observed.keying, m.observed.ahead)
-	if m.Sight() == SightPages {
-		p.byPages()
-	}
 	p.retention = m.retention(l)
 	m.updateTrust(p)
 	p = m.model.share(p)
@@ -242,7 +239,7 @@ func (m *Member) Stored(e *Event) {
 // InNodes reports whether the index's nodes take the blocks of an event.
 func (m *Member) InNodes(e *Event) bool {
 	p := m.joined.Load()
-	return m.plain || p == nil || p.keying.Sight != SightPages && e.Block >= m.observed.groups[e.Group].block && p.takes(e.Group)
+	return m.plain || p == nil || e.Block >= m.observed.groups[e.Group].block && p.takes(e.Group)
 }
 
 // Removed applies a Removed event of a group.
@@ -268,10 +265,6 @@ func (m *Member) settle() {
 
 // link records the own keys of an event's blocks, of which the event leaves none out.
 func (m *Member) link(e *Event) {
-	if m.Sight() == SightPages {
-		m.linkPages(e)
-		return
-	}
 	key, known := m.root(e.LoRA), true
 	if e.HasParent {
 		key, known = m.held.keys[e.Parent]

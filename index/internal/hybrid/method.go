@@ -38,7 +38,7 @@ const (
 // lookup evaluates the rule.
 func (p *Plan) chooseMethod() (method, *ends.Shape) {
 	l, unit := p.layout, p.home.Block
-	if l.FullSpec() != 0 || !l.ByTokens() || p.keying.Sight == SightPages {
+	if l.FullSpec() != 0 || !l.ByTokens() {
 		return method{}, nil
 	}
 	drops := l.reallyDrop(p.assumed.Eagle)

@@ -11,7 +11,6 @@ const (
 	SightAll                 // namespaces (SGLang's extra_key), too
 	SightSalts               // salts alone
 	SightTokens              // none
-	SightPages               // none, and not the tokens before a page, because a page's hash covers its own tokens alone
 	sights
 )
 
@@ -39,7 +38,7 @@ func (s Sight) Seen(r prefixhash.Request) prefixhash.Request {
 	if !s.Adapters() {
 		r.LoRA = prefixhash.LoRA{}
 	}
-	if s == SightTokens || s == SightPages {
+	if s == SightTokens {
 		r.CacheSalt = nil
 	}
 	return r
@@ -125,18 +124,4 @@ func (m *Member) unseenWhy(mix Mix) string {
 		return ""
 	}
 	return `requests have an extra_key, which its events do not show, so the prediction may be too high: set "format":"dynamo" in --kv-events-config`
-}
-
-// byPages makes the plan find each page in the model's table by its own tokens.
-func (p *Plan) byPages() {
-	p.home = Home{}
-	p.keying = Keying{Unit: p.layout.Specs[0].Block, Ahead: p.keying.Ahead, Sight: SightPages}
-}
-
-// linkPages records the own keys of an event's pages.
-func (m *Member) linkPages(e *Event) {
-	root := prefixhash.Key(m.root(prefixhash.LoRA{}))
-	for i, c := range e.Contents {
-		m.setKey(e.Hashes[i], uint64(prefixhash.Link(root, c)))
-	}
 }

@@ -250,9 +250,6 @@ func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.
 	}
 	if c.Hash == nil {
 		mix, b := c.Sight.Seen(t.mix), prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}
-		if c.Sight == index.SightPages {
-			return prefixhash.AppendPages(dst, prefixhash.TokenRoot(model, mix.LoRA), t.tokens, b)
-		}
 		extras := mix.AppendExtrasAhead(nil, len(t.tokens)/c.Unit, c.Unit, c.Ahead)
 		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, mix.LoRA), t.tokens, b, mix.InNamespace(extras, t.tokens, b))
 	}

@@ -82,7 +82,7 @@ func playSGLang(t *testing.T, name string) (s sglangScore) {
 
 // bounded has the captures whose events do not show everything: the prediction is an upper
 // bound there, and says so.
-var bounded = []string{"swa-", "mamba-", "p16-extrakey-s", "0.5.12-", "0.5.5."}
+var bounded = []string{"swa-", "mamba-", "p16-extrakey-s", "0.5.12-"}
 
 // TestSGLang: what SGLang's events show is predicted right in every lookup, with the parts on
 // GPU and in the host's memory. For the rest the prediction is never too low, and not called
