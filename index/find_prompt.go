@@ -91,7 +91,7 @@ func (v *promptLookup) Probe(p *hybrid.Probe) {
 	ks.search(v.r, f, p.Keys)
 	counted := f.first
 	if p.Tokens >= 0 {
-		ks.narrow(v.r, f, len(p.Keys), p.Tokens, true)
+		ks.narrow(v.r, f, p.Tokens, true)
 		counted = f.decided
 	}
 	for seat, m := range p.Members {
@@ -180,13 +180,12 @@ func (f *Found) coming(id HolderID, tokens int32, block int) {
 }
 
 // narrow replaces the blocks that members hold in f with the blocks that they hit of a
-// prompt of so many tokens, after a search of so many keys; with plain, also for members
-// without other groups.
-func (ks *keyspace) narrow(r *scratch, f *Found, keys, tokens int, plain bool) {
+// prompt of so many tokens; with plain, also for members without other groups.
+func (ks *keyspace) narrow(r *scratch, f *Found, tokens int, plain bool) {
 	f.block = int32(ks.scope.BlockSize)
 	clear(f.decided[:f.words])
 	n := &r.narrowing
-	n.Path, n.Tokens, n.Keys, n.Block, n.Plain = r.path, tokens, keys, f.block, plain
+	n.Path, n.Tokens, n.Block, n.Plain = r.path, tokens, f.block, plain
 	n.First, n.Depth, n.Held, n.Decided = f.first[:f.words], f.ends[:f.words<<6], f.full, f.decided
 	ks.sh.hybrid.Narrow(n)
 }

@@ -88,7 +88,7 @@ func (ks *keyspace) lookup(x *Index, r *scratch, f *Found, keys []prefixhash.Key
 	}
 	more := ks.hasOverlay()
 	if tokens >= 0 {
-		ks.narrow(r, f, len(keys), tokens, !more)
+		ks.narrow(r, f, tokens, !more)
 	}
 	if more {
 		ks.lookupOverlay(r, f, keys)

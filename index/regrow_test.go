@@ -1,9 +1,7 @@
 package index
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -85,94 +83,6 @@ func (w *regrower) removed(b *branch, from, to int) Event {
 	return ev
 }
 
-// Nodes lose their ends and grow again with other blocks, in the same memory if they can.
-// Each holder only ever has blocks of its own branches behind the prefix, so no lookup
-// may ever credit it with more of another's. Every lookup must find the blocks that a
-// holder never gives up.
-func TestRegrownNodesCreditNobodyElse(t *testing.T) {
-	const (
-		holders, each = 3, 4 // branches of each holder
-		prefix        = 70   // beyond the first checkpoint
-		kept          = 9    // blocks of the prefix that are never removed
-		length        = 150
-	)
-	rounds := 4000
-	if race.Enabled || testing.Short() {
-		rounds = 800
-	}
-	x := New(Options{checkpointEvery: 64})
-	all := branches(holders*each, prefix, length)
-	writers := newRegrowers(t, x, holders, &all[0], kept)
-	s, owner := writers[0].s, map[HolderID]int{}
-	for i, w := range writers {
-		owner[x.ID(w.h)] = i
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	var readers, writing sync.WaitGroup
-	var deep atomic.Int64
-	for r := range 2 {
-		readers.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(r), 7))
-			var dst []Match
-			for ctx.Err() == nil {
-				k := rng.IntN(len(all))
-				n := kept + rng.IntN(length-kept) + 1
-				dst = x.Lookup(dst[:0], s, all[k].keys[:n])
-				if len(dst) != holders {
-					t.Errorf("%d holders match, want %d", len(dst), holders)
-					return
-				}
-				for _, m := range dst {
-					most := n
-					if owner[m.ID] != k/each {
-						most = min(n, prefix)
-					}
-					if int(m.Reported) > most || m.Reported < kept {
-						t.Errorf("holder %d matches %d of the first %d blocks of branch %d, want %d to %d", owner[m.ID], m.Reported, n, k, kept, most)
-						return
-					}
-					if m.Reported > prefix {
-						deep.Add(1)
-					}
-				}
-			}
-		})
-	}
-	for i, w := range writers {
-		writing.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(i), 11))
-			have := kept
-			for range rounds {
-				b := &all[i*each+rng.IntN(each)]
-				grown := have + rng.IntN(length-have) + 1
-				if err := w.apply(w.stored(b, have, grown)); err != nil {
-					t.Error(err)
-					return
-				}
-				left := kept + rng.IntN(prefix-kept+1)
-				if err := w.apply(w.removed(b, left, grown)); err != nil {
-					t.Error(err)
-					return
-				}
-				have = left
-				if rng.IntN(100) == 0 {
-					x.Sweep()
-				}
-			}
-		})
-	}
-	writing.Wait()
-	stop()
-	readers.Wait()
-	if err := x.check(); err != nil {
-		t.Error(err)
-	}
-	if deep.Load() == 0 {
-		t.Error("no lookup saw a continuation")
-	}
-	x.Close()
-}
-
 // One node, whose end goes and grows again all the time, once of one holder's branch and
 // once of another's: a reader sees the node as it was at one time. The node is as short
 // as it can be, so that it often changes under a reader.
@@ -236,55 +146,4 @@ func TestReadersSeeANodeOfOneTime(t *testing.T) {
 		t.Error(err)
 	}
 	x.Close()
-}
-
-// A lookup reads runs after keys. However the node changes in between, no holder is
-// credited with blocks that it has never had: here r1 has the blocks that r0 had first up
-// to block 26, and the blocks that grew there instead from block 28 on.
-func TestRunsThatWereReadStayTrue(t *testing.T) {
-	const prefix, length = 20, 32
-	x := New(Options{})
-	defer x.Close()
-	s := Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}
-	all := branches(2, 28, length)
-	var writers [2]*regrower
-	for i := range writers {
-		h := Holder{Replica: fmt.Sprint("r", i)}
-		writers[i] = &regrower{x, h, x.Begin(h), s}
-		if err := writers[i].apply(writers[i].stored(&all[0], 0, prefix)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	apply := func(w *regrower, evs ...Event) {
-		t.Helper()
-		if err := w.apply(evs...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	apply(writers[0], writers[0].stored(&all[0], prefix, length))
-	ks := (*x.keyspaces.Load())[s]
-	r := x.clock.Enter()
-	defer r.Leave()
-	path := ks.tree.Trace(nil, all[0].keys) // a lookup that is slow
-	if _, _, several := path[0].Change(0); len(path) != 1 || path[0].Len != length || !several {
-		t.Fatalf("%+v, want all blocks in several runs", path)
-	}
-	apply(writers[0], writers[0].removed(&all[0], 28, length))
-	apply(writers[0], writers[0].stored(&all[1], 28, length))
-	apply(writers[1], writers[1].stored(&all[1], prefix, length-1))
-	credited := int32(0)
-	for k, set := 0, path[0].Set(); ks.sh.sets.Has(set, 1); k++ {
-		credited = path[0].Len
-		depth, next, ok := path[0].Change(k)
-		if !ok {
-			break
-		}
-		credited, set = depth, next
-	}
-	if credited > 28 {
-		t.Errorf("r1 is credited with %d blocks of a branch of which it has never had more than 28", credited)
-	}
-	if err := x.check(); err != nil {
-		t.Error(err)
-	}
 }

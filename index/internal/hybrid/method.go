@@ -51,7 +51,7 @@ func (p *Plan) chooseMethod() (method, *ends.Shape) {
 	}
 	w.by, w.lastToken = byEnds, w.fullDrops > 0 && l.Rule == Rule032
 	if drops&^1 != 0 {
-		if w.fullDrops == 0 || len(l.Specs) > 2 || l.Specs[1].Block != unit || p.states() {
+		if w.fullDrops == 0 || len(l.Specs) > 2 || l.Specs[1].Block != unit {
 			return method{}, nil
 		}
 		w.fullDrops, w.endDrops = 0, 1

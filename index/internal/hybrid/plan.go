@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"warmroute/index/internal/ends"
@@ -103,11 +102,6 @@ func (p *Plan) sameBlocks(o *Plan) bool {
 // index's nodes, by the ends along them.
 func (p *Plan) decides(group int) bool {
 	return p.method.by != byRule && p.home.Group == group
-}
-
-// states reports whether the layout has Mamba groups.
-func (p *Plan) states() bool {
-	return slices.ContainsFunc(p.layout.Specs, func(s Spec) bool { return s.Kind == Mamba })
 }
 
 // String describes the layout for a person.

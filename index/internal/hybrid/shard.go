@@ -155,7 +155,6 @@ func (s *Shard) setMethod(slot int, w method) {
 type Narrowing struct {
 	Path   []radix.Stretch // the nodes that the prompt goes through
 	Tokens int             // the length of the prompt
-	Keys   int             // how many keys were looked up
 	Block  int32           // tokens of a block
 	Plain  bool            // narrow also members without other groups
 
@@ -167,8 +166,7 @@ type Narrowing struct {
 	left []uint64 // scratch
 }
 
-// Narrow replaces the depth of each member with its hit, except for a member that may hit a
-// block behind the last key.
+// Narrow replaces the depth of each member with its hit as far as keys were looked up.
 func (s *Shard) Narrow(n *Narrowing) {
 	methods := *s.methods.Load()
 	if len(methods) == 0 {
@@ -189,7 +187,7 @@ func (s *Shard) Narrow(n *Narrowing) {
 			some |= slots[k]
 		}
 		switch {
-		case some == 0, w.lastToken && n.Tokens/int(n.Block) > n.Keys:
+		case some == 0:
 		case w.by == byEnds:
 			s.narrowEnds(n, w, slots)
 		case n.Plain:
