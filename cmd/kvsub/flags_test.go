@@ -2,24 +2,15 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
-	"path"
+	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
-	"warmroute/index"
-	"warmroute/index/indexpb"
 	"warmroute/internal/kvevents/kvtest"
-	"warmroute/prefixhash"
+	"warmroute/internal/reporter"
 )
 
 // running is a sidecar of a publisher, started with flags; it ends with the test.
@@ -89,125 +80,21 @@ func TestTierAndCeilingAreChecked(t *testing.T) {
 	}
 }
 
-// patience is how long a test of a flag waits. By the flag's default it would
-// take 20 s and more, by its value a second at most.
+// patience is how long a test waits for what the index or the sidecar does.
 const patience = 15 * time.Second
 
-// TestWindow: blocks that come one by one wait for others at most -window. By the
-// default, 200 times 100 ms, it would be 20 s.
-func TestWindow(t *testing.T) {
-	const rounds = 200
-	served := serveIndex(t, "127.0.0.1:0")
-	p := running(t, served.addr, "-window", "100us")
-	scope, end := index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, time.Now().Add(patience)
-	var keys []prefixhash.Key
-	for n := range uint64(rounds) {
-		p.Publish(stored(n))
-		keys = append(keys, prefixhash.Key(100+n))
-		matched(t, served.x, scope, keys, int32(n+1))
-		if time.Now().After(end) {
-			t.Fatalf("%d blocks in %v: they waited longer than told", n+1, patience)
-		}
+// TestFlagsReachTheirParts: the reporter has its own flags, and the reports of stats theirs.
+func TestFlagsReachTheirParts(t *testing.T) {
+	o, err := parse(reportingArgs("-window", "1s", "-rpc-timeout", "2s", "-backoff", "3s", "-tenant", "blue", "-metrics-every", "4s",
+		"-metrics-timeout", "5s", "-metrics-model", "a", "-cache-tier", "cpu", "-ceiling", "8"), io.Discard)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestBackoff: a call that the index refuses is repeated after -backoff. By the
-// default, a second, 30 calls would take 29 s.
-func TestBackoff(t *testing.T) {
-	var refused atomic.Int32
-	enough := make(chan struct{})
-	served := serveIndex(t, "127.0.0.1:0", grpc.UnaryInterceptor(func(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
-		if refused.Add(1) == 30 {
-			close(enough)
-		}
-		return nil, status.Error(codes.Internal, "not today")
-	}))
-	p := running(t, served.addr, "-backoff", "1ms")
-	p.Publish(stored(0))
-	select {
-	case <-enough:
-	case <-time.After(patience):
-		t.Fatalf("%d calls in %v: the waits between them were longer than told", refused.Load(), patience)
+	log := slog.New(slog.DiscardHandler)
+	if got, want := o.reporting(log), (reporter.Options{Tenant: "blue", Model: "m", Window: time.Second, Timeout: 2 * time.Second, Backoff: 3 * time.Second, Log: log}); got.Now != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the reporter has %+v, want %+v", got, want)
 	}
-}
-
-// TestRPCTimeout: every kind of call carries -rpc-timeout as its deadline, stats
-// included.
-func TestRPCTimeout(t *testing.T) {
-	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "vllm:num_requests_running 5\n") }))
-	defer vllm.Close()
-	var mu sync.Mutex
-	waiting := map[string]bool{"PublishEvent": true, "StreamCacheState": true, "StreamEvents": true, "ReportCacheState": true}
-	all := make(chan struct{})
-	see := func(ctx context.Context, method string) {
-		mu.Lock()
-		defer mu.Unlock()
-		if end, ok := ctx.Deadline(); !ok || time.Until(end) > 7*time.Minute || time.Until(end) < 6*time.Minute {
-			t.Errorf("%s: %v left of 7 minutes", method, time.Until(end))
-		}
-		if before := len(waiting); before > 0 {
-			if delete(waiting, path.Base(method)); len(waiting) == 0 {
-				close(all)
-			}
-		}
-	}
-	served := serveIndex(t, "127.0.0.1:0",
-		grpc.UnaryInterceptor(func(ctx context.Context, q any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			see(ctx, info.FullMethod)
-			return next(ctx, q)
-		}),
-		grpc.StreamInterceptor(func(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			see(stream.Context(), info.FullMethod)
-			return next(server, stream)
-		}))
-	p := running(t, served.addr, "-rpc-timeout", "7m", "-metrics", vllm.URL)
-	p.Publish(stored(0))
-	matched(t, served.x, index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, []prefixhash.Key{100}, 1)
-	p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{100}})
-	select {
-	case <-all:
-	case <-time.After(patience):
-		mu.Lock()
-		defer mu.Unlock()
-		t.Fatalf("never called: %v", waiting)
-	}
-}
-
-// TestStatsFlags: the scraped page is read and reported as the flags require, and
-// as often. By the default of -metrics-every, 10 s, four scrapes would take 30 s.
-func TestStatsFlags(t *testing.T) {
-	var scrapes atomic.Int32
-	enough := make(chan struct{})
-	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if scrapes.Add(1) == 4 {
-			close(enough)
-		}
-		io.WriteString(w, "vllm:kv_cache_usage_perc{model_name=\"m\"} 0.9\nvllm:cpu_cache_usage_perc{model_name=\"m\"} 0.25\n"+
-			"vllm:num_requests_running{model_name=\"m\"} 6\nvllm:num_requests_running{model_name=\"other\"} 1\n")
-	}))
-	defer vllm.Close()
-	reported := make(chan *indexpb.ReplicaStats, 1)
-	served := serveIndex(t, "127.0.0.1:0", grpc.UnaryInterceptor(func(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if report, ok := q.(*indexpb.ReportCacheStateRequest); ok {
-			select {
-			case reported <- report.GetStats():
-			default:
-			}
-		}
-		return next(ctx, q)
-	}))
-	running(t, served.addr, "-metrics", vllm.URL, "-metrics-every", "1ms", "-metrics-model", "m", "-cache-tier", "cpu", "-ceiling", "8")
-	select {
-	case <-enough:
-	case <-time.After(patience):
-		t.Fatalf("%d scrapes in %v", scrapes.Load(), patience)
-	}
-	select {
-	case s := <-reported:
-		if s.GetCacheUsage() != 0.25 || s.GetRunning() != 6 || s.GetPressure() != 0.75 {
-			t.Errorf("reported %v, want the cpu's usage, 6 requests, 6 of 8", s)
-		}
-	case <-time.After(patience):
-		t.Fatal("nothing was reported")
+	if o.statsEvery != 4*time.Second || o.patience != 5*time.Second || o.modelName != "a" || o.tier != "cpu" || o.ceiling != 8 {
+		t.Errorf("the reports of stats have %+v", o)
 	}
 }

@@ -39,8 +39,7 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer conn.Close()
 	client := indexpb.NewCacheIndexClient(conn)
 	holder := index.Holder{Replica: o.replica, Rank: o.rank}
-	reports := reporter.New(client, holder,
-		reporter.Options{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log})
+	reports := reporter.New(client, holder, o.reporting(log))
 	s, err := kvevents.New(o.subscription(log), reports)
 	if err != nil {
 		return err
@@ -85,6 +84,11 @@ func outlived(ctx context.Context, subscriber, reports runner, log *slog.Logger)
 	defer wg.Wait()
 	defer stop()
 	return subscriber.Run(ctx)
+}
+
+// reporting returns the options of the reporter.
+func (o options) reporting(log *slog.Logger) reporter.Options {
+	return reporter.Options{Tenant: o.tenant, Model: o.model, Window: o.window, Timeout: o.timeout, Backoff: o.backoff, Log: log}
 }
 
 // subscription returns the options of the subscription whose events are reported.

@@ -242,29 +242,6 @@ func TestSubscriberShortBuffer(t *testing.T) {
 	}
 }
 
-func TestSubscriberReordered(t *testing.T) {
-	r := newRig(t, kvtest.Options{}, nil)
-	r.run()
-	r.subscribed()
-	r.exact("nothing")
-	r.pub.Fault(func(seq uint64) kvtest.Fate {
-		if seq%4 == 1 {
-			return kvtest.Hold
-		}
-		return kvtest.Deliver
-	})
-	for range 40 {
-		r.store(1)
-		if r.next%3 == 0 {
-			r.remove(r.next - 1)
-		}
-	}
-	r.exact("reordered frames")
-	if s := r.sub.Status(); s.Lost != 0 || s.Restarts != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // TestSubscriberRejects: nothing of a batch that cannot be decoded is applied;
 // if replay has it whole, nothing is lost.
 func TestSubscriberRejects(t *testing.T) {
@@ -293,16 +270,6 @@ func TestSubscriberRejects(t *testing.T) {
 	r.until("status", func(_ map[uint64]int, s Status) bool {
 		return s.Rejected == 3 && s.Lost == 1 && strings.Contains(s.LastError, "nil block hash")
 	})
-}
-
-func TestSubscriberMalformedMessages(t *testing.T) {
-	r := newRig(t, kvtest.Options{}, nil)
-	r.run()
-	r.subscribed()
-	r.exact("nothing")
-	r.pub.PublishRaw([]byte("not msgpack"))
-	r.store(1)
-	r.exact("after garbage")
 }
 
 // TestSubscriberMuteReplay: a replay socket that never answers does not stop live events.

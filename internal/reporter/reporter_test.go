@@ -259,35 +259,6 @@ func TestReporterRuns(t *testing.T) {
 	}
 }
 
-func TestReporterRecovers(t *testing.T) {
-	b := serve(t)
-	r, c := reporting(t, b, Options{Window: time.Millisecond, Ping: 5 * time.Millisecond, Backoff: 5 * time.Millisecond})
-	c.set(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx) }()
-	apply(t, r, stored(0, 1, 2))
-	wait := func(ok func(Status) bool) {
-		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); !ok(r.Status()); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%+v", r.Status())
-			}
-		}
-	}
-	wait(func(s Status) bool { return s.Errors >= 2 })
-	c.set(false)
-	wait(func(s Status) bool { return s.Resyncs >= 1 })
-	b.want(ask("engine", 1, 2), "r:256")
-	b.x.Remove("r")
-	wait(func(s Status) bool { return s.Resyncs >= 2 })
-	b.want(ask("engine", 1, 2), "r:256")
-	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-}
-
 // hanging is an index that takes every call and answers none.
 type hanging struct {
 	pb.UnimplementedCacheIndexServer
