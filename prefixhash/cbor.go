@@ -67,9 +67,6 @@ func (e *blockEncoder) appendCBORKey(dst []byte, i int, k *ExtraKey) []byte {
 	} else if kind == keyMM {
 		dst = appendCBORHead(dst, cborArray, 2)
 	}
-	if kind == keyEmbeds {
-		return append(appendCBORHead(dst, cborBytes, uint64(len(k.ID))), k.ID...)
-	}
 	dst = appendCBORString(dst, k.ID)
 	switch {
 	case kind == keyMM:

@@ -245,9 +245,6 @@ func TestNoAllocations(t *testing.T) {
 			v, _ := NewVLLM(VLLMOptions{Algorithm: a, Generation: Tagged, Seed: &salt})
 			root, _ := v.Root()
 			none(v.String(), func() { digests = v.AppendDigests(digests[:0], Position{Parent: root}, tokens, size, r) })
-			none(v.String()+", events", func() {
-				digests = v.AppendEventDigests(digests[:0], root, tokens, size, EventKeys{Extras: extras, LoRA: r.LoRA, LoRAPath: r.LoRAPath})
-			})
 		}
 	}
 	none("AppendExtras", func() { extras = r.AppendExtras(extras[:0], 256, 16) })
@@ -327,11 +324,6 @@ func FuzzVLLMResumes(f *testing.F) {
 		two = v.AppendDigests(two, Position{Parent: root, Block: at}, tokens[at*blockSize:], blockSize, r)
 		if !slices.Equal(two, whole) {
 			t.Fatalf("cut behind block %d: %v, want %v", at, two, whole)
-		}
-		root, _ = v.Root()
-		event := v.AppendEventDigests(nil, root, tokens, blockSize, EventKeys{Extras: r.AppendExtras(nil, blocks, blockSize), LoRA: r.LoRA, LoRAPath: r.LoRAPath})
-		if !slices.Equal(event, whole) {
-			t.Fatalf("from extra keys: %v, want %v", event, whole)
 		}
 	})
 }

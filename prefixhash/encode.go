@@ -4,9 +4,9 @@ package prefixhash
 //
 //	(parent digest: bytes, token ids: tuple[int], extra keys: tuple | None)
 //
-// into buf. Untagged extra keys are str (LoRA name, salt), bytes (embeddings'
-// digest) and (str, int) (multimodal); tagged ones are ("lora", name, path),
-// ("mm", id, offset), ("cache_salt", salt), ("prompt_embeds", digest).
+// into buf. Untagged extra keys are str (LoRA name, salt) and (str, int)
+// (multimodal); tagged ones are ("lora", name, path), ("mm", id, offset),
+// ("cache_salt", salt). Requests with prompt embeddings have no keys here.
 type blockEncoder struct {
 	buf      []byte
 	keys     []ExtraKey // scratch of a block's extra keys
@@ -23,11 +23,10 @@ const (
 	keyLoRA keyType = iota
 	keyMM
 	keySalt
-	keyEmbeds
 )
 
 // tags are the constants vLLM 0.32 puts in front of extra keys.
-var tags = [...]string{keyLoRA: "lora", keyMM: "mm", keySalt: "cache_salt", keyEmbeds: "prompt_embeds"}
+var tags = [...]string{keyLoRA: "lora", keyMM: "mm", keySalt: "cache_salt"}
 
 // block replaces e.buf by the encoding of one block.
 func (e *blockEncoder) block(parent *Digest, tokens []uint32, keys []ExtraKey) {
@@ -47,8 +46,6 @@ func (e *blockEncoder) typeOf(i int, k *ExtraKey) keyType {
 	switch {
 	case k.HasOffset:
 		return keyMM
-	case k.Binary:
-		return keyEmbeds
 	case i == 0 && e.lora.Set:
 		return keyLoRA
 	}

@@ -30,7 +30,6 @@ const (
 	opBinInt2    = 'M'
 	opNone       = 'N'
 	opBinUnicode = 'X'
-	opBinBytes   = 'B'
 	opShortBytes = 'C'
 	opBinGet     = 'h'
 	opTuple      = 't'
@@ -91,11 +90,7 @@ func (p *pickler) key(e *blockEncoder, kind keyType, k *ExtraKey) {
 	if e.tagged {
 		p.tag(kind)
 	}
-	if kind == keyEmbeds {
-		p.bytes(k.ID)
-	} else {
-		p.str(k.ID)
-	}
+	p.str(k.ID)
 	switch {
 	case kind == keyMM:
 		p.int(k.Offset)
@@ -229,29 +224,19 @@ func (p *pickler) str(s string) {
 	if len(s) < 1<<8 {
 		p.buf = append(append(p.buf, opShortUnic, byte(len(s))), s...)
 	} else {
-		p.long(opBinUnicode, s)
-	}
-	p.memoize()
-}
-
-func (p *pickler) bytes(s string) {
-	p.object()
-	if len(s) < 1<<8 {
-		p.buf = append(append(p.buf, opShortBytes, byte(len(s))), s...)
-	} else {
-		p.long(opBinBytes, s)
+		p.long(s)
 	}
 	p.memoize()
 }
 
 // long writes a string of 256 bytes to 4 GiB, outside of frames if it would fill
 // one.
-func (p *pickler) long(op byte, s string) {
+func (p *pickler) long(s string) {
 	framed := len(s) < frameTarget
 	if !framed {
 		p.close()
 	}
-	p.buf = append(p.buf, op)
+	p.buf = append(p.buf, opBinUnicode)
 	p.buf = append(binary.LittleEndian.AppendUint32(p.buf, uint32(len(s))), s...)
 	if !framed {
 		p.open()

@@ -197,35 +197,6 @@ func (v *VLLM) AppendDigests(dst []Digest, at Position, tokens []uint32, blockSi
 	return dst
 }
 
-// EventKeys are the values that vLLM has hashed into the blocks of a KV event besides the
-// tokens.
-type EventKeys struct {
-	Extras   [][]ExtraKey // as published, by block; blocks behind its end have none
-	LoRA     LoRA
-	LoRAPath string // the adapter's path at the replica: no event has it, and Tagged needs it
-}
-
-// AppendEventDigests is AppendDigests for the blocks of a KV event, the first one behind
-// parent.
-func (v *VLLM) AppendEventDigests(dst []Digest, parent Digest, tokens []uint32, blockSize int, k EventKeys) []Digest {
-	if blockSize <= 0 || !parent.Full() {
-		return dst
-	}
-	e := v.encoder(k.LoRA, k.LoRAPath)
-	for i := 0; len(tokens) >= blockSize; i++ {
-		var keys []ExtraKey
-		if i < len(k.Extras) {
-			keys = k.Extras[i]
-		}
-		e.block(&parent, tokens[:blockSize], keys)
-		parent = v.sum(e.buf)
-		dst = append(dst, parent)
-		tokens = tokens[blockSize:]
-	}
-	v.release(e)
-	return dst
-}
-
 func (v *VLLM) encoder(lora LoRA, loraPath string) *blockEncoder {
 	e, _ := v.encoders.Get().(*blockEncoder)
 	if e == nil {

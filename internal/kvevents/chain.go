@@ -148,11 +148,11 @@ func (c *chainFinder) computes(at index.Keying, e *Event, extras []prefixhash.Ex
 	if !ok || e.BlockSize%at.Unit != 0 {
 		return false
 	}
-	var rows [][]prefixhash.ExtraKey
-	if len(extras) > 0 {
-		rows = [][]prefixhash.ExtraKey{extras}
+	var r prefixhash.Request
+	if len(extras) > 0 { // of a first block without an adapter it is the salt
+		r.CacheSalt = &extras[0].ID
 	}
-	c.computed = at.Hash.AppendEventDigests(c.computed[:0], root, e.Tokens[:e.BlockSize], at.Unit, prefixhash.EventKeys{Extras: rows})
+	c.computed = at.Hash.AppendDigests(c.computed[:0], prefixhash.Position{Parent: root}, e.Tokens[:e.BlockSize], at.Unit, r)
 	n := len(c.computed)
 	return n > 0 && uint64(c.computed[n-1].Key()) == e.Hashes[0]
 }

@@ -30,7 +30,11 @@ func beginning(v *prefixhash.VLLM, first uint32, blocks, size, unit int, extras 
 		e.Extras = [][]prefixhash.ExtraKey{extras}
 	}
 	root, _ := v.Root()
-	digests := v.AppendEventDigests(nil, root, e.Tokens, unit, prefixhash.EventKeys{Extras: e.Extras})
+	var r prefixhash.Request
+	if len(extras) > 0 {
+		r.CacheSalt = &extras[0].ID
+	}
+	digests := v.AppendDigests(nil, prefixhash.Position{Parent: root}, e.Tokens, unit, r)
 	for i := range blocks {
 		e.Hashes = append(e.Hashes, uint64(digests[(i+1)*size/unit-1].Key()))
 	}

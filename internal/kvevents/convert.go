@@ -27,11 +27,6 @@ var engineScheme = regexp.MustCompile(`^engine(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})
 // underscores.
 func IsEngineScheme(scheme string) bool { return engineScheme.MatchString(scheme) }
 
-// counted has the numbers of one batch.
-type counted struct {
-	events, stored, removed, clears, unkeyed, placeholders uint64
-}
-
 // converter turns decoded batches into index batches; it reuses its buffers, so
 // a batch is valid until the next call. Token ids and extra keys end here.
 type converter struct {
@@ -47,18 +42,17 @@ type converter struct {
 }
 
 // convert fills the converter's batch with b's events.
-func (c *converter) convert(b *Batch) (*index.Batch, counted) {
+func (c *converter) convert(b *Batch) (*index.Batch, Contents) {
 	if c.adapter == nil {
 		c.adapter = VLLM()
 	}
 	c.contents, c.removed = c.contents[:0], c.removed[:0]
 	out := &c.batch
 	out.Events, out.Shared = out.Events[:0], false
-	var n counted
+	n := Contents{UnknownEvents: uint64(b.Unknown)}
 	out.Keying = c.chains.observe(b)
 	for i := range b.Events {
 		e := &b.Events[i]
-		n.events++
 		if e.Medium != "GPU" && !knownMedium(e.Medium) {
 			b.strange("medium ", []byte(e.Medium))
 		}
@@ -68,18 +62,18 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 				b.strange("AllBlocksCleared of a part of the cache, in ", []byte(e.Medium))
 				continue
 			}
-			n.clears++
+			n.Clears++
 			out.Events = append(out.Events, index.Event{Kind: index.Cleared})
 		case index.Removed:
-			n.removed += uint64(len(e.Hashes))
+			n.BlocksRemoved += uint64(len(e.Hashes))
 			c.remove(out, e)
 		case index.Stored:
 			tier := c.adapter.tier(e.Medium)
-			n.stored += uint64(len(e.Hashes))
+			n.BlocksStored += uint64(len(e.Hashes))
 			out.Shared = out.Shared || tier == index.TierStorage && (e.Remote || sharedMedium(e.Medium))
 			if connector, byHash := c.adapter.byHash(e, tier, c.scheme); byHash {
 				if e.Placeholder() {
-					n.placeholders++
+					n.Placeholders++
 				}
 				out.Events = append(out.Events, index.Event{Kind: index.Stored, Tier: tier, ByHash: true, Connector: connector, Hashes: e.Hashes,
 					Scope: index.Scope{Tenant: c.tenant, Model: c.model, Scheme: c.scheme, BlockSize: e.BlockSize, Group: e.Group}})
@@ -89,7 +83,7 @@ func (c *converter) convert(b *Batch) (*index.Batch, counted) {
 			contents, last := c.contentsOf(e)
 			if contents == nil && scheme == index.SchemeTokens && len(e.Hashes) > 0 {
 				scheme = SchemeEngine
-				n.unkeyed++
+				n.Unkeyed++
 			}
 			out.Events = append(out.Events, index.Event{
 				Kind: index.Stored,

@@ -236,7 +236,7 @@ func TestConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, n := c.convert(b)
-	if n != (counted{events: 17, stored: 13, removed: 5, clears: 1, unkeyed: 4, placeholders: 2}) {
+	if n != (Contents{BlocksStored: 13, BlocksRemoved: 5, Clears: 1, Unkeyed: 4, Placeholders: 2}) {
 		t.Errorf("counted %+v", n)
 	}
 	e := out.Events
@@ -290,7 +290,7 @@ func TestEngineScheme(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	out, n := c.convert(b)
-	if len(out.Events) != 1 || out.Events[0].Content != nil || len(out.Events[0].Hashes) != 2 || n.unkeyed != 0 {
+	if len(out.Events) != 1 || out.Events[0].Content != nil || len(out.Events[0].Hashes) != 2 || n.Unkeyed != 0 {
 		t.Errorf("%+v %+v", out, n)
 	}
 }

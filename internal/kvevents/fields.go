@@ -33,39 +33,16 @@ const (
 	removedRequired = 1 << blockHashes
 )
 
-func fieldOf(name []byte) field {
-	switch string(name) {
-	case "block_hashes":
-		return blockHashes
-	case "parent_block_hash":
-		return parentHash
-	case "token_ids":
-		return tokenIDs
-	case "block_size":
-		return blockSize
-	case "lora_id":
-		return loraID
-	case "medium":
-		return medium
-	case "lora_name":
-		return loraName
-	case "extra_keys":
-		return extraKeys
-	case "group_idx":
-		return groupIdx
-	case "kv_cache_spec_kind":
-		return specKind
-	case "kv_cache_spec_sliding_window":
-		return specWindow
-	case "lookahead_token_ids":
-		return lookahead
-	case "locality":
-		return locality
-	case "cache_salt":
-		return cacheSalt
+// fieldsByName has the fields by their names.
+var fieldsByName = func() map[string]field {
+	all := make(map[string]field, len(fieldNames))
+	for f, name := range fieldNames {
+		all[name] = field(f)
 	}
-	return other
-}
+	return all
+}()
+
+func fieldOf(name []byte) field { return fieldsByName[string(name)] }
 
 func firstField(set uint16) string {
 	for f, name := range fieldNames {

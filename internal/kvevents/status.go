@@ -53,6 +53,15 @@ type Contents struct {
 	Placeholders  uint64 `json:"placeholders"`   // BlockStored of a lower tier with hashes alone
 }
 
+func (c *Contents) add(n Contents) {
+	c.BlocksStored += n.BlocksStored
+	c.BlocksRemoved += n.BlocksRemoved
+	c.Clears += n.Clears
+	c.UnknownEvents += n.UnknownEvents
+	c.Unkeyed += n.Unkeyed
+	c.Placeholders += n.Placeholders
+}
+
 // Repeats count what comes again.
 type Repeats struct {
 	Duplicates  uint64 `json:"duplicates"`   // batches seen both live and replayed, applied once

@@ -376,13 +376,8 @@ func (s *Subscriber) apply(f frame) error {
 	}
 	t := &s.totals
 	t.Batches++
-	t.Events += n.events
-	t.BlocksStored += n.stored
-	t.BlocksRemoved += n.removed
-	t.Clears += n.clears
-	t.Unkeyed += n.unkeyed
-	t.Placeholders += n.placeholders
-	t.UnknownEvents += uint64(b.Unknown)
+	t.Events += uint64(len(b.Events))
+	t.Contents.add(n)
 	t.OrphanBlocks += uint64(result.Orphaned)
 	s.set(func(st *Status) {
 		st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, batch.At, batch.Doubt, batch.Keying.Hash
