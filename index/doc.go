@@ -69,7 +69,7 @@
 // Lookups take no lock and never wait. They announce an epoch; memory that
 // writers remove is reused only when no lookup that could see it is running. Writers are
 // serialised per holder and per shard. Speculate, Withdraw, Report and ID wait for
-// no lock that ingest holds. Run sweeps in the background, a thousand buckets of
-// hashes at a time under the lock; one sweep runs at a time. The index does no I/O,
+// no lock that ingest holds. Run sweeps in the background, a thousand nodes
+// at a time under the lock; one sweep runs at a time. The index does no I/O,
 // and its clock is an option. Close returns the memory.
 package index

@@ -141,11 +141,10 @@ func (sh *shard) sweep() {
 			f()
 		}
 	}
-	for _, slot := range dead {
-		for more := true; more; {
-			more = false
-			pass(func() { more = s.nodes(slot) })
-		}
+	for at, more := uint32(0), true; more; more = at > 0 {
+		next := uint32(0) // also of a closed index
+		pass(func() { next = s.nodes(at) })
+		at = next
 	}
 	for _, ks := range keyspaces {
 		if ks == nil {
@@ -177,19 +176,18 @@ func (sh *shard) sweep() {
 	sh.slots.Free(dead)
 }
 
-// sweepStep is how many buckets of a holder's hashes a step reads under the lock:
-// about a tenth of a millisecond.
+// sweepStep is how many steps are made under the lock: about a tenth of a millisecond.
 const sweepStep = 1024
 
-// nodes removes some of a dead slot's blocks from the nodes. It returns false when
-// none are left, and when there are too many different sets: then the slot stays
-// dead and is swept again.
-func (s *sweeper) nodes(slot int) (more bool) {
+// nodes removes the dead slots' blocks from some nodes, from a number on, and returns where to
+// go on, 0 behind the last. When there are too many different sets, the slots stay dead and
+// are swept again.
+func (s *sweeper) nodes(from uint32) (next uint32) {
 	before := s.sh.blocks()
-	more, ok := s.sh.info[slot].gpu.Clear(sweepStep)
+	next, ok := s.sh.nodes.Clear(s.gone, from, sweepStep)
 	s.failed = s.failed || !ok
 	s.sh.x.blocks.Add(int64(s.sh.blocks() - before))
-	return more
+	return next
 }
 
 func (i *slotInfo) discard() {

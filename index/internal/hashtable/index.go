@@ -62,18 +62,6 @@ func (x *Index) Each(f func(place uint64)) {
 	x.buckets.each(func(_, place uint64) { f(place) })
 }
 
-// Drain calls f for the places in the last n buckets, and drops these unless f
-// failed for one; only Drain and Discard may follow. more reports whether
-// buckets are left.
-func (x *Index) Drain(n int, f func(place uint64) (ok bool)) (more bool) {
-	rest, ok := max(0, len(x.buckets)-n), true
-	x.buckets[rest:].each(func(_, place uint64) { ok = f(place) && ok })
-	if ok {
-		x.buckets = x.buckets[:rest]
-	}
-	return len(x.buckets) > 0
-}
-
 func (x *Index) resize(n int) {
 	old, words := x.buckets, x.words
 	x.words, x.buckets = newBuckets(x.pool, n)

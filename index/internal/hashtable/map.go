@@ -173,22 +173,6 @@ func (m *Map) Each(f func(key, value uint64) (keep bool)) {
 	}
 }
 
-// Drain calls f for the values in the last n entries, used and empty ones, and drops
-// these unless f failed for one; only Drain and Discard may follow. more reports
-// whether entries are left.
-func (m *Map) Drain(n int, f func(value uint64) (ok bool)) (more bool) {
-	rest, ok := max(0, len(m.entries)-n), true
-	for _, e := range m.entries[rest:] {
-		if e.value != 0 {
-			ok = f(e.value) && ok
-		}
-	}
-	if ok {
-		m.entries = m.entries[:rest]
-	}
-	return len(m.entries) > 0
-}
-
 // Trim returns unused memory.
 func (m *Map) Trim() {
 	if len(m.entries) > leastMap && m.used*100 < len(m.entries)*mapSparse {

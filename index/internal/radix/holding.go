@@ -255,25 +255,6 @@ func (h *Holding) Each(f func(hash uint64, p Place)) {
 // Len returns the number of blocks.
 func (h *Holding) Len() int { return h.own.Len() + h.foreign.Len() }
 
-// Clear removes the blocks of an ended holder from the nodes, in steps of so many
-// buckets of hashes. Only Clear and Discard may follow. more reports whether some
-// are left; ok is false when there are too many different sets, and the caller
-// tries again.
-func (h *Holding) Clear(step int) (more, ok bool) {
-	ok = true
-	leave := func(place uint64) bool {
-		id := Place(place).Node()
-		nd := h.nodes.at(id)
-		held := h.nodes.held(nd, h.slot)
-		done := held == 0 || h.nodes.toggle(id, nd, 0, held, h.slot)
-		ok = ok && done
-		return done
-	}
-	more = h.own.Drain(step, leave)
-	more = h.foreign.Drain(step, leave) || more
-	return more && ok, ok
-}
-
 // Trim returns unused memory.
 func (h *Holding) Trim() {
 	h.own.Trim()

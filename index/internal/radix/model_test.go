@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
@@ -19,7 +20,7 @@ type grove struct {
 	has    []map[int]bool // by slot: blocks; a slot with a block has the blocks before it
 	tick   uint16
 	ticks  map[uint32]uint16 // by node, of the last store
-	swept  map[int]bool      // ended slots that have lost some blocks, perhaps before others
+	swept  map[int]uint32    // ended slots that have lost some blocks, perhaps before others: the node to go on with
 }
 
 type groveBlock struct {
@@ -30,7 +31,7 @@ type groveBlock struct {
 
 // newGrove makes blocks in chains, of which one block in so many begins another.
 func newGrove(t *testing.T, seed uint64, blocks, parts, every int, salts ...uint64) *grove {
-	g := &grove{forest: newForest(t, every, len(salts)), rng: rand.New(rand.NewPCG(seed, 1)), salts: salts, ticks: map[uint32]uint16{}, swept: map[int]bool{}}
+	g := &grove{forest: newForest(t, every, len(salts)), rng: rand.New(rand.NewPCG(seed, 1)), salts: salts, ticks: map[uint32]uint16{}, swept: map[int]uint32{}}
 	for range salts {
 		g.has = append(g.has, map[int]bool{})
 	}
@@ -271,11 +272,13 @@ func (g *grove) removeEnd(slot int) {
 
 // sweep removes some blocks of an ended holder, and after the last one gives the slot to another.
 func (g *grove) sweep(slot int) {
-	more, ok := g.held[slot].Clear(1)
+	var ended holderset.Mask
+	ended.Put(slot, true)
+	at, ok := g.nodes.Clear(&ended, g.swept[slot], 1)
 	if !ok {
 		g.t.Fatal("too many different sets")
 	}
-	if g.swept[slot] = true; more {
+	if g.swept[slot] = at; at > 0 {
 		return
 	}
 	delete(g.swept, slot)

@@ -161,6 +161,31 @@ func (n *Nodes) Bytes() (bytes int) {
 	return bytes + 8*n.arrays.words
 }
 
+// Clear removes the blocks of ended holders, by their slots, from some nodes, from a number on,
+// and returns where to go on, 0 behind the last node. A step is a node, or a holder's blocks there. ok is false when there are too many
+// different sets, and the caller tries again. Their holdings are only discarded then.
+func (n *Nodes) Clear(ended *holderset.Mask, from uint32, steps int) (next uint32, ok bool) {
+	var slots []int
+	ok = true
+	for next = max(1, from); next <= n.made && steps > 0; next++ {
+		nd := n.at(next)
+		slots = slots[:0]
+		n.sets.Each(nd.view().set, func(slot int) {
+			if ended.Has(slot) {
+				slots = append(slots, slot)
+			}
+		})
+		for _, slot := range slots {
+			ok = n.toggle(next, nd, 0, n.held(nd, slot), slot) && ok
+		}
+		steps -= 1 + len(slots)
+	}
+	if next > n.made {
+		next = 0
+	}
+	return next, ok
+}
+
 // Trim returns unused memory.
 func (n *Nodes) Trim() {
 	n.retired.Reclaim(n.reuse)
