@@ -91,7 +91,7 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.Out, "# valid; the effective configuration:\n%s%s%s", notes, c.pairNotes(), text)
+	fmt.Fprintf(std.Out, "# valid; the effective configuration:\n%s%s", notes, text)
 	return nil
 }
 
