@@ -28,7 +28,6 @@ type Metrics struct {
 	streams   prometheus.Gauge
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
-	anyway    prometheus.Counter
 	bodies    bound.Pool // bytes of the bodies that are held or worked on
 	held      *heldMetrics
 }
@@ -95,8 +94,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that Envoy sent to another replica than the first named."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmroute_stream_panics_total", Help: "Streams that a defect outside a decision ended; Envoy then continues without a hint."}),
-		anyway: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_picked_anyway_total", Help: "Requests without a decision that got a ready replica because always_pick is on."}),
 	}
 	matches := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_matches_total", Help: "Decisions that expect cached tokens on the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there), text (their text was)."}, []string{"source"})
@@ -128,7 +125,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Used()) })
-	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics)
 	return m
 }
 
