@@ -49,10 +49,12 @@ func TestHonestReload(t *testing.T) {
 	if got := r.dial.Level(); got != slog.LevelDebug {
 		t.Errorf("log level %v", got)
 	}
-	if r.ids.download.Load() || !r.ids.loading.configured("m") {
+	if r.ids.download.Load() || (*r.ids.models.Load())[0].ID != "m" {
 		t.Error("tokens were not reloaded")
 	}
-	until(t, "the model that came is loaded or refused", func() bool { return strings.Contains(page("/readyz"), `note: tokens of model "m": files "/nowhere"`) })
+	until(t, "the model that came is loaded or refused", func() bool {
+		return strings.Contains(page("/readyz"), `note: tokens of model "m": replicas compute them, because its tokenizer "/nowhere" cannot be found, fetched or loaded: `)
+	})
 	for _, note := range []string{"filter.mode is shadow: no request gets a hint", "prefill and decode: no request is split, because policy.route_policy is filter-then-score"} {
 		if !strings.Contains(page("/readyz"), "note: "+note) {
 			t.Errorf("%q is not told: %s", note, page("/readyz"))
