@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -79,7 +80,7 @@ func NewLibrary(l LibraryLimits) *Library {
 func (l *Library) Set(limits LibraryLimits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.limits = LibraryLimits{either(limits.Models, DefaultModels), either(limits.Bytes, DefaultModelBytes)}
+	l.limits = LibraryLimits{cmp.Or(limits.Models, DefaultModels), cmp.Or(limits.Bytes, DefaultModelBytes)}
 }
 
 // LibraryStats count the contents of a Library.
@@ -104,7 +105,7 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 	if err != nil {
 		return nil, err
 	}
-	size = perTokenizer + perFileByte*size + max(0, either(f.StoreBytes, render.DefaultStoreBytes))
+	size = perTokenizer + perFileByte*size + max(0, cmp.Or(f.StoreBytes, render.DefaultStoreBytes))
 	for {
 		b, first, err := l.take(key, size)
 		if err != nil {
