@@ -140,7 +140,7 @@ func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, 
 	if b = l.books[key]; b == nil {
 		if len(l.books) >= l.limits.Models || l.bytes+size > l.limits.Bytes {
 			l.refused++
-			return nil, false, fmt.Errorf("%w: %d are loaded (tokens.max_loaded is %d) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
+			return nil, false, fmt.Errorf("%w: %d are loaded (of %d at most) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
 				ErrFull, len(l.books), l.limits.Models, l.bytes>>20, size>>20, l.limits.Bytes>>20)
 		}
 		b, first = &book{key: key, bytes: size, done: make(chan struct{})}, true
