@@ -63,6 +63,5 @@ func (r *Router) Any(q *Query, d *decision.Decision) {
 	defer r.scratch.Put(s)
 	if to := r.decider.Any(q.Tenant, q.Subset, &s.work); to != "" {
 		d.Chosen = to
-		r.metrics.anyway.Inc()
 	}
 }

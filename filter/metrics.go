@@ -1,12 +1,14 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"warmroute/internal/bound"
 	"warmroute/internal/decision"
@@ -24,11 +26,9 @@ type Metrics struct {
 	predicted *prometheus.CounterVec
 	matches   map[policy.Source]prometheus.Counter
 	totals    sync.Map // replica → *total
-	tallies   *tallies
 	streams   prometheus.Gauge
 	elsewhere prometheus.Counter
 	panics    prometheus.Counter
-	anyway    prometheus.Counter
 	bodies    bound.Pool // bytes of the bodies that are held or worked on
 	held      *heldMetrics
 }
@@ -39,6 +39,8 @@ type modelSeries struct {
 	took            prometheus.Observer
 	tokens, seconds prometheus.Counter // of prefill that is saved
 	loaded          prometheus.Counter // tokens below the GPU
+
+	classes [len(decision.Classes)]atomic.Int64 // decisions about requests that are ours, in the order of decision.Classes
 }
 
 // total is the sum of the predictions for one replica.
@@ -78,7 +80,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	loaded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens that hinted requests were predicted to load from below the GPU."}, []string{"model"})
 	m := &Metrics{
-		tallies: newTallies(), held: newHeldMetrics(reg),
+		held: newHeldMetrics(reg),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_hints_withheld_total", Help: "Decisions that named a replica and whose hint Envoy did not get, by cause (opted_out, shadow, share) and reason code."}, []string{"withheld", "reason"}),
 		stream: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -95,8 +97,6 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that Envoy sent to another replica than the first named."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "warmroute_stream_panics_total", Help: "Streams that a defect outside a decision ended; Envoy then continues without a hint."}),
-		anyway: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_picked_anyway_total", Help: "Requests without a decision that got a ready replica because always_pick is on."}),
 	}
 	matches := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_matches_total", Help: "Decisions that expect cached tokens on the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there), text (their text was)."}, []string{"source"})
@@ -128,7 +128,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Used()) })
-	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics, m.anyway)
+	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics)
 	return m
 }
 
@@ -136,7 +136,9 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.Duration) {
 	of := m.models.Of(base)
 	of.reasons[rec.Reason].Inc()
-	m.tallies.count(rec)
+	if rec.Reason != decision.ReasonNotOurs {
+		of.classes[slices.Index(decision.Classes[:], rec.Class())].Add(1)
+	}
 	if rec.Took > 0 {
 		of.took.Observe(float64(rec.Took) / float64(time.Second))
 	}
@@ -169,6 +171,30 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 	if n := rec.Match.Below(); n > 0 {
 		of.loaded.Add(float64(n))
 	}
+}
+
+// Decisions returns the numbers of decisions so far, by base model and class; the model is "" where
+// none is known.
+func (m *Metrics) Decisions() map[string]map[decision.Class]int64 {
+	out := map[string]map[decision.Class]int64{}
+	for model, of := range m.models.All() {
+		out[model] = map[decision.Class]int64{}
+		for i, class := range decision.Classes {
+			if n := of.classes[i].Load(); n > 0 {
+				out[model][class] = n
+			}
+		}
+	}
+	return out
+}
+
+// Spent returns the time that all requests so far have spent in the router, and their number.
+func (m *Metrics) Spent() (seconds, requests float64) {
+	var h dto.Metric
+	if err := m.stream.Write(&h); err != nil {
+		return 0, 0 // a histogram always can be written
+	}
+	return h.GetHistogram().GetSampleSum(), float64(h.GetHistogram().GetSampleCount())
 }
 
 // expected counts tokens that are predicted to be cached on a replica.

@@ -23,7 +23,6 @@ import (
 // RouterOptions configures a Router.
 type RouterOptions struct {
 	TokenBudget time.Duration // longest wait of a request for its token ids; default 50 ms
-	MaxTokens   int           // tokens of a prompt that are looked up, from its start; default 1 Mi
 	DropTexts   bool          // keep no message in memory when its request has ended
 	Now         func() time.Time
 	Log         *slog.Logger
@@ -42,9 +41,6 @@ type RouterOptions struct {
 func (o RouterOptions) withDefaults() RouterOptions {
 	if o.TokenBudget == 0 {
 		o.TokenBudget = 50 * time.Millisecond
-	}
-	if o.MaxTokens == 0 {
-		o.MaxTokens = 1 << 20 // beyond every context length; 20 ms of hashing
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -282,13 +278,13 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	switch {
 	case err == nil:
 		s.work.Record.Source = res.Source
-		s.tokens.set(mv, req, res.Prompts, r.o.MaxTokens)
+		s.tokens.set(mv, req, res.Prompts, maxLookup)
 		for i := range res.Prompts {
 			s.needs(req, len(res.Prompts[i].Tokens))
 		}
 		s.ask.Prompts = &s.tokens
 		if res.Other != nil {
-			s.other.set(mv, req, res.Other, r.o.MaxTokens)
+			s.other.set(mv, req, res.Other, maxLookup)
 			s.ask.Other = &s.other
 		}
 		return ""

@@ -35,6 +35,28 @@ func TestTheLastTokenIsNeverCached(t *testing.T) {
 	}
 }
 
+// twoDays gives a prompt of two readings.
+type twoDays struct{ first, other int }
+
+func (d twoDays) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
+	of := func(n int) []tokens.Prompt { return []tokens.Prompt{{Tokens: make([]uint32, n)}} }
+	return tokens.Result{Prompts: of(d.first), Other: of(d.other), Source: tokens.FromInProcess}, nil
+}
+
+// TestBothReadingsAreLookedUp: of a prompt whose date may be one of two, the reading of which more is
+// cached is placed, and it is computed where it is answered: two replicas may render it on two days.
+func TestBothReadingsAreLookedUp(t *testing.T) {
+	for _, d := range []twoDays{{100, 500}, {500, 100}} {
+		b := newBench(t, d, replica(1), replica(2))
+		b.holds("10.0.0.2:8000", 0, 20)
+		q := query()
+		q.MaySplit = true
+		if got := b.route(q); got.Tokens != 500 || got.Predicted != 320 || !strings.HasPrefix(got.Chosen, "10.0.0.2:8000") || b.last().Split.Reason != decision.SplitOff {
+			t.Errorf("%+v: %+v, split %s", d, got, b.last().Split.Reason)
+		}
+	}
+}
+
 func TestReasonsOfPicks(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
 	if d := b.route(query()); d.Reason != decision.ReasonCold || d.Chosen == "" {

@@ -63,17 +63,13 @@ func schemaCommand(_ context.Context, args []string, std stdio) error {
 }
 
 func checkCommand(_ context.Context, args []string, std stdio) error {
-	var field string
 	var elsewhere bool
 	path, err := configFlags(std, "check", args, func(fs *flag.FlagSet) {
-		fs.StringVar(&field, "explain", "", "explain a `field` or a section of the configuration")
 		fs.BoolVar(&elsewhere, "elsewhere", false, "the router runs on another machine: leave out the files, folders and token variables of this one")
 	})
 	switch {
 	case err != nil:
 		return err
-	case field != "":
-		return explainField(std.Out, field)
 	case path == "":
 		return errNoConfig
 	}
@@ -91,7 +87,7 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(std.Out, "# valid; the effective configuration:\n%s%s%s", notes, c.pairNotes(), text)
+	fmt.Fprintf(std.Out, "# valid; the effective configuration:\n%s%s", notes, text)
 	return nil
 }
 

@@ -5,9 +5,42 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"warmroute/internal/testenv"
+	"warmroute/internal/tokens"
 )
+
+// TestATokenizerIsNotWaitedForForever: a configured model keeps a router that starts unready until its
+// loading has failed, and no longer than 10 s; later it does so never.
+func TestATokenizerIsNotWaitedForForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			tried bool
+			after time.Duration
+			ready bool
+		}{
+			"at the start": {false, 0, false}, "failed": {true, 0, true}, "takes long": {false, stuckAfter, true}, "nearly": {false, stuckAfter - 1, false},
+		} {
+			ids := &ids{start: time.Now()}
+			ids.models.Store(&[]ModelConfig{{ID: "m", Files: "/no/such/folder"}})
+			ids.discovery = tokens.NewDiscovery(tokens.DiscoveryOptions{Local: tokens.NewLocal(tokens.LocalOptions{}), Wanted: func() map[string]tokens.Wanted {
+				return map[string]tokens.Wanted{"m": {Root: "/no/such/folder", Configured: true}}
+			}})
+			if c.tried {
+				ids.discovery.Look(t.Context())
+			}
+			time.Sleep(c.after)
+			if err := ids.ready(); (err == nil) != c.ready || err != nil && !strings.Contains(err.Error(), `tokens of model "m"`) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if ids.models.Store(&[]ModelConfig{{ID: "later"}}); c.ready && ids.ready() != nil {
+				t.Errorf("%s: not ready because of a reload", name)
+			}
+		}
+	})
+}
 
 // TestATokenizerThatCannotBeFetchedIsANote: /readyz names the model and the cause.
 func TestATokenizerThatCannotBeFetchedIsANote(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,32 +78,7 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 	return f, err
 }
 
-// loadTimeout bounds the fetching and loading of a configured model.
-const loadTimeout = 10 * time.Minute
-
-// loadModel reads a configured model's files, which it may have to fetch first.
-func (t *ids) loadModel(ctx context.Context, c ModelConfig) (tokens.Model, error) {
-	f, err := c.flags()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
-	defer cancel()
-	dir, err := t.hub.Find(c.ref())
-	if errors.Is(err, modelfiles.ErrNotFound) && t.hub != nil {
-		dir, err = t.hub.Fetch(ctx, c.ref())
-	}
-	if err != nil {
-		return nil, fmt.Errorf("files %q: %w", c.ref(), err)
-	}
-	t.describe(c.ID, dir)
-	return t.library.Load(ctx, c.holder(), dir, f)
-}
-
-// holder returns the name under which the library holds a configured model. A discovered
-// model of the same id has another name.
-func (c ModelConfig) holder() string { return "configured " + c.ID }
-
+// ref returns where the model's files are, a folder or a hub's name.
 func (c ModelConfig) ref() string {
 	if c.Files != "" {
 		return c.Files
@@ -136,6 +110,27 @@ func (c Config) checkFiles() (notes string, err error) {
 
 // stuckAfter is the time after which work for a model is reported.
 const stuckAfter = 10 * time.Second
+
+// ready names the configured models that are not loaded yet. A router that starts waits for each until
+// its loading fails, and as long as stuckAfter in all: replicas compute its ids meanwhile.
+func (t *ids) ready() error {
+	if t.begun.Load() || time.Since(t.start) >= stuckAfter {
+		t.begun.Store(true)
+		return nil
+	}
+	ended := map[string]bool{}
+	for _, f := range t.discovery.Found() {
+		ended[f.Model] = !f.At.IsZero()
+	}
+	var errs []error
+	for _, m := range *t.models.Load() {
+		if !ended[m.ID] {
+			errs = append(errs, fmt.Errorf("tokens of model %q: its files are being loaded", m.ID))
+		}
+	}
+	t.begun.Store(len(errs) == 0)
+	return errors.Join(errs...)
+}
 
 // modelNotes reports the models whose work off the request path takes long, with the
 // phase, the models whose tokenizer cannot be fetched or loaded, and the reason why nothing

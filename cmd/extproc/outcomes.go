@@ -52,7 +52,7 @@ type outcomes struct {
 }
 
 func newOutcomes(c Config, t *ids, d *decisions, log *slog.Logger, reg prometheus.Registerer) (_ *outcomes, err error) {
-	o := &outcomes{log: log, ids: t, replicas: d.replicas, decisions: d, counted: filter.NewMetrics(reg), differences: outcome.NewDifferences(reg), watch: shortfall.New(shortfall.Options{})}
+	o := &outcomes{log: log, ids: t, replicas: d.replicas, decisions: d, counted: filter.NewMetrics(reg), differences: outcome.NewDifferences(reg), watch: shortfall.New()}
 	o.usage.Set(c.usageShare())
 	o.compared = comparison.New(reg, o.replicas.baseOf, o.usage.draws, time.Now)
 	o.server = outcome.New(reg, o.replicas.baseOf, o.counted.ServedElsewhere, o.learn, o.compared.Add)

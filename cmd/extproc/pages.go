@@ -80,7 +80,7 @@ func (r *router) notes() []string {
 
 // reading returns the replicas' counters and the router's own.
 func (r *router) reading() dashboard.Reading {
-	out := dashboard.Reading{Decided: map[string]dashboard.Decided{}}
+	out := dashboard.Reading{Decided: map[string]dashboard.Decisions{}}
 	shadow := r.reloads.inForce().Filter.Mode == modeShadow
 	for _, rep := range r.replicas.fleet.Snapshot().Replicas {
 		if len(rep.Models) == 0 {
@@ -103,8 +103,8 @@ func (r *router) reading() dashboard.Reading {
 			out.Ranks = append(out.Ranks, k)
 		}
 	}
-	for id, decided := range r.outcomes.counted.Decisions() {
-		out.Decided[id] = dashboard.Decided{Model: r.replicas.baseOf(id), Decisions: decided}
+	for model, decided := range r.outcomes.counted.Decisions() {
+		out.Decided[model] = decided
 	}
 	out.Router.Seconds, out.Router.Requests = r.outcomes.counted.Spent()
 	out.Splits = r.decisions.decider.Splits()

@@ -9,7 +9,7 @@ import (
 	"warmroute/internal/config"
 )
 
-// referenceFile is the content of docs/configuration.md, for `extproc check -explain`.
+// referenceFile is the content of docs/configuration.md, for `extproc schema`.
 // make docs makes both from the comments of the configuration's fields.
 //
 //go:embed reference.json
@@ -21,15 +21,6 @@ func documented() (fields []config.Field, err error) {
 		return nil, fmt.Errorf("the reference of the configuration: %w", err)
 	}
 	return fields, nil
-}
-
-// explainField prints the purpose of a field or a section of the configuration.
-func explainField(w io.Writer, name string) error {
-	fields, err := documented()
-	if err != nil {
-		return err
-	}
-	return config.Explain(w, fields, name)
 }
 
 // writeSchema prints the JSON Schema of the configuration.

@@ -19,7 +19,7 @@ import (
 
 const referenceIntro = `# Configuration
 
-One YAML file configures the router. Each field is followed by its type, unless it is a string, its unit and its default. ` + "`make docs`" + ` generates this page from the comments of the fields in the source. ` + "`extproc check -explain FIELD`" + ` prints the same text, and [when a change takes effect](operations.md#when-a-setting-takes-effect). ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `.
+One YAML file configures the router. Each field is followed by its type, unless it is a string, its unit and its default. ` + "`make docs`" + ` generates this page from the comments of the fields in the source. [The operations guide](operations.md#when-a-setting-takes-effect) says when a change takes effect. ` + "`extproc schema > warmroute.schema.json`" + ` beside the file lets editors complete and check it, if the file begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `.
 
 Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In field names, ` + "`[]`" + ` stands for any element of a list and ` + "`*`" + ` for any key.
 `
@@ -72,7 +72,7 @@ func goName(text string, names map[string]bool) string {
 }
 
 // TestConfigurationIsDocumented: every field has a sentence, every number a
-// unit, and docs/configuration.md and the text of `check -explain` are up to date.
+// unit, and docs/configuration.md and the schema are up to date.
 func TestConfigurationIsDocumented(t *testing.T) {
 	fields, names := referenceAndNames(t)
 	for _, text := range []string{"Service.name of the spans.", "ReadyNeedsReplica makes it fail.", "Overrides `policy.RoutePolicy`, or Policy.RoutePolicy."} {
@@ -231,38 +231,4 @@ func unknown(schema map[string]any, value any, at string) string {
 		}
 	}
 	return ""
-}
-
-// TestExplainField: the command line prints the same reference.
-func TestExplainField(t *testing.T) {
-	ask := func(name string) (string, error) {
-		var out, errs bytes.Buffer
-		err := program().Run(t.Context(), []string{"check", "-explain", name}, stdio{Out: &out, Err: &errs})
-		return out.String(), err
-	}
-	for name, want := range map[string][]string{
-		"filter.token_budget":                     {"filter.token_budget: duration, default 50ms, a change takes effect at reload\n"},
-		"fleet.replicas[0].address":               {"fleet.replicas[].address: string, default \"\"", "takes effect at reload"},
-		"fleet.replicas":                          {"fleet.replicas[].address: ", "fleet.replicas[].events: list of sections"},
-		"kubernetes.replica.cache":                {"kubernetes.replica.cache.draft_groups: string"},
-		"policy":                                  {"policy.route_policy: string, default ttft", "policy.min_prefix_match: number (", "policy.models: mapping of sections"},
-		"policy.ttft.lambda":                      {"policy.ttft.lambda: number (", "default 3"},
-		"policy.models.my-model.max_ttft_seconds": {"policy.models.*.max_ttft_seconds: number (seconds)"},
-		"tls": {"tls: section", "tls.self_signed: boolean, default false"},
-	} {
-		out, err := ask(name)
-		if err != nil {
-			t.Error(err)
-		}
-		for _, w := range want {
-			if !strings.Contains(out, w) {
-				t.Errorf("%s: no %q in\n%s", name, w, out)
-			}
-		}
-	}
-	for name, near := range map[string]string{"fleet.scrap_interval": "fleet.scrape_interval", "budget": "filter.token_budget", "messagetimeout": "envoy.message_timeout"} {
-		if out, err := ask(name); err == nil || !strings.Contains(err.Error(), near) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: %q, %v; want one sentence with %s", name, out, err, near)
-		}
-	}
 }

@@ -43,17 +43,22 @@ func TestHonestReload(t *testing.T) {
 	version, _, _ = strings.Cut(version, "\n")
 
 	reload(base+"log: {level: debug, format: json}\nfilter: {max_streams: 7, token_budget: 1s, mode: shadow, share_by: x-user}\n"+
+		"policy: {route_policy: filter-then-score}\nprefill_decode: {mode: pull}\n"+
 		"tokens: {download: false, trust: [chat], models: [{id: m, files: /nowhere}]}\nenvoy: {admin: \"127.0.0.1:9901\"}\n"+
 		"fleet: {replicas: [{address: \"127.0.0.1:1\"}], scrape_interval: 300ms, dns: [{name: \"nobody.invalid:1\"}], token_file: /proc/self/comm}\n", `warmroute_config_reloads_total{result="applied"} 1`)
 	if got := r.dial.Level(); got != slog.LevelDebug {
 		t.Errorf("log level %v", got)
 	}
-	if r.ids.download.Load() || !r.ids.loading.configured("m") {
+	if r.ids.download.Load() || (*r.ids.models.Load())[0].ID != "m" {
 		t.Error("tokens were not reloaded")
 	}
-	until(t, "the model that came is loaded or refused", func() bool { return strings.Contains(page("/readyz"), `note: tokens of model "m": files "/nowhere"`) })
-	if !strings.Contains(page("/readyz"), "note: filter.mode is shadow: no request gets a hint") {
-		t.Errorf("the trial is not told: %s", page("/readyz"))
+	until(t, "the model that came is loaded or refused", func() bool {
+		return strings.Contains(page("/readyz"), `note: tokens of model "m": replicas compute them, because its tokenizer "/nowhere" cannot be found, fetched or loaded: `)
+	})
+	for _, note := range []string{"filter.mode is shadow: no request gets a hint", "prefill and decode: no request is split, because policy.route_policy is filter-then-score"} {
+		if !strings.Contains(page("/readyz"), "note: "+note) {
+			t.Errorf("%q is not told: %s", note, page("/readyz"))
+		}
 	}
 	if code, text := get(t, "http://"+admin+"/readyz"); code != http.StatusOK {
 		t.Errorf("a reload has made the router unready: %s", text)

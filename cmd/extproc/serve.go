@@ -133,7 +133,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 			func(ctx context.Context) error { return file.Watch(ctx, r.apply, r.refuse) })
 	}()
 	warnOfDoors(c, r.log)
-	gate.Open(r.replicas.pool.Ready, r.replicas.ready, r.replicaReady, r.ids.loading.ready, r.replicas.service.ready)
+	gate.Open(r.replicas.pool.Ready, r.replicas.ready, r.replicaReady, r.ids.ready, r.replicas.service.ready)
 	r.log.Info("serving", "listen", r.envoys.door.Addr().String(), "health", pages[len(pages)-1].Addr(), "admin", pages[0].Addr(), "build", telemetry.ReadBuild().String())
 	err = r.envoys.serve(ctx, &gate, c.LameDuck)
 	stop()

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -114,14 +114,17 @@ type ids struct {
 	remote    *tokens.Remote
 	local     *tokens.Local
 	library   *tokens.Library
-	hub       *modelfiles.Hub // nil: this machine has no Hugging Face cache
-	loading   *loading
-	discovery *tokens.Discovery // of models that are not configured
-	download  atomic.Bool       // tokens.download
+	hub       *modelfiles.Hub               // nil: this machine has no Hugging Face cache
+	models    atomic.Pointer[[]ModelConfig] // that are configured
+	discovery *tokens.Discovery             // of these, and of others that replicas serve
+	download  atomic.Bool                   // tokens.download
+	start     time.Time
+	begun     atomic.Bool // the configured models were loaded once, or were not waited for any longer
 }
 
 func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) (*ids, error) {
-	t := &ids{log: log, replicas: k, turns: work.NewTurns(forLongWork()), loading: newLoading(c.Tokens.Models), library: tokens.NewLibrary(c.Tokens.loaded())}
+	t := &ids{log: log, replicas: k, turns: work.NewTurns(forLongWork()), start: time.Now(), library: tokens.NewLibrary(c.Tokens.loaded())}
+	t.models.Store(&c.Tokens.Models)
 	client, err := c.Fleet.HTTP.Client(renderConns)
 	if err != nil {
 		return nil, err
@@ -151,12 +154,7 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 	}
 	t.download.Store(c.Tokens.Download)
 	t.discovery = tokens.NewDiscovery(tokens.DiscoveryOptions{
-		Served: func() map[string]string {
-			roots := k.fleet.Snapshot().Roots()
-			maps.DeleteFunc(roots, func(base, _ string) bool { return t.loading.configured(base) })
-			return roots
-		},
-		Hub: t.hub, Download: t.download.Load, Local: t.local, Library: t.library, Files: t.describe, Log: log,
+		Wanted: t.wanted, Hub: t.hub, Download: t.download.Load, Local: t.local, Library: t.library, Files: t.describe, Log: log,
 	})
 	modelMetrics(reg, t.library, t.hub)
 	return t, nil
@@ -165,7 +163,34 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 // Run loads tokenizers and compares ids until ctx ends, and questions under way have ended.
 func (t *ids) Run(ctx context.Context) error {
 	defer t.remote.Close()
-	return together(ctx, t.load, t.local.Run, t.discovery.Run)
+	return together(ctx, t.local.Run, t.discovery.Run)
+}
+
+// wanted lists the models that are configured, or served with the flags' defaults.
+func (t *ids) wanted() map[string]tokens.Wanted {
+	out := map[string]tokens.Wanted{}
+	for base, root := range t.replicas.fleet.Snapshot().Roots() {
+		out[base] = tokens.Wanted{Root: root}
+	}
+	for _, m := range *t.models.Load() {
+		f, _ := m.flags() // validated
+		out[m.ID] = tokens.Wanted{Root: m.ref(), Flags: f, Configured: true}
+	}
+	return out
+}
+
+// set applies another configuration to the sources of token ids.
+func (t *ids) set(next TokensConfig) {
+	settings, _ := next.settings() // validated
+	t.local.Set(settings)
+	t.library.Set(next.loaded())
+	if t.hub != nil {
+		t.hub.Limit(next.downloads())
+	}
+	former := t.models.Swap(&next.Models)
+	if t.download.Swap(next.Download) != next.Download || !reflect.DeepEqual(*former, next.Models) {
+		t.discovery.Again()
+	}
 }
 
 // describe reads from a model's files what its layers keep in the cache.
@@ -260,7 +285,7 @@ func (t *ids) demotions() []demotion {
 
 // notes lists the problems with tokenizers and with the ids of the replicas in s.
 func (t *ids) notes(s *fleet.Snapshot, now time.Time) []string {
-	return append(append(t.loading.notes(), t.modelNotes(now)...), t.tokenNotes(s)...)
+	return append(t.modelNotes(now), t.tokenNotes(s)...)
 }
 
 // tokenNotes names what is not computed in process any more and the replicas that ended it, the

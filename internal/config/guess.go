@@ -18,72 +18,25 @@ func farthest(key string) int { return max(1, min(2, len(key)/3)) }
 // mostListed bounds the fields that a sentence lists.
 const mostListed = 20
 
-// suggest says which known fields key may mean: the one that differs least, if it is
-// near, or else those of the sections in it that have the name, or those of which key is a
-// part. If there are none, it lists the fields of the section at path, unless there are many.
+// suggest names the known field that key may mean, which differs from it by a typing error. If there is
+// none, it lists the fields of the section at path, unless there are many.
 func suggest(key, path string, fields map[string]field) string {
-	best, least := "", farthest(key)+1
-	var partly []string
 	known := slices.Sorted(maps.Keys(fields))
+	best, least := "", farthest(key)+1
 	for _, name := range known {
 		if d := distance(key, name); d < least {
 			best, least = name, d
-		}
-		if len(key) > 2 && strings.Contains(name, key) {
-			partly = append(partly, name)
 		}
 	}
 	switch {
 	case best != "":
 		return fmt.Sprintf("; did you mean %q?", best)
-	case len(deeper(key, path, fields, 0)) > 0:
-		return meant(deeper(key, path, fields, 0))
-	case len(partly) > 0:
-		return meant(partly)
 	case len(known) > mostListed:
 		return ""
 	case path == "":
 		return "; the fields are " + strings.Join(known, ", ")
 	}
 	return "; the fields of " + path + " are " + strings.Join(known, ", ")
-}
-
-// deepest bounds the sections within sections in which deeper looks.
-const deepest = 4
-
-// deeper returns the paths of the fields called key in the sections among fields.
-func deeper(key, path string, fields map[string]field, depth int) (paths []string) {
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if depth > 0 && name == key {
-			paths = append(paths, join(path, name))
-		}
-		t := fields[name].Type
-		if k, ok := reflect.Zero(t).Interface().(Keys); ok {
-			t = reflect.TypeOf(k.Keys())
-		}
-		if t.Kind() == reflect.Struct && depth < deepest {
-			paths = append(paths, deeper(key, join(path, name), fieldsOf(t), depth+1)...)
-		}
-	}
-	return paths
-}
-
-// meant asks for the first ones of some fields.
-func meant(names []string) string {
-	quoted := make([]string, 0, 3)
-	for _, name := range names[:min(3, len(names))] {
-		quoted = append(quoted, strconv.Quote(name))
-	}
-	return fmt.Sprintf("; did you mean %s?", either(quoted))
-}
-
-// either joins words with commas and a final "or".
-func either(words []string) string {
-	n := len(words) - 1
-	if n == 0 {
-		return words[0]
-	}
-	return strings.Join(words[:n], ", ") + " or " + words[n]
 }
 
 // size matches a number of bytes with a suffix, as other programs write it.

@@ -19,17 +19,6 @@ const (
 
 const appliesTag = "applies"
 
-// words returns the reference's text for when a change takes effect.
-func (w When) words() string {
-	switch w {
-	case AtReload, AtRestart:
-		return "at " + string(w)
-	case AtEnvoy:
-		return "at Envoy's restart"
-	}
-	return ""
-}
-
 // Of returns the paths among paths whose settings of v take effect at w.
 func Of(v any, w When, paths []string) (out []string) {
 	for _, f := range Reference(v, func(reflect.Type, string) string { return "" }) {

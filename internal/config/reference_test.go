@@ -1,10 +1,8 @@
 package config
 
 import (
-	"bytes"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -52,27 +50,5 @@ func TestReferenceAndLive(t *testing.T) {
 	live := Live(before, after)
 	if wanted := (outer{Live: inner{3, 2}, List: []inner{{5, 6}}, Wait: time.Minute, Hidden: 1}); !reflect.DeepEqual(live, wanted) {
 		t.Errorf("live %+v", live)
-	}
-}
-
-// TestExplain: a field, a section with its direct children, and a name that is
-// neither.
-func TestExplain(t *testing.T) {
-	for name, want := range map[string]string{
-		"live.now":        "live.now: integer (apples), default 0, a change takes effect at reload\n  inner.Now.\n",
-		"list[3].later":   "list[].later: integer, default 7, a change takes effect at reload\n  inner.Later.\n",
-		"by_name.any.now": "by_name.*.now: integer (apples), default 0, a change takes effect at restart\n  inner.Now.\n",
-		"live": "live: section\n  outer.Live.\n\nlive.now: integer (apples), default 0, a change takes effect at reload\n  inner.Now.\n" +
-			"\nlive.later: integer, default 7, a change takes effect at restart\n  inner.Later.\n",
-	} {
-		var out bytes.Buffer
-		if err := Explain(&out, explained(outer{}), name); err != nil || out.String() != want {
-			t.Errorf("%s: %v\n%s\nwant\n%s", name, err, out.String(), want)
-		}
-	}
-	for name, near := range map[string]string{"life.now": "live.now", "weight": "wait", "": "live", "list[].": "list"} {
-		if err := Explain(&bytes.Buffer{}, explained(outer{}), name); err == nil || !strings.Contains(err.Error(), near) {
-			t.Errorf("%q: %v", name, err)
-		}
 	}
 }

@@ -36,11 +36,10 @@ type Index interface {
 
 // Options configures a Decider. Zero values are the defaults.
 type Options struct {
-	Ranked   int              // length of the ranked list; default 3
-	Seed     uint64           // of the hash that spreads ties
-	Now      func() time.Time // default index.Now; the ledger and the index should have the same
-	Pressure *Pressure        // raised when a guard overrides a hot match; default an empty one
-	Peers    Peers            // other routers of the fleet; nil = there are none
+	Ranked int              // length of the ranked list; default 3
+	Seed   uint64           // of the hash that spreads ties
+	Now    func() time.Time // default index.Now; the ledger and the index should have the same
+	Peers  Peers            // other routers of the fleet; nil = there are none
 	// ReadsSalt reports whether a replica of a release reads the cache_salt of
 	// /v1/messages, or may do so; nil: every one does.
 	ReadsSalt func(version string) bool
@@ -78,14 +77,11 @@ func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decide
 	if o.Now == nil {
 		o.Now = index.Now
 	}
-	if o.Pressure == nil {
-		o.Pressure = NewPressure()
-	}
 	if o.ReadsSalt == nil {
 		o.ReadsSalt = func(string) bool { return true }
 	}
 	d := &Decider{
-		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), sessions: sessions.New(), pressure: o.Pressure,
+		o: o, now: o.Now, index: x, ledger: l, book: book, history: new(history.History), sessions: sessions.New(), pressure: NewPressure(),
 		views: views{fleet: f, index: x, ledger: l, clock: o.Now, readsSalt: o.ReadsSalt},
 	}
 	d.views.history = d.history

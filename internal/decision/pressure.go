@@ -128,12 +128,3 @@ func (g *Pressure) Reset(model string) {
 		}
 	}
 }
-
-// Forget drops a model that is no longer served.
-func (g *Pressure) Forget(model string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	models := maps.Clone(*g.models.Load())
-	delete(models, model)
-	g.models.Store(&models)
-}

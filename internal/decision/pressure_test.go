@@ -9,26 +9,6 @@ import (
 
 var start = time.Unix(1_700_000_000, 0)
 
-func TestOccurrencesCountForAWindow(t *testing.T) {
-	g := NewPressure()
-	g.Raise("m", start)
-	if s := g.Of("m", start); s.Recent != 1 || !s.Raised {
-		t.Errorf("one: %+v", s)
-	}
-	g.Raise("m", start.Add(30*time.Second))
-	for _, at := range []int{30, 45, 58} {
-		if s := g.Of("m", start.Add(time.Duration(at)*time.Second)); s.Recent != 2 || !s.Raised {
-			t.Errorf("after %d s: %+v", at, s)
-		}
-	}
-	if s := g.Of("m", start.Add(61*time.Second)); s.Recent != 1 || !s.Raised || s.Total != 2 {
-		t.Errorf("the first is more than a minute old: %+v", s)
-	}
-	if s := g.Of("m", start.Add(time.Hour)); s.Recent != 0 || s.Raised || s.Total != 2 {
-		t.Errorf("an hour later: %+v", s)
-	}
-}
-
 func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 	g := NewPressure()
 	g.Raise("m", start)
@@ -45,10 +25,6 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 	g.Raise("m", start)
 	if !g.Of("m", start).Raised {
 		t.Error("not raised again after a reset")
-	}
-	g.Forget("m")
-	if got := g.All(start); len(got) != 0 {
-		t.Errorf("a model that is gone is still there: %+v", got)
 	}
 }
 

@@ -63,7 +63,6 @@ func TestRealSockets(t *testing.T) {
 	if dead := f.Snapshot().Replica("127.0.0.1:1"); dead.Ready || !strings.HasPrefix(dead.Why, "unreachable: ") {
 		t.Errorf("%+v", dead)
 	}
-	f.metrics.leaves.WithLabelValues(reasonRemoved)
 	f.metrics.sourceFailures.WithLabelValues("static")
 	metricstest.Lint(t, registry)
 	families, err := registry.Gather()

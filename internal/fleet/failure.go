@@ -12,8 +12,7 @@ import (
 	"syscall"
 )
 
-// The reasons why a replica is not ready, or left: the closed set of a metric
-// label.
+// The reasons why a replica is not ready, or left: a closed set, for the log.
 const (
 	reasonStarting     = "starting"     // no request sent yet
 	reasonUnreachable  = "unreachable"  // no connection, or it broke

@@ -383,7 +383,6 @@ func (r *roster) leave(e *entry, reason, why string) {
 	last := e.current
 	e.reason, e.current = reason, notReady(e, why)
 	r.publish()
-	r.fleet.metrics.leaves.WithLabelValues(reason).Inc()
 	r.fleet.log.Warn("replica left", "replica", last.Addr, named(last), "reason", reason, "why", why)
 	r.fleet.hooks.Left(last)
 }

@@ -8,38 +8,22 @@ import (
 
 // metrics counts the fleet's own work. Collection reads the values that replicas
 // report from the snapshot, so a replica that is gone leaves no series behind.
-type metrics struct {
-	leaves         *prometheus.CounterVec
-	scrapes        *prometheus.CounterVec
-	sourceFailures *prometheus.CounterVec
-}
+type metrics struct{ sourceFailures *prometheus.CounterVec }
 
 func newMetrics(to prometheus.Registerer, f *Fleet) (*metrics, error) {
 	m := &metrics{
-		leaves: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_fleet_leaves_total", Help: "Replicas that were ready and left, by reason."}, []string{"reason"}),
-		scrapes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_fleet_scrapes_total", Help: "Reads of replicas' /metrics, by result: ok, or the error."}, []string{"result"}),
 		sourceFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_fleet_source_failures_total", Help: "Failures of a source of replica addresses; its last list stays."}, []string{"source"}),
 	}
 	if to == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.leaves, m.scrapes, m.sourceFailures, &replicaCollector{f}} {
+	for _, c := range []prometheus.Collector{m.sourceFailures, &replicaCollector{f}} {
 		if err := to.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
-}
-
-func (m *metrics) scraped(err error) {
-	result := "ok"
-	if err != nil {
-		result = reasonOf(err)
-	}
-	m.scrapes.WithLabelValues(result).Inc()
 }
 
 // replicaCollector reports the snapshot.

@@ -222,7 +222,6 @@ func (w *worker) scrape(ctx context.Context) error {
 	began := time.Now()
 	w.page.ranks = maxRanks
 	err := w.readPage(ctx)
-	w.fleet.metrics.scraped(err)
 	if err != nil {
 		w.page.reset()
 		w.missed(began, err)

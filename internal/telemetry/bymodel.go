@@ -29,6 +29,9 @@ func NewByModel[T any](of func(model string) *T) *ByModel[T] {
 	return b
 }
 
+// All returns every T by its model; the map must not be changed.
+func (b *ByModel[T]) All() map[string]*T { return *b.known.Load() }
+
 // Of returns the T of a model.
 func (b *ByModel[T]) Of(model string) *T {
 	if t := (*b.known.Load())[model]; t != nil {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -37,11 +38,17 @@ const (
 	keepFor = 10 * time.Minute
 )
 
+// Wanted is a model that is to be loaded.
+type Wanted struct {
+	Root       string // the path or the hub's name of its files, as its replicas report or as configured; "" = not known
+	Flags      Flags  // of its servers
+	Configured bool   // its files are fetched whatever Download says, and it is loaded as long as it is wanted alone
+}
+
 // DiscoveryOptions configure a Discovery.
 type DiscoveryOptions struct {
-	// Served lists the served base models that are not configured, with the path or
-	// the hub's name that each was loaded from.
-	Served func() map[string]string
+	// Wanted lists the base models that are configured or served.
+	Wanted func() map[string]Wanted
 	// Hub is the cache of this machine and the hub behind it; nil: paths alone.
 	Hub *modelfiles.Hub
 	// Download allows requests to the hub; it may change.
@@ -50,7 +57,6 @@ type DiscoveryOptions struct {
 	Local *Local
 	// Library loads them; nil: one of its own.
 	Library *Library
-	Flags   Flags
 	// Files, when set, is called with the folder of a model when it is found.
 	Files func(model, folder string)
 	Log   *slog.Logger
@@ -60,7 +66,7 @@ type DiscoveryOptions struct {
 // Found is the result of the search for a model's files.
 type Found struct {
 	Model  string    `json:"model"`
-	Root   string    `json:"root"`             // the path or name from which its replicas report to have loaded it
+	Root   string    `json:"root"`             // the path or name from which its replicas report to have loaded it, or as configured
 	Folder string    `json:"folder,omitempty"` // here; "" while there is none
 	From   string    `json:"from,omitempty"`   // FromPath, FromCache or FromHub
 	Commit string    `json:"commit,omitempty"`
@@ -83,9 +89,9 @@ const (
 	phaseLoading   = "its files are being loaded"
 )
 
-// Discovery finds the tokenizer files of served models by itself and loads them into a
+// Discovery finds the tokenizer files of configured and served models and loads them into a
 // Local, which uses nothing that no replica has confirmed. Models are searched
-// independently of each other. It runs apart from the requests; Found, Busy and Forget
+// independently of each other. It runs apart from the requests; Found, Busy and Again
 // may be called at any time.
 type Discovery struct {
 	o    DiscoveryOptions
@@ -93,14 +99,17 @@ type Discovery struct {
 	mu   sync.Mutex
 	// mu guards the fields below.
 	attempts  map[string]*attempt // by model
+	number    int                 // of the last attempt
 	searching int                 // attempts under way, other than fetching
 	fetching  int
 }
 
 type attempt struct {
 	Found
+	want     Wanted
+	holder   string // its name in the Library
+	held     string // the holder of what the Local has of the model, by this attempt or an earlier one; "" = it has none
 	failed   int
-	loaded   bool      // by this attempt or an earlier one of the name
 	next     time.Time // of another attempt; zero: none is needed
 	unlisted time.Time // the moment when no replica listed the model any more; zero: one does
 	phase    string    // "": the attempt has ended
@@ -149,29 +158,31 @@ func (d *Discovery) Look(ctx context.Context) {
 // start begins the attempts that are due, as many as may be under way, and unloads the
 // models that no replica has listed for long.
 func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun int) {
-	served := d.o.Served()
+	wanted := d.o.Wanted()
 	now := d.o.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for name, a := range d.attempts {
-		if _, listed := served[name]; listed {
+		w, listed := wanted[name]
+		switch {
+		case a.want.Configured && !w.Configured:
+			d.unload(name)
+		case listed:
 			a.unlisted = time.Time{}
-		} else if a.unlisted.IsZero() {
+		case a.unlisted.IsZero():
 			a.unlisted = now
-		} else if now.Sub(a.unlisted) >= keepFor && a.phase == "" {
+		case now.Sub(a.unlisted) >= keepFor && a.phase == "":
 			d.unload(name)
 		}
 	}
-	for _, name := range d.due(served, now) {
+	for _, name := range d.due(wanted, now) {
 		if d.searching >= searchesAtOnce { // fetched models that are loaded count, too
 			break
 		}
-		a := &attempt{Found: Found{Model: name, Root: served[name]}, phase: phaseSearching, since: now}
+		d.number++
+		a := &attempt{Found: Found{Model: name, Root: wanted[name].Root}, want: wanted[name], holder: fmt.Sprint(name, " ", d.number), phase: phaseSearching, since: now}
 		if last := d.attempts[name]; last != nil {
-			a.loaded = last.loaded
-			if last.Root == a.Root {
-				a.failed = last.failed
-			}
+			a.held, a.failed = last.held, last.failures(a.want)
 		}
 		d.attempts[name] = a
 		d.searching++
@@ -181,34 +192,43 @@ func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun i
 	return begun
 }
 
-// due lists the models whose attempt is due, the ones that failed least often first,
-// so that repeated failures delay no model that has not been searched yet.
-func (d *Discovery) due(served map[string]string, now time.Time) []string {
-	failed := func(name string) int {
-		if last := d.attempts[name]; last != nil && last.Root == served[name] {
-			return last.failed
-		}
+// failures returns how often attempts of what is wanted have failed in a row.
+func (a *attempt) failures(of Wanted) int {
+	if a == nil || !reflect.DeepEqual(a.want, of) {
 		return 0
 	}
+	return a.failed
+}
+
+// due lists the models whose attempt is due, the ones that failed least often first,
+// so that repeated failures delay no model that has not been searched yet, and of these the
+// configured ones. What is wanted otherwise than before does not wait for an attempt under way.
+func (d *Discovery) due(wanted map[string]Wanted, now time.Time) []string {
 	var names []string
-	for name, root := range served {
+	for name, w := range wanted {
 		last := d.attempts[name]
-		if last == nil || last.phase == "" && (last.Root != root || !last.next.IsZero() && !now.Before(last.next)) {
+		if last == nil || !reflect.DeepEqual(last.want, w) || last.phase == "" && !last.next.IsZero() && !now.Before(last.next) {
 			names = append(names, name)
 		}
 	}
+	found := func(name string) int {
+		if wanted[name].Configured {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(failed(a), failed(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(d.attempts[a].failures(wanted[a]), d.attempts[b].failures(wanted[b])), cmp.Compare(found(a), found(b)), cmp.Compare(a, b))
 	})
 	return names
 }
 
 // unload forgets a model and unloads its files.
 func (d *Discovery) unload(name string) {
-	if d.attempts[name].loaded {
+	if held := d.attempts[name].held; held != "" {
 		d.o.Local.Unload(name)
-		d.o.Library.Release(name)
-		d.o.Log.Info("tokenizer unloaded: no replica lists its model any more", "model", name)
+		d.o.Library.Release(held)
+		d.o.Log.Info("tokenizer unloaded: its model is neither served nor configured so any more", "model", name)
 	}
 	delete(d.attempts, name)
 }
@@ -254,8 +274,12 @@ func (d *Discovery) enter(a *attempt, phase string) {
 // note keeps the result of an attempt and logs it once. d.mu is held.
 func (d *Discovery) note(a *attempt, err error) {
 	if err != nil {
-		a.Error, a.Failed, a.Folder, a.From, a.Commit = err.Error(), !errors.Is(err, errNowhere), "", "", ""
-		a.next = a.At.Add(min(discoverRest, discoverRetry<<min(a.failed, 10)))
+		a.Error, a.Failed, a.Folder, a.From, a.Commit = err.Error(), a.want.Configured || !errors.Is(err, errNowhere), "", "", ""
+		wait := min(discoverRest, discoverRetry<<min(a.failed, 10))
+		if a.want.Configured {
+			wait = discoverRetry
+		}
+		a.next = a.At.Add(wait)
 		switch a.failed++; {
 		case a.failed > 1:
 		case a.Failed:
@@ -270,22 +294,17 @@ func (d *Discovery) note(a *attempt, err error) {
 		"model", a.Model, "root", a.Root, "folder", a.Folder, "from", a.From, "commit", a.Commit)
 }
 
-// Forget starts a new search for a served model: its files were configured until now,
-// or are from now on, or the cause of its refusal has changed. "" stands for every
-// model not found.
-func (d *Discovery) Forget(model string) {
+// Again has Run look at once at what is wanted, and try again what could not be loaded: the causes
+// may have gone.
+func (d *Discovery) Again() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if model != "" {
-		delete(d.attempts, model)
-		d.o.Library.Release(model)
-		return
-	}
 	for _, a := range d.attempts {
 		if a.Error != "" && a.phase == "" {
 			a.failed, a.next = 0, d.o.Now()
 		}
 	}
+	d.again()
 }
 
 // errNowhere is matched by the errors of attempts that find no files and may fetch none:
@@ -312,31 +331,33 @@ func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 	d.enter(a, phaseLoading)
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	m, err := d.o.Library.Load(ctx, found.Model, found.Folder, d.o.Flags)
+	m, err := d.o.Library.Load(ctx, a.holder, found.Folder, a.want.Flags)
 	if err != nil {
 		return found, err
 	}
 	return found, d.load(ctx, a, m)
 }
 
-// load gives the Local a model, unless Forget was called meanwhile. A model that the Local
-// does not get leaves the Library, unless a later attempt has loaded one of that name.
+// load gives the Local a model in place of its former one, unless it is wanted otherwise meanwhile. A
+// model that the Local does not have leaves the Library.
 func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
 	_, err := m.Renderer(ctx, "", false) // not under the lock: Load finds it compiled
+	if err != nil {
+		err = fmt.Errorf("model %q: %w", a.Model, err)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	current := d.attempts[a.Model]
-	if err == nil && current == a {
-		a.loaded = true
-		return d.o.Local.Load(a.Model, m)
+	current := d.attempts[a.Model] == a
+	if err == nil && current {
+		err = d.o.Local.Load(a.Model, m)
 	}
-	if current == nil || current == a {
-		d.o.Library.Release(a.Model)
+	if err != nil || !current {
+		d.o.Library.Release(a.holder)
+	} else {
+		d.o.Library.Release(a.held)
+		a.held = a.holder
 	}
-	if err != nil {
-		return fmt.Errorf("model %q: %w", a.Model, err)
-	}
-	return nil
+	return err
 }
 
 // folder finds the folder of a model's files, or fetches them.
@@ -352,10 +373,13 @@ func (d *Discovery) folder(ctx context.Context, a *attempt, found *Found) (err e
 		}
 		return nil
 	}
-	if !modelfiles.Named(root) {
+	switch {
+	case a.want.Configured && !errors.Is(err, modelfiles.ErrNotFound):
+		return err
+	case a.want.Configured:
+	case !modelfiles.Named(root):
 		return nowhere{errors.New("its root is no folder with a tokenizer here, nor a hub's name of the form owner/name")}
-	}
-	if !d.o.Download() {
+	case !d.o.Download():
 		return nowhere{fmt.Errorf("%w; tokens.download forbids to fetch it", err)}
 	}
 	if d.o.Hub == nil {

@@ -49,9 +49,21 @@ func standIn(t *testing.T) (url string, asked *atomic.Int64) {
 
 type discovered struct {
 	*Discovery
-	served map[string]string
-	now    time.Time
-	local  *Local
+	served     map[string]string // roots, by model
+	configured map[string]string
+	now        time.Time
+	local      *Local
+}
+
+func (d *discovered) wanted() map[string]Wanted {
+	out := map[string]Wanted{}
+	for model, root := range d.served {
+		out[model] = Wanted{Root: root, Flags: Flags{StoreBytes: -1}}
+	}
+	for model, root := range d.configured {
+		out[model] = Wanted{Root: root, Flags: Flags{StoreBytes: -1, ContentFormat: "string"}, Configured: true}
+	}
+	return out
 }
 
 func newDiscovered(t *testing.T, env map[string]string, download bool) *discovered {
@@ -60,10 +72,9 @@ func newDiscovered(t *testing.T, env map[string]string, download bool) *discover
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &discovered{served: map[string]string{}, now: time.Unix(1000, 0), local: NewLocal(LocalOptions{})}
+	d := &discovered{served: map[string]string{}, configured: map[string]string{}, now: time.Unix(1000, 0), local: NewLocal(LocalOptions{})}
 	d.Discovery = NewDiscovery(DiscoveryOptions{
-		Served: func() map[string]string { return d.served }, Hub: hub, Download: func() bool { return download }, Local: d.local,
-		Flags: Flags{StoreBytes: -1}, Now: func() time.Time { return d.now },
+		Wanted: d.wanted, Hub: hub, Download: func() bool { return download }, Local: d.local, Now: func() time.Time { return d.now },
 	})
 	return d
 }
@@ -367,21 +378,87 @@ func TestDiscoveryTriesNewModelsFirst(t *testing.T) {
 	d.Look(t.Context())
 	d.now = d.now.Add(discoverRetry)
 	d.served["z"] = gpt2(t)
-	if due := d.due(d.served, d.now); len(due) != 51 || due[0] != "z" {
+	if due := d.due(d.wanted(), d.now); len(due) != 51 || due[0] != "z" {
 		t.Errorf("the first of %d is %q", len(due), due[0])
 	}
 }
 
-// A model that is configured while it is being loaded is left to the configuration.
-func TestDiscoveryForgottenWhileLoading(t *testing.T) {
+// A model that is configured while it is being found is loaded as configured, and the Library has it
+// once.
+func TestConfiguredWhileLoading(t *testing.T) {
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
-	d.o.Files = func(model, _ string) {
-		delete(d.served, model)
-		d.Forget(model)
+	var later atomic.Bool
+	var running sync.WaitGroup
+	d.o.Files = func(string, string) {
+		if !later.Swap(true) {
+			d.configured["m"] = gpt2(t)
+			d.start(t.Context(), &running)
+			running.Wait() // the later attempt ends first
+		}
 	}
 	d.served["m"] = gpt2(t)
 	d.Look(t.Context())
-	if d.loaded("m") || len(d.Found()) != 0 || d.o.Library.Stats().Models != 0 {
-		t.Errorf("loaded %v, found %+v, %+v", d.loaded("m"), d.Found(), d.o.Library.Stats())
+	if f := d.only(t); !d.loaded("m") || f.Error != "" || d.attempts["m"].held != "m 2" || d.o.Library.Stats().Names != 1 || d.o.Library.Stats().Models != 1 {
+		t.Errorf("%+v, held %q, %+v", f, d.attempts["m"].held, d.o.Library.Stats())
+	}
+}
+
+// Configured models are fetched though downloads are forbidden, told of wherever they fail, tried again
+// every minute, first of all, and unloaded as soon as they are not configured.
+func TestConfiguredModels(t *testing.T) {
+	url, asked := standIn(t)
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir(), "HF_ENDPOINT": url}, false)
+	d.served["a"], d.configured["m"] = "/models/nowhere", "own/model"
+	if due := d.due(d.wanted(), d.now); len(due) != 2 || due[0] != "m" {
+		t.Errorf("due are %q", due)
+	}
+	delete(d.served, "a")
+	if f := d.only(t); f.From != FromHub || !d.loaded("m") || asked.Load() == 0 {
+		t.Fatalf("%+v", f)
+	}
+	d.configured["m"] = "/models/nowhere"
+	if f := d.only(t); !f.Failed || f.Error == "" || !d.loaded("m") {
+		t.Errorf("another folder, which is not there: %+v", f)
+	}
+	for range 5 {
+		before := d.attempts["m"]
+		d.now = d.now.Add(discoverRetry)
+		if d.Look(t.Context()); d.attempts["m"] == before {
+			t.Error("not tried again after a minute")
+		}
+	}
+	d.configured["m"] = gpt2(t)
+	if f := d.only(t); f.From != FromPath || f.Failed || !d.loaded("m") {
+		t.Errorf("a folder: %+v", f)
+	}
+	delete(d.configured, "m")
+	if d.Look(t.Context()); d.loaded("m") || len(d.Found()) != 0 || d.o.Library.Stats() != (LibraryStats{}) {
+		t.Errorf("not configured any more: %+v, %+v", d.Found(), d.o.Library.Stats())
+	}
+	d.configured["m"] = gpt2(t)
+	d.only(t)
+	delete(d.configured, "m")
+	d.served["m"] = gpt2(t)
+	if f := d.only(t); f.From != FromPath || !d.loaded("m") || d.attempts["m"].want.Configured {
+		t.Errorf("served alone: %+v", f)
+	}
+}
+
+// Again tries at once what has failed.
+func TestDiscoveryAgain(t *testing.T) {
+	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
+	d.served["m"] = filepath.Join(t.TempDir(), "later")
+	if f := d.only(t); f.Error == "" {
+		t.Fatalf("%+v", f)
+	}
+	if err := os.Symlink(gpt2(t), d.served["m"]); err != nil {
+		t.Fatal(err)
+	}
+	if d.Look(t.Context()); d.loaded("m") {
+		t.Error("tried before its time")
+	}
+	d.Again()
+	if d.Look(t.Context()); !d.loaded("m") {
+		t.Error("not tried again")
 	}
 }

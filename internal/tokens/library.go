@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -79,7 +80,7 @@ func NewLibrary(l LibraryLimits) *Library {
 func (l *Library) Set(limits LibraryLimits) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.limits = LibraryLimits{either(limits.Models, DefaultModels), either(limits.Bytes, DefaultModelBytes)}
+	l.limits = LibraryLimits{cmp.Or(limits.Models, DefaultModels), cmp.Or(limits.Bytes, DefaultModelBytes)}
 }
 
 // LibraryStats count the contents of a Library.
@@ -104,7 +105,7 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 	if err != nil {
 		return nil, err
 	}
-	size = perTokenizer + perFileByte*size + max(0, either(f.StoreBytes, render.DefaultStoreBytes))
+	size = perTokenizer + perFileByte*size + max(0, cmp.Or(f.StoreBytes, render.DefaultStoreBytes))
 	for {
 		b, first, err := l.take(key, size)
 		if err != nil {
@@ -139,7 +140,7 @@ func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, 
 	if b = l.books[key]; b == nil {
 		if len(l.books) >= l.limits.Models || l.bytes+size > l.limits.Bytes {
 			l.refused++
-			return nil, false, fmt.Errorf("%w: %d are loaded (tokens.max_loaded is %d) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
+			return nil, false, fmt.Errorf("%w: %d are loaded (of %d at most) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
 				ErrFull, len(l.books), l.limits.Models, l.bytes>>20, size>>20, l.limits.Bytes>>20)
 		}
 		b, first = &book{key: key, bytes: size, done: make(chan struct{})}, true

@@ -90,7 +90,7 @@ func TestLibraryLimits(t *testing.T) {
 		if s := d.o.Library.Stats(); s.Models != 1 || s.Names != 2 || s.Refused != 1 || !d.loaded("a") || !d.loaded("b") || d.loaded("c") {
 			t.Errorf("%+v: %+v", limits, s)
 		}
-		if why := found[2].Error; !strings.Contains(why, ErrFull.Error()) || !strings.Contains(why, "tokens.max_loaded") || strings.Contains(why, "\n") {
+		if why := found[2].Error; !strings.Contains(why, ErrFull.Error()) || !strings.Contains(why, "tokens.max_loaded_mib") || strings.Contains(why, "\n") {
 			t.Errorf("it says %q", why)
 		}
 		delete(d.served, "a")

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,8 +168,8 @@ func NewLocal(o LocalOptions) *Local {
 }
 
 func (s LocalSettings) withDefaults() *LocalSettings {
-	s.SampleEvery = either(s.SampleEvery, DefaultSampleEvery)
-	s.CheckEvery = either(s.CheckEvery, DefaultCheckEvery)
+	s.SampleEvery = cmp.Or(s.SampleEvery, DefaultSampleEvery)
+	s.CheckEvery = cmp.Or(s.CheckEvery, DefaultCheckEvery)
 	return &s
 }
 
@@ -314,7 +315,7 @@ func release(b *work.Budget) {
 // fits.
 func (m *localModel) fits(tokens int, truncates bool) bool {
 	if truncates {
-		return tokens < either(m.info.MaxLen, int(m.cut.Load()))
+		return tokens < cmp.Or(m.info.MaxLen, int(m.cut.Load()))
 	}
 	limit := m.context()
 	return limit <= 0 || tokens <= limit
@@ -322,7 +323,7 @@ func (m *localModel) fits(tokens int, truncates bool) bool {
 
 // context returns the model's longest context in tokens; 0: unknown. Decisions leave out the
 // replicas whose own is shorter than a prompt.
-func (m *localModel) context() int { return either(m.info.MaxLen, int(m.limit.Load())) }
+func (m *localModel) context() int { return cmp.Or(m.info.MaxLen, int(m.limit.Load())) }
 
 // mostBytes bounds the bytes of a body for each token, over a complete prompt: English
 // has 4 to 5, and 30 if every letter is a \u escape.

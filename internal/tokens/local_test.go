@@ -448,8 +448,14 @@ func TestChooserOrder(t *testing.T) {
 	f.answer = honest(t)
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	var counted []string
-	c := &Chooser{Local: l, Remote: l.o.Reference, Counted: func(_, source string) { counted = append(counted, source) }}
-	ask := func(req *openai.Request) { _, _ = c.Tokens(t.Context(), req, someModel) }
+	c := &Chooser{Local: l, Remote: l.o.Reference}
+	ask := func(req *openai.Request) {
+		result, err := c.Tokens(t.Context(), req, someModel)
+		if err != nil {
+			result.Source = "none"
+		}
+		counted = append(counted, result.Source)
+	}
 	ask(parse(t, openai.Completions, `{"model":"m","prompt":[1,2]}`))
 	ask(chatRequest(t, "before"))
 	l.CheckAll(t.Context())

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 
 	"warmroute/render/openai"
@@ -18,7 +19,7 @@ type question struct {
 
 // answerLimit returns how many bytes the answer may have.
 func (q question) answerLimit() int64 {
-	return either(q.limit, min(maxAnswer, answerBytes+answerPerByte*int64(len(q.body))))
+	return cmp.Or(q.limit, min(maxAnswer, answerBytes+answerPerByte*int64(len(q.body))))
 }
 
 // maxPrompts bounds the prompts of one request that are sent to /tokenize, which

@@ -2,6 +2,7 @@ package tokens
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,11 +129,11 @@ func NewRemote(o RemoteOptions) *Remote {
 	if o.Client == nil {
 		o.Client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute}}
 	}
-	o.Budget = either(o.Budget, DefaultBudget)
-	o.Timeout = either(o.Timeout, DefaultTimeout)
-	o.Flights = either(o.Flights, DefaultFlights)
-	o.CacheBytes = either(o.CacheBytes, DefaultCacheBytes)
-	o.CacheTTL = either(o.CacheTTL, DefaultCacheTTL)
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
+	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
+	o.Flights = cmp.Or(o.Flights, DefaultFlights)
+	o.CacheBytes = cmp.Or(o.CacheBytes, DefaultCacheBytes)
+	o.CacheTTL = cmp.Or(o.CacheTTL, DefaultCacheTTL)
 	if o.Now == nil {
 		o.Now = index.Now
 	}
@@ -153,15 +154,7 @@ func (r *Remote) Set(client *http.Client, budget time.Duration) {
 	if client != nil {
 		r.client.Swap(client).CloseIdleConnections()
 	}
-	r.budget.Store(int64(either(budget, DefaultBudget)))
-}
-
-func either[T comparable](v, def T) T {
-	var zero T
-	if v == zero {
-		return def
-	}
-	return v
+	r.budget.Store(int64(cmp.Or(budget, DefaultBudget)))
 }
 
 // Close stops new questions and waits for the ones under way.

@@ -69,7 +69,6 @@ const (
 	FromInProcess = "in_process"
 	FromRender    = "render"
 	FromTokenize  = "tokenize"
-	FromNone      = "none"
 )
 
 // ErrNone means that a request's token ids cannot be known.
@@ -109,24 +108,10 @@ type Chooser struct {
 	Local  *Local  // nil: nothing in process
 	Lanes  *Lanes  // of Local; nil: no limit
 	Remote *Remote // nil: no request to a replica
-	// Counted is called with the source of a request's ids, FromNone included;
-	// it may be nil.
-	Counted func(model, source string)
 }
 
 // Tokens implements Source.
 func (c *Chooser) Tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
-	result, err := c.tokens(ctx, req, served)
-	if err != nil {
-		result.Source = FromNone
-	}
-	if c.Counted != nil {
-		c.Counted(served.Model, result.Source)
-	}
-	return result, err
-}
-
-func (c *Chooser) tokens(ctx context.Context, req *openai.Request, served Served) (Result, error) {
 	if result, err := (Body{}).Tokens(ctx, req, served); err == nil {
 		return result, nil
 	}

@@ -21,8 +21,6 @@ func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
 	reg.MustRegister(m.versions, m.sent, m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "warmroute_xds_envoys", Help: "Envoys that are connected and follow the fleet."}, func() float64 { return float64(p.acks.connected()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "warmroute_xds_unacknowledged_envoys", Help: "Envoys that have not answered the newest update yet."}, func() float64 { return float64(p.acks.pending()) }),
 	)
 	return m
 }

@@ -224,6 +224,29 @@ func passesIfReady(t *testing.T, command []string, at, path string) {
 	}
 }
 
+// TestTokenizersAreKept: the router's tokenizers go to a volume that belongs to the user of its image,
+// who has no home.
+func TestTokenizersAreKept(t *testing.T) {
+	service, err := load(t, "compose.yaml").GetService("warmroute")
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := *service.Environment["HF_HOME"]
+	if !slices.ContainsFunc(service.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Type == "volume" && v.Target == home && !v.ReadOnly }) {
+		t.Errorf("HF_HOME is %s, which is no volume", home)
+	}
+	image, err := os.ReadFile("../../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const user = "65532:65532"
+	for _, line := range []string{"RUN mkdir -p /cache/" + filepath.Base(home) + "\n", "COPY --from=build --chown=" + user + " /cache/ " + filepath.Dir(home) + "/\n", "USER " + user + "\n"} {
+		if !strings.Contains(string(image), line) {
+			t.Errorf("the Dockerfile lacks %q", line)
+		}
+	}
+}
+
 // TestReadme: each file is started until its health checks pass, by a command that returns,
 // so that the next ones have the token of the first.
 func TestReadme(t *testing.T) {

@@ -98,7 +98,7 @@ type History struct {
 	ranks   map[identity]Counters // at the last sample
 	seen    map[place]time.Time   // the last sample with its counters, or the last without it
 	at      time.Time             // of the last sample
-	decided map[string]Decided    // at the last sample
+	decided map[string]Decisions  // at the last sample
 	router  fleet.Spent           // at the last sample
 	splits  decision.Splits       // at the last sample
 	totals  map[string]Total
@@ -179,17 +179,17 @@ func (h *History) points(r *Reading, now time.Time) map[string]Point {
 			counted[model] = counted[model].plus(1, more)
 		}
 	}
-	for id, d := range r.Decided {
-		p := out[name(d.Model)]
-		for class, n := range d.Decisions {
-			if n -= h.decided[id].Decisions[class]; n > 0 && h.number > 1 {
+	for model, decided := range r.Decided {
+		p := out[name(model)]
+		for class, n := range decided {
+			if n -= h.decided[model][class]; n > 0 && h.number > 1 {
 				if p.Decisions == nil {
 					p.Decisions = Decisions{}
 				}
 				p.Decisions[class] += n
 			}
 		}
-		out[name(d.Model)] = p
+		out[name(model)] = p
 	}
 	h.ranks, h.seen, h.decided = ranks, seen, r.Decided
 	for model, p := range out {

@@ -90,25 +90,23 @@ func TestFirstReadings(t *testing.T) {
 	}
 }
 
-// TestTimesAndDecisions: times, buckets and decisions are of the time between two samples,
-// the decisions of adapters belong to their base model, and those of a model that leaves
-// the fleet stay counted.
+// TestTimesAndDecisions: times, buckets and decisions are of the time between two samples.
 func TestTimesAndDecisions(t *testing.T) {
 	_, r, step := clocked()
 	k := counted("m", "a", 0, 0)
 	k.FirstTokens[3], k.TTFT = 7, fleet.Spent{Seconds: 70, Requests: 7}
-	decided := func(model string, warm, cold int64) Decided {
-		return Decided{Model: model, Decisions: Decisions{decision.ClassWarm: warm, decision.ClassCold: cold}}
+	decided := func(warm, cold int64) Decisions {
+		return Decisions{decision.ClassWarm: warm, decision.ClassCold: cold}
 	}
 	r.Ranks, r.Router = []Rank{k}, fleet.Spent{Seconds: 5, Requests: 1000}
-	r.Decided = map[string]Decided{"m": decided("m", 100, 50), "m-lora": decided("m", 10, 5), "": {}}
+	r.Decided = map[string]Decisions{"m": decided(100, 50), "": {}}
 	if s := step(); s.Router != (fleet.Spent{}) || s.Models["m"].Decisions != nil || len(s.Models["m"].FirstTokens) > 0 {
 		t.Errorf("the first sample has %+v", s)
 	}
 	k.FirstTokens[3], k.FirstTokens[5] = 8, 2
 	k.TTFT, k.Queue, k.Prefill, k.Decode = fleet.Spent{Seconds: 73, Requests: 10}, fleet.Spent{Seconds: 1, Requests: 3}, fleet.Spent{Seconds: 2, Requests: 3}, fleet.Spent{Seconds: 9, Requests: 3}
 	r.Ranks, r.Router = []Rank{k}, fleet.Spent{Seconds: 6, Requests: 1004}
-	r.Decided = map[string]Decided{"m": decided("m", 101, 50), "m-lora": decided("m", 12, 5), "new": decided("new", 0, 4), "": {Decisions: Decisions{decision.ClassFailed: 2}}}
+	r.Decided = map[string]Decisions{"m": decided(103, 50), "new": decided(0, 4), "": {decision.ClassFailed: 2}}
 	want := Point{
 		TTFT: fleet.Spent{Seconds: 3, Requests: 3}, FirstTokens: []float64{0, 0, 0, 1, 0, 2},
 		Queue: fleet.Spent{Seconds: 1, Requests: 3}, Prefill: fleet.Spent{Seconds: 2, Requests: 3}, Decode: fleet.Spent{Seconds: 9, Requests: 3},
@@ -120,11 +118,6 @@ func TestTimesAndDecisions(t *testing.T) {
 	}
 	if s.Models["new"].Decisions[decision.ClassCold] != 4 || s.Models[""].Decisions[decision.ClassFailed] != 2 {
 		t.Errorf("%+v", s.Models)
-	}
-	r.Ranks = nil
-	r.Decided = map[string]Decided{"m": decided("", 101, 50), "m-lora": decided("", 12, 6)}
-	if s := step(); len(s.Models[""].Decisions) != 1 || s.Models[""].Decisions[decision.ClassCold] != 1 {
-		t.Errorf("the fleet is gone, and %+v", s.Models)
 	}
 }
 
@@ -155,11 +148,11 @@ func TestTotals(t *testing.T) {
 func TestModelsAreBounded(t *testing.T) {
 	h, r, step := clocked()
 	for round := range 3 {
-		r.Ranks, r.Decided = nil, map[string]Decided{}
+		r.Ranks, r.Decided = nil, map[string]Decisions{}
 		for i := range 3 * mostModels {
 			name := fmt.Sprintf("m%03d", i)
 			r.Ranks = append(r.Ranks, counted(name, name, float64(round), float64(10*round)))
-			r.Decided[name] = Decided{Model: name, Decisions: Decisions{decision.ClassWarm: int64(round)}}
+			r.Decided[name] = Decisions{decision.ClassWarm: int64(round)}
 		}
 		s := step()
 		if len(s.Models) != mostModels+1 || round > 0 && (s.Models[""].Hits != 2*mostModels || s.Models[""].Decisions[decision.ClassWarm] != 2*mostModels || s.Models["m000"].Hits != 1) {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -11,15 +12,9 @@ import (
 // Reading is the fleet and the router at a moment.
 type Reading struct {
 	Ranks   []Rank
-	Decided map[string]Decided // by the id of the served model, "" where none is known
-	Router  fleet.Spent        // the time that requests have spent in the router; it only rises
+	Decided map[string]Decisions // by base model, "" where none is known; they only rise
+	Router  fleet.Spent          // the time that requests have spent in the router; it only rises
 	Splits  decision.Splits
-}
-
-// Decided are the decisions for a served model.
-type Decided struct {
-	Model     string    // the base model, "" where none is known
-	Decisions Decisions // they only rise
 }
 
 // Decisions are numbers of decisions by class.
@@ -97,10 +92,7 @@ func (c *Counters) firstTokens() []float64 {
 
 // names returns a function that returns the name under which a model is counted.
 func (r *Reading) names() func(model string) string {
-	var all []string
-	for _, d := range r.Decided {
-		all = append(all, d.Model)
-	}
+	all := slices.Collect(maps.Keys(r.Decided))
 	for i := range r.Ranks {
 		all = append(all, r.Ranks[i].Model)
 	}

@@ -19,14 +19,14 @@ type doubt struct {
 	judged  Reading   // the last compared reading, with its page's hits
 	begun   bool
 	since   Reading // the start of the time in which too much was missed, if any
-	missed  float64 // Share × claimed − hit tokens, never below minus the credit
+	missed  float64 // leastShare × claimed − hit tokens, never below minus the credit
 	pages   int     // in a row with too much missed
 	raised  bool
 	proving Reading // the start of the time in which it may prove itself
 }
 
 // look takes a reading at now, and reports whether the doubt changed.
-func (d *doubt) look(now time.Time, r Reading, share float64) (changed bool) {
+func (d *doubt) look(now time.Time, r Reading) (changed bool) {
 	if r.Page.IsZero() {
 		return false
 	}
@@ -41,11 +41,11 @@ func (d *doubt) look(now time.Time, r Reading, share float64) (changed bool) {
 	then.Hits, then.Queries = r.Hits, r.Queries
 	was := d.raised
 	if d.raised {
-		d.prove(then, share)
+		d.prove(then)
 	} else {
 		// The page may have the hits of all requests that had not ended at that moment,
 		// and of all since.
-		d.judge(then, share, share*(r.Open+r.Predicted-then.Predicted))
+		d.judge(then, leastShare*(r.Open+r.Predicted-then.Predicted))
 	}
 	d.judged, d.noted, d.at = then, r, now
 	return d.raised != was
@@ -53,15 +53,15 @@ func (d *doubt) look(now time.Time, r Reading, share float64) (changed bool) {
 
 // judge adds up the missed claims, with at most so much credit. The limit is the claims of
 // doubtful requests of mean size without any hit.
-func (d *doubt) judge(then Reading, share, credit float64) {
+func (d *doubt) judge(then Reading, credit float64) {
 	claimed := then.Predicted - d.judged.Predicted
-	d.missed += share*claimed - (then.Hits - d.judged.Hits)
+	d.missed += leastShare*claimed - (then.Hits - d.judged.Hits)
 	d.missed = max(d.missed, -credit)
 	if d.missed <= 0 {
 		d.since = then
 	}
 	requests := float64(then.Requests - d.since.Requests)
-	if then.Heads-d.since.Heads < doubtful || !then.counts(d.since, share) || d.missed < doubtful*share*(then.Predicted-d.since.Predicted)/requests {
+	if then.Heads-d.since.Heads < doubtful || !then.counts(d.since) || d.missed < doubtful*leastShare*(then.Predicted-d.since.Predicted)/requests {
 		d.pages = 0
 		return
 	}
@@ -71,11 +71,11 @@ func (d *doubt) judge(then Reading, share, credit float64) {
 }
 
 // prove ends the doubt if the claims of doubtful requests were met.
-func (d *doubt) prove(then Reading, share float64) {
+func (d *doubt) prove(then Reading) {
 	if then.Requests-d.proving.Requests < doubtful {
 		return
 	}
-	if then.Hits-d.proving.Hits >= share*(then.Predicted-d.proving.Predicted) {
+	if then.Hits-d.proving.Hits >= leastShare*(then.Predicted-d.proving.Predicted) {
 		d.raised = false
 	}
 	d.proving = then

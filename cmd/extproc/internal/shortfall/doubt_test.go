@@ -31,7 +31,7 @@ type request struct {
 const addr = "10.0.0.1:8000"
 
 func newServed() *served {
-	return &served{w: New(Options{}), lookedUp: 1, rng: rand.New(rand.NewPCG(1, 2)), read: Reading{Replica: addr, Joined: 1, Page: epoch}}
+	return &served{w: New(), lookedUp: 1, rng: rand.New(rand.NewPCG(1, 2)), read: Reading{Replica: addr, Joined: 1, Page: epoch}}
 }
 
 var epoch = time.Unix(1_700_000_000, 0)

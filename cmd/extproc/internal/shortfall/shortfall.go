@@ -9,38 +9,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Options say when a replica is flagged. Zero values are the defaults.
-type Options struct {
-	// Window is the least time for which predictions are added up; default 1 min.
-	// Predictions count when a request is placed and hits when the engine starts it, so
-	// it must be long against queueing.
-	Window time.Duration
-	// Least is the number of predicted tokens that a window must have; default 8192: a
-	// few failed requests must not decide. A window lasts until it has them.
-	Least float64
-	// Share is the share of the predicted tokens that must be hit; default 0.5. Requests
-	// that fail or are served elsewhere keep it below 1, and so do evictions while
-	// requests queue.
-	Share float64
-	// Windows is the number of successive bad windows that raise the flag; default 3.
-	Windows int
-}
-
-func (o Options) withDefaults() Options {
-	if o.Window == 0 {
-		o.Window = time.Minute
-	}
-	if o.Least == 0 {
-		o.Least = 8192
-	}
-	if o.Share == 0 {
-		o.Share = 0.5
-	}
-	if o.Windows == 0 {
-		o.Windows = 3
-	}
-	return o
-}
+// When a replica is flagged.
+const (
+	// minWindow is the least time for which predictions are added up. Predictions count when a request is
+	// placed and hits when the engine starts it, so it must be long against queueing.
+	minWindow = time.Minute
+	// leastTokens is the number of predicted tokens that a window must have: a few failed requests must not
+	// decide. A window lasts until it has them.
+	leastTokens = 8192
+	// leastShare is the share of the predicted tokens that must be hit. Requests that fail or are served
+	// elsewhere keep it below 1, and so do evictions while requests queue.
+	leastShare = 0.5
+	// badWindows is the number of successive bad windows that raise the flag.
+	badWindows = 3
+)
 
 // Reading is a replica's counters at one moment, in tokens.
 type Reading struct {
@@ -58,10 +40,10 @@ type Reading struct {
 }
 
 // counts reports whether the replica has counted the prompts that were predicted since
-// before. If it looked up less than share of the predicted tokens, its counters do not
+// before. If it looked up less than leastShare of the predicted tokens, its counters do not
 // show these requests, and prove nothing.
-func (r Reading) counts(before Reading, share float64) bool {
-	return r.Queries-before.Queries >= share*(r.Predicted-before.Predicted)
+func (r Reading) counts(before Reading) bool {
+	return r.Queries-before.Queries >= leastShare*(r.Predicted-before.Predicted)
 }
 
 // State is a Watch's state of a replica.
@@ -81,7 +63,6 @@ type Change struct {
 
 // Watch compares readings. Make it with New.
 type Watch struct {
-	o        Options
 	mu       sync.Mutex // guards replicas
 	replicas map[string]*replica
 	known    atomic.Pointer[map[string]*replica] // the same, for Curious: never changed
@@ -103,9 +84,7 @@ type replica struct {
 }
 
 // New returns a Watch without replicas.
-func New(o Options) *Watch {
-	return &Watch{o: o.withDefaults(), replicas: map[string]*replica{}}
-}
+func New() *Watch { return &Watch{replicas: map[string]*replica{}} }
 
 // Look takes the readings of all replicas at now and removes replicas without a
 // reading. It returns the flags that changed.
@@ -138,7 +117,7 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 
 // check closes the window if it is due, and reports whether the flag changed.
 func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
-	if k.doubt.look(now, r, w.o.Share) && !k.truth.enough() {
+	if k.doubt.look(now, r) && !k.truth.enough() {
 		j := &k.doubt.judged
 		k.State.Predicted, k.State.Hits = j.Predicted-k.from.Predicted, j.Hits-k.from.Hits
 		k.Cause = CauseUnknown
@@ -168,10 +147,10 @@ func (w *Watch) window(k *replica, now time.Time, r Reading) {
 		w.countedWindow(k, now, r)
 		return
 	}
-	if now.Sub(k.since) < w.o.Window {
+	if now.Sub(k.since) < minWindow {
 		return
 	}
-	w.close(k, now, r, t.window.reported, t.window.found, t.window.found < w.o.Share*t.window.reported)
+	w.close(k, now, r, t.window.reported, t.window.found, t.window.found < leastShare*t.window.reported)
 	if k.low {
 		k.Cause = t.window.cause()
 	}
@@ -182,14 +161,14 @@ func (w *Watch) window(k *replica, now time.Time, r Reading) {
 // count, because their hits do.
 func (w *Watch) countedWindow(k *replica, now time.Time, r Reading) {
 	predicted, hits := r.Predicted+r.Open-k.from.Predicted-k.from.Open, r.Hits-k.from.Hits
-	if now.Sub(k.since) < w.o.Window || predicted < w.o.Least {
+	if now.Sub(k.since) < minWindow || predicted < leastTokens {
 		return
 	}
 	if k.truth.raised && !r.Page.IsZero() { // the flag goes on by counters
 		k.doubt.raised, k.doubt.proving, k.truth.raised = true, r, false
 	}
 	k.truth.window, k.truth.full = sum{}, false
-	w.close(k, now, r, predicted, hits, hits < w.o.Share*predicted && r.counts(k.from, w.o.Share))
+	w.close(k, now, r, predicted, hits, hits < leastShare*predicted && r.counts(k.from))
 }
 
 // close ends a window.
@@ -198,7 +177,7 @@ func (w *Watch) close(k *replica, now time.Time, r Reading, predicted, hits floa
 	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true, Flagged: k.Flagged, Cause: k.Cause}
 	if !bad {
 		k.bad, k.low = 0, false
-	} else if k.bad++; k.bad >= w.o.Windows {
+	} else if k.bad++; k.bad >= badWindows {
 		k.low = true
 	}
 }

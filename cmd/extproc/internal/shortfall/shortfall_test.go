@@ -20,7 +20,7 @@ type course struct {
 }
 
 func newCourse() *course {
-	return &course{w: New(Options{}), now: time.Unix(1_700_000_000, 0), read: Reading{Replica: "10.0.0.1:8000", Joined: 1}, lookedUp: 1}
+	return &course{w: New(), now: time.Unix(1_700_000_000, 0), read: Reading{Replica: "10.0.0.1:8000", Joined: 1}, lookedUp: 1}
 }
 
 // play looks every 10 s for so many minutes, with tokens predicted and hit per minute.

@@ -34,7 +34,7 @@ type truths struct {
 	answers  int     // with or without usage
 	compared int     // with usage, of prompts with reported tokens
 	since    sum     // the comparison that may raise or end the flag
-	missed   float64 // Share × reported − found tokens in it
+	missed   float64 // leastShare × reported − found tokens in it
 	raised   bool
 	shown    sum // the comparison that last raised or ended the flag
 	heads    [mostHeads]head
@@ -128,7 +128,7 @@ func (t *truths) curious() bool {
 // take compares one answer. It reports whether the flag changed. While the flag is raised, an
 // answer to a prompt without reported tokens counts if some were found: what was reported of it may
 // have been disproved.
-func (t *truths) take(a *Answer, share float64) (changed bool) {
+func (t *truths) take(a *Answer) (changed bool) {
 	t.answers++
 	if !a.Known || a.Reported <= 0 && !(t.raised && a.Cached > 0) {
 		return false
@@ -136,14 +136,14 @@ func (t *truths) take(a *Answer, share float64) (changed bool) {
 	t.compared++
 	t.window.add(a)
 	t.since.add(a)
-	t.missed += share*float64(a.Reported) - float64(a.found())
-	t.row = t.vote(a.Head, float64(a.found()) < share*float64(a.Reported))
+	t.missed += leastShare*float64(a.Reported) - float64(a.found())
+	t.row = t.vote(a.Head, float64(a.found()) < leastShare*float64(a.Reported))
 	was, ended := t.raised, false
 	if t.raised {
 		ended = t.since.answers >= doubtful
 		t.raised = !ended || t.missed > 0
 	} else {
-		t.raised = t.since.answers >= doubtful && t.missed >= doubtful*share*t.since.reported/float64(t.since.answers) && t.widespread()
+		t.raised = t.since.answers >= doubtful && t.missed >= doubtful*leastShare*t.since.reported/float64(t.since.answers) && t.widespread()
 		ended = t.raised || t.missed <= 0
 	}
 	if t.raised != was {
@@ -171,7 +171,7 @@ func (w *Watch) Answered(a Answer) (_ Change, changed, disproved bool) {
 		k.silent.Store(0)
 	}
 	k.truth.row = 0
-	if k.truth.take(&a, w.o.Share) {
+	if k.truth.take(&a) {
 		k.State.Predicted, k.State.Hits, k.Cause = k.truth.shown.reported, k.truth.shown.found, k.truth.shown.cause()
 	}
 	changed = k.settle()
