@@ -89,6 +89,8 @@ func TestRefusals(t *testing.T) {
 		{openai.Chat, message(`{"role":"user","content":[{"type":"image_url"}]}`), Multimodal},
 		{openai.Chat, message(`{"role":"user","content":[{"type":"strange"}]}`), Multimodal},
 		{openai.Chat, message(`{"role":"user","content":"x","name":null}`), Rejected},
+		{openai.Chat, message(`{"role":"user","content":"x","tool_calls":[{}]}`), ""},
+		{openai.Chat, message(`{"role":"observation","content":"x","tool_calls":[{}]}`), UnknownShape},
 		{openai.Chat, message(`{"role":"developer","content":"x","tools":[{}]}`), UnknownShape},
 		{openai.Chat, message(`{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}]}`), Rejected},
 		{openai.Chat, message(`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{}}}]}`), Rejected},
@@ -101,6 +103,9 @@ func TestRefusals(t *testing.T) {
 		{openai.Responses, `"input":"x","tools":[{"type":"web_search"}],"tool_choice":{"type":"function","name":"f"}`, Rejected},
 		{openai.Responses, `"input":[{"type":"item_reference","id":"x"}]`, UnknownShape},
 		{openai.Responses, `"input":[{"role":"user","content":[{"type":"input_image"}]}]`, Multimodal},
+		{openai.Responses, `"input":[{"role":"user","content":"x","odd":1},{"type":"reasoning","summary":[],"odd":1}]`, ""},
+		{openai.Responses, `"input":[{"role":"user","content":"x","name":"n"}]`, UnknownShape},
+		{openai.Responses, `"input":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x","annotations":{}},{"type":"output_text","text":"y"}]}]`, UnknownShape},
 		{openai.Messages, user, Rejected}, // no max_tokens
 		{openai.Messages, user + `,"max_tokens":1`, ""},
 		{openai.Messages, `"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]`, Multimodal},
