@@ -157,7 +157,9 @@ func (t *items) add(v any) error {
 
 // known reports whether vLLM drops all keys of an item besides own, as from 0.32 on, or there are
 // no others.
-func (t *items) known(item *pyvalue.Dict, own ...string) bool { return t.d.mergeItems || only(item, own...) }
+func (t *items) known(item *pyvalue.Dict, own ...string) bool {
+	return t.d.mergeItems || only(item, own...)
+}
 
 func (t *items) message(item *pyvalue.Dict, kind string) error {
 	role, _ := item.GetString("role")
