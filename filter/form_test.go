@@ -11,6 +11,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
+	"warmroute/render/openai"
 )
 
 // form is an upload for a model, "" for none.
@@ -95,5 +96,34 @@ func TestModelsOfRequestsWithoutAPrompt(t *testing.T) {
 				t.Errorf("%d requests count", n)
 			}
 		})
+	}
+}
+
+// TestModelsOfBodiesThatAreNotRead: Envoy reads no model in a body with half a surrogate pair,
+// which the model's replicas may answer. Where replicas serve different models, the router names it.
+func TestModelsOfBodiesThatAreNotRead(t *testing.T) {
+	other := replica(2)
+	other.Models = []fleet.Model{{ID: "other", Base: "other"}}
+	half := `{"messages":[{"role":"user","content":"\ud800"}],"model":`
+	for _, tt := range []struct {
+		body    string
+		encoded bool
+		second  *fleet.Replica
+		want    string
+	}{
+		{half + `"other"}`, false, other, "other"},
+		{`{"model":"m","messages":[],"model":"other"}`, false, other, "other"}, // the last counts
+		{half + `"unknown"}`, false, other, ""},
+		{half + `5}`, false, other, ""},
+		{half + `"other"`, false, other, ""},
+		{half + `"other"}`, true, other, ""},
+		{half + `"other"}` + strings.Repeat(" ", maxUnread), false, other, ""},
+		{half + `"m"}`, false, replica(2), ""}, // every replica serves it
+	} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1), tt.second)
+		d := b.router.Route(t.Context(), &Query{Route: openai.Chat, Body: []byte(tt.body), Encoded: tt.encoded})
+		if d.Model != tt.want || d.Chosen != "" {
+			t.Errorf("%.80s: model %q for %q (%s), want %q", tt.body, d.Model, d.Chosen, d.Reason, tt.want)
+		}
 	}
 }

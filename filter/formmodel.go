@@ -2,6 +2,7 @@ package filter
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -13,6 +14,8 @@ import (
 const (
 	maxFormParts = 1000 // as vLLM's server reads at most
 	maxModelName = 1024 // bytes
+
+	maxUnread = 1 << 20 // bytes of a body whose model unreadModel reads
 )
 
 // formModel returns the model that a multipart form names, "" if it names none that can be
@@ -44,6 +47,21 @@ func formModel(contentType string, body []byte) (model string) {
 		model = modelName(value)
 	}
 	return ""
+}
+
+// unreadModel returns the model of a body that is not read, such as one with half a surrogate
+// pair: where replicas serve different models, only those of its own can answer as vLLM does, and
+// Envoy does not read the model in it either. "" if the body is long, or names no known model.
+func (r *Router) unreadModel(q *Query) string {
+	var body struct{ Model string }
+	if len(q.Body) > maxUnread || q.Encoded || !r.decider.Several() || json.Unmarshal(q.Body, &body) != nil {
+		return ""
+	}
+	mv, _ := r.decider.Find(body.Model, q.Tenant)
+	if mv == nil {
+		return ""
+	}
+	return mv.Model().ID
 }
 
 // modelName returns a model's name from outside a JSON body, "" if it is none.

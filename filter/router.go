@@ -202,6 +202,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	parsed := r.o.Now()
 	s.took[phaseParse] = parsed.Sub(start)
 	if err != nil {
+		s.work.Record.Model = r.unreadModel(q)
 		return decision.Decision{Reason: parseReason(err, q.Encoded)}
 	}
 	mv, reason := r.decider.Find(req.Model, q.Tenant)

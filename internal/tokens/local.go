@@ -242,6 +242,9 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 		if errors.Is(err, work.ErrEnded) {
 			return Result{}, err
 		}
+		if whyNot(err) == renderDiffers {
+			return Result{}, errServedAlone
+		}
 		return Result{}, none
 	}
 	unverified := l.set.Load().TrustUnverified
@@ -280,6 +283,9 @@ func (l *Local) refused(model, why string) error {
 	}
 	return ErrNone
 }
+
+// renderDiffers is the reason of a request that a server renders otherwise than its /render.
+const renderDiffers = "render_differs"
 
 // whyNot returns the reason that a request's ids are not computed here.
 func whyNot(err error) string {

@@ -467,6 +467,26 @@ func TestChooserOrder(t *testing.T) {
 	}
 }
 
+// TestChooserAsksNoReplicaThatRendersOtherwise: vLLM 0.32 answers a message with disabled thinking
+// by another text than its /render, if the template takes the effort "none" for another one.
+func TestChooserAsksNoReplicaThatRendersOtherwise(t *testing.T) {
+	f := newFakeServer(t)
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	model := bytesModel(t, `{{ {"low":"a","none":"b","max":"b"}[reasoning_effort or "max"] }}{{ messages[0].content }}`, Flags{})
+	f.answer = answers(t, model, false)
+	l.Unload("m")
+	if err := l.Load("m", model); err != nil {
+		t.Fatal(err)
+	}
+	l.CheckAll(t.Context())
+	asked := f.asked.Load()
+	c := &Chooser{Local: l, Remote: l.o.Reference}
+	_, err := c.Tokens(t.Context(), parse(t, openai.Messages, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"thinking":{"type":"disabled"}}`), someModel)
+	if !errors.Is(err, ErrNone) || f.asked.Load() != asked {
+		t.Errorf("%v, %d questions, refused %v", err, f.asked.Load()-asked, seen)
+	}
+}
+
 func TestProbesAreGood(t *testing.T) {
 	r, err := fakeModel(t).Renderer(t.Context(), "0.32.0", false)
 	if err != nil {

@@ -3,6 +3,7 @@ package tokens
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"unsafe"
 
@@ -74,6 +75,9 @@ const (
 // ErrNone means that a request's token ids cannot be known.
 var ErrNone = errors.New("tokens: not to be had")
 
+// errServedAlone is ErrNone for a request whose ids no replica returns as it computes them.
+var errServedAlone = fmt.Errorf("%w from a replica", ErrNone)
+
 // Served is the served model id that a request names, the request's tenant ("" is none), and
 // the replicas that its gateway allows (nil: all).
 type Served struct {
@@ -120,7 +124,7 @@ func (c *Chooser) Tokens(ctx context.Context, req *openai.Request, served Served
 	}
 	if c.Local != nil {
 		result, err := c.local(ctx, req, served)
-		if err == nil || errors.Is(err, ErrBusy) || errors.Is(err, work.ErrEnded) {
+		if err == nil || errors.Is(err, ErrBusy) || errors.Is(err, errServedAlone) || errors.Is(err, work.ErrEnded) {
 			return result, err
 		}
 	}

@@ -281,6 +281,14 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 	if len(extra) > 0 && extra[0] == '"' {
 		r.ExtraKey = stringOf(extra)
 	}
+	if r.Route != Completions {
+		r.raw[FieldPromptEmbeds] = nil // vLLM does not know it there
+	}
+	for _, f := range [...]Field{FieldMMProcessorKwargs, FieldMediaIOKwargs} {
+		if v := r.raw[f]; r.Route == Messages || len(v) > 0 && v[0] == '{' && jsontext.Space(v, 1) == len(v)-1 {
+			r.raw[f] = nil // unknown to vLLM there, or empty: it sets nothing
+		}
+	}
 	r.Multimodal = s.media || r.raw[FieldPromptEmbeds] != nil
 	return r.finish(s, model, salt)
 }

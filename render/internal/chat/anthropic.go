@@ -132,7 +132,7 @@ func (p *prompt) anthropicEffort(req *request, disabled string) error {
 		}
 	case "disabled":
 		if disabled == "" {
-			return refuse(UnknownShape)
+			return refuse(RenderDiffers)
 		}
 		p.effort = disabled
 	default:

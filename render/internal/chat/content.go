@@ -188,11 +188,6 @@ func (c *conversation) extras(d *pyvalue.Dict, own string) (*pyvalue.Dict, error
 			}
 		case partFields[key]:
 			return nil, refuse(UnknownShape)
-		case !c.validated:
-			// The Responses API has keys of its own here (annotations).
-			if c.openai && c.d.keepPartExtras && !c.coded {
-				return nil, refuse(UnknownShape)
-			}
 		case c.d.keepPartExtras && c.openai:
 			if extras == nil {
 				extras = pyvalue.NewDict()

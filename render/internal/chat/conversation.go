@@ -93,10 +93,9 @@ func (c *conversation) add(m *pyvalue.Dict) error {
 		err = c.assistant(out, m)
 	case "tool":
 		err = c.tool(out, m)
-	default:
-		if has(m, "tool_calls") {
-			err = refuse(UnknownShape)
-		}
+	}
+	if name != "assistant" && has(m, "tool_calls") && (c.coded || !lazyContent[name] && name != "tool") {
+		err = refuse(UnknownShape) // vLLM validates them
 	}
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ const (
 	ReusedTokens        Why = "reused_tokens"        // kv_transfer_params brings the ids
 	TemplateFailed      Why = "template_failed"      // the template raised, or hit a limit
 	VersionDiffers      Why = "version_differs"      // vLLM versions differ for this request and the replica's is unknown
+	RenderDiffers       Why = "render_differs"       // the server renders it, but its /render otherwise
 	TransformersDiffers Why = "transformers_differs" // transformers versions differ for this request
 )
 

@@ -28,6 +28,9 @@ func newMistral(r *Renderer) coder {
 	if r.disabledEffort == "" && (m.Version < 15 || m.Efforts == nil || slices.Contains(m.Efforts, "none")) {
 		r.disabledEffort = "none"
 	}
+	if r.disabledEffort == "" && r.from33() {
+		r.disabledEffort = "low"
+	}
 	return &mistral{r, m}
 }
 

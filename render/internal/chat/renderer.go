@@ -187,9 +187,9 @@ func (r *Renderer) probeMerge(b *work.Budget) merging {
 }
 
 // probeEffort probes the template as _probe_disabled_thinking_effort does: it returns
-// "none" if the template renders that differently from every other effort. If vLLM's probe
-// returns "low", vLLM's own /render does not use it (0.32), so nothing can verify the text:
-// probeEffort then returns "", for unknown.
+// "none" if the template renders that differently from every other effort, else "low".
+// The /render of releases before 0.33 renders "none" even then: if the template reads the
+// effort, nothing can verify the text, and probeEffort returns "", for unknown.
 func (r *Renderer) probeEffort(b *work.Budget) string {
 	now := time.Now()
 	render := func(effort string) ([]byte, error) {
@@ -210,15 +210,18 @@ func (r *Renderer) probeEffort(b *work.Budget) string {
 		return r.text(nil, p, now, false)
 	}
 	none, err := render("none")
-	if err != nil {
-		return ""
-	}
+	ignored := err != nil
 	for _, effort := range []string{"low", "medium", "high", "xhigh", "max"} {
-		if text, err := render(effort); err == nil && bytes.Equal(text, none) {
-			return ""
-		}
+		text, other := render(effort)
+		ignored = ignored || other == nil && bytes.Equal(text, none)
 	}
-	return "none"
+	switch {
+	case !ignored:
+		return "none"
+	case r.from33() || !r.reads("reasoning_effort") && !r.reads("enable_thinking"):
+		return "low"
+	}
+	return ""
 }
 
 // printsThinking reports whether a prompt has a message's thinking, at any position of the

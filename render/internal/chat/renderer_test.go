@@ -55,7 +55,14 @@ func TestRefusals(t *testing.T) {
 		{openai.Chat, user + `,"truncate_prompt_tokens":5`, Truncation},
 		{openai.Chat, user + `,"kv_transfer_params":{"prompt_token_ids":[1]}`, ReusedTokens},
 		{openai.Chat, user + `,"kv_transfer_params":{"do_remote_decode":true}`, ""},
-		{openai.Chat, user + `,"mm_processor_kwargs":{}`, Multimodal},
+		{openai.Chat, user + `,"mm_processor_kwargs":{"a":1}`, Multimodal},
+		{openai.Chat, user + `,"mm_processor_kwargs":[]`, Multimodal},
+		{openai.Chat, user + `,"mm_processor_kwargs":{ },"media_io_kwargs":{}`, ""},
+		{openai.Chat, user + `,"media_io_kwargs":null,"prompt_embeds":"x"`, ""},
+		{openai.Completions, `"prompt":"x","mm_processor_kwargs":{}`, ""},
+		{openai.Completions, `"prompt":"x","media_io_kwargs":{"image":{}}`, Multimodal},
+		{openai.Responses, `"input":"x","media_io_kwargs":{}`, ""},
+		{openai.Messages, user + `,"max_tokens":1,"mm_processor_kwargs":{"a":1},"media_io_kwargs":7`, ""}, // unknown there
 		{openai.Chat, user + `,"chat_template_kwargs":{"tools":[]}`, ReservedKwargs},
 		{openai.Chat, user + `,"chat_template_kwargs":[]`, Rejected},
 		{openai.Chat, user + `,"tools":[]`, Rejected},
@@ -82,6 +89,8 @@ func TestRefusals(t *testing.T) {
 		{openai.Chat, message(`{"role":"user","content":[{"type":"image_url"}]}`), Multimodal},
 		{openai.Chat, message(`{"role":"user","content":[{"type":"strange"}]}`), Multimodal},
 		{openai.Chat, message(`{"role":"user","content":"x","name":null}`), Rejected},
+		{openai.Chat, message(`{"role":"user","content":"x","tool_calls":[{}]}`), ""},
+		{openai.Chat, message(`{"role":"observation","content":"x","tool_calls":[{}]}`), UnknownShape},
 		{openai.Chat, message(`{"role":"developer","content":"x","tools":[{}]}`), UnknownShape},
 		{openai.Chat, message(`{"role":"assistant","tool_calls":[{"type":"function","function":{"name":"f","arguments":"{}"}}]}`), Rejected},
 		{openai.Chat, message(`{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":{}}}]}`), Rejected},
@@ -94,6 +103,9 @@ func TestRefusals(t *testing.T) {
 		{openai.Responses, `"input":"x","tools":[{"type":"web_search"}],"tool_choice":{"type":"function","name":"f"}`, Rejected},
 		{openai.Responses, `"input":[{"type":"item_reference","id":"x"}]`, UnknownShape},
 		{openai.Responses, `"input":[{"role":"user","content":[{"type":"input_image"}]}]`, Multimodal},
+		{openai.Responses, `"input":[{"role":"user","content":"x","odd":1},{"type":"reasoning","summary":[],"odd":1}]`, ""},
+		{openai.Responses, `"input":[{"role":"user","content":"x","name":"n"}]`, UnknownShape},
+		{openai.Responses, `"input":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x","annotations":{}},{"type":"output_text","text":"y"}]}]`, UnknownShape},
 		{openai.Messages, user, Rejected}, // no max_tokens
 		{openai.Messages, user + `,"max_tokens":1`, ""},
 		{openai.Messages, `"max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]`, Multimodal},
@@ -288,9 +300,16 @@ func TestDisabledThinking(t *testing.T) {
 	if got := render(t, Options{Template: `{{ enable_thinking }} {{ reasoning_effort }} {{ messages[0].content }}`, Version: "0.32.0"}, openai.Messages, body); got != "False none u" {
 		t.Errorf("%q", got)
 	}
-	_, err := newRenderer(t, Options{Template: plainTemplate, Version: "0.32.0"}).Render(nil, nil, parse(t, openai.Messages, body), time.Now())
-	if whyOf(err) != UnknownShape {
-		t.Errorf("a template that ignores effort: %v", err)
+	// vLLM then disables thinking by the effort "low", but up to 0.32 not in its /render.
+	const some = `{{ {"low":"a","none":"b","max":"b"}[reasoning_effort] }}{{ messages[0].content }}`
+	_, err := newRenderer(t, Options{Template: some, Version: "0.32.0"}).Render(nil, nil, parse(t, openai.Messages, body), time.Now())
+	if whyOf(err) != RenderDiffers {
+		t.Errorf("a template that takes none for another effort: %v", err)
+	}
+	for o, want := range map[[2]string]string{{some, "0.33.0"}: "au", {"{{ messages[0].content }}", "0.32.0"}: "u"} {
+		if got := render(t, Options{Template: o[0], Version: o[1]}, openai.Messages, body); got != want {
+			t.Errorf("%s of %s: %q, want %q", o[0], o[1], got, want)
+		}
 	}
 	if got := render(t, Options{Template: `{{ reasoning_effort }}`, Version: "0.32.0", DisabledThinkingEffort: "low"}, openai.Messages, body); got != "low" {
 		t.Errorf("%q", got)
@@ -318,7 +337,7 @@ func TestCodedTableIsDocumented(t *testing.T) {
 		}
 	}
 	for _, why := range []Why{RenderedInCode, NoTemplate, Multimodal, Rejected, UnknownShape, RequestTemplate, ReservedKwargs, Truncation,
-		StoredState, ReusedTokens, TemplateFailed, VersionDiffers, TransformersDiffers} {
+		StoredState, ReusedTokens, TemplateFailed, VersionDiffers, RenderDiffers, TransformersDiffers} {
 		if !strings.Contains(string(doc), "`"+string(why)+"`") {
 			t.Errorf("docs/tokens.md does not say what %s is", why)
 		}

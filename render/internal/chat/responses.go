@@ -155,19 +155,23 @@ func (t *items) add(v any) error {
 	return refuse(UnknownShape)
 }
 
-// passthrough is what Codex notes of an item for other servers.
-const passthrough = "internal_chat_message_metadata_passthrough"
+// known reports whether vLLM drops all keys of an item besides own, as from 0.32 on, or there are
+// no others.
+func (t *items) known(item *pyvalue.Dict, own ...string) bool {
+	return t.d.mergeItems || only(item, own...)
+}
 
 func (t *items) message(item *pyvalue.Dict, kind string) error {
 	role, _ := item.GetString("role")
 	content, _ := item.GetString("content")
-	if !only(item, "type", "role", "content", "status", "id", "phase", passthrough) {
+	if !t.known(item, "type", "role", "content", "status", "id", "phase") {
 		return refuse(UnknownShape)
 	}
 	switch role {
 	case "user", "system", "developer":
-		if list, ok := content.(*pyvalue.List); ok && !texts(list, "input_text") {
-			return refuse(UnknownShape)
+		list, ok := content.(*pyvalue.List)
+		if ok && !texts(list, "input_text") || has(item, "name") || has(item, "task") || has(item, "tools") {
+			return refuse(UnknownShape) // a chat's message would have them
 		}
 		t.push(dict("role", role, "content", content))
 		return nil
@@ -180,7 +184,7 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 		// Only an item of type message may have output text, but each may have input text;
 		// vLLM reads the first part alone.
 		output := kind != "" && texts(list, "output_text")
-		if len(list.Items) == 0 || !output && !(t.d.mergeItems && texts(list, "input_text")) {
+		if len(list.Items) == 0 || len(list.Items) > 1 && noted(list) || !output && !(t.d.mergeItems && texts(list, "input_text")) {
 			return refuse(UnknownShape)
 		}
 		text, ok = str(list.Items[0].(*pyvalue.Dict), "text")
@@ -193,6 +197,22 @@ func (t *items) message(item *pyvalue.Dict, kind string) error {
 	}
 	t.give("content", text)
 	return nil
+}
+
+// noted reports whether a part has notes that may be none that vLLM knows: it then takes the
+// message for one of the client, and all of its parts.
+func noted(list *pyvalue.List) bool {
+	for _, part := range list.Items {
+		for _, key := range [...]string{"annotations", "logprobs"} {
+			if v, ok := part.(*pyvalue.Dict); ok && has(v, key) {
+				notes, _ := v.GetString(key)
+				if list, ok := notes.(*pyvalue.List); !ok || len(list.Items) > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // texts reports whether every part has the type kind.
@@ -232,8 +252,7 @@ func (t *items) call(item *pyvalue.Dict) error {
 		arguments = `{"input": ` + string(pyvalue.AppendJSONString(nil, arguments.(string), false)) + "}"
 	case !ok:
 		return refuse(Rejected)
-	case !only(item, "type", "id", "call_id", "name", "arguments", "status", "namespace", "caller", "async", passthrough) ||
-		!t.d.mergeItems && (has(item, "id") || !only(item, "type", "id", "call_id", "name", "arguments", "status")):
+	case !t.known(item, "type", "id", "call_id", "name", "arguments", "status") || !t.d.mergeItems && has(item, "id"):
 		return refuse(UnknownShape) // 0.21 merges calls whose id starts with "mcp_"
 	case space != "":
 		name = flatName(space, name.(string))
@@ -268,7 +287,7 @@ func (t *items) output(item *pyvalue.Dict) error {
 }
 
 func (t *items) reasoning(item *pyvalue.Dict) error {
-	if v, _ := item.GetString("encrypted_content"); v != nil && v != "" || !only(item, "type", "id", "summary", "content", "status", "encrypted_content", passthrough) {
+	if v, _ := item.GetString("encrypted_content"); v != nil && v != "" || !t.known(item, "type", "id", "summary", "content", "status", "encrypted_content") {
 		return refuse(UnknownShape)
 	}
 	s, _ := item.GetString("summary")
