@@ -213,6 +213,9 @@ func (d *decisions) unableReplicas(s *fleet.Snapshot) (out []string) {
 		case rep.Ready && d.decider.Unasked(rep):
 			out = append(out, fmt.Sprintf("replica %s gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks", rep.Addr))
 		}
+		if refused := d.decider.Refusing(s, rep); refused != "" {
+			out = append(out, fmt.Sprintf("replica %s has served nothing lately, and others of its model have: it answered %s", rep.Addr, refused))
+		}
 	}
 	return out
 }

@@ -64,6 +64,7 @@ type Decider struct {
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
 	awaited  awaited
+	refusals refusals
 	// replicas whose departure another router has reported: it need not be sent
 	// again
 	invalidated sync.Map
@@ -107,6 +108,7 @@ func (d *Decider) Forget(replica string) {
 		return
 	}
 	d.views.refusals.Delete(replica)
+	d.views.replies.Delete(replica)
 	had := d.history.Drop(replica)
 	if _, told := d.invalidated.LoadAndDelete(replica); !told && had && d.o.Peers != nil {
 		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})
@@ -147,6 +149,7 @@ type Work struct {
 	compared policy.Compared  // with apart
 	asking   sessions.Request // where requests are held
 	sites    []int32          // candidates, with asking
+	refusers []string         // replicas that have refused the prompt
 }
 
 // held counts the tokens of the prompts that one holder has.

@@ -60,7 +60,8 @@ type Record struct {
 	// Session tells the request's session, and how it was held; nil: no requests of its kind are held.
 	Session *SessionRecord `json:"session,omitempty"`
 
-	head uint64 // the key of the first block; 0 = there is none
+	head uint64    // the key of the first block; 0 = there is none
+	end  promptEnd // tells the prompt when it is refused
 }
 
 // Subject says which request a record is of, and when it was decided.

@@ -1,0 +1,269 @@
+package decision
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
+	"warmroute/prefixhash"
+)
+
+const (
+	// mostRefused bounds the refused prompts that are remembered. A later one takes the place of
+	// the oldest.
+	mostRefused = 512
+	// refusedMost bounds the time for which a refusal counts, which is refusalFirst and doubles.
+	refusedMost = 10 * time.Minute
+	// mostGrown is how many longer prompts one refusal sends elsewhere: another client's may begin
+	// with the refused one, too.
+	mostGrown = 4
+)
+
+// promptEnd tells a prompt by its end, for one model and tenant: what prompts share is their beginning.
+type promptEnd struct {
+	key    uint64 // of the last block, 0 = there is none
+	at     int32  // the number of blocks
+	covers int32  // tokens in these
+	rest   uint64 // of the last tokens, 0 = the prompt is not known
+}
+
+// refusal is a prompt that a replica has answered with 4xx.
+type refusal struct {
+	promptEnd
+	replica string
+	until   int64 // Unix ns; an older one counts again with the next refusal
+	lasts   time.Duration
+	grown   int // longer prompts that it still sends elsewhere
+}
+
+// refusals are the prompts that replicas have refused.
+type refusals struct {
+	until atomic.Int64 // the latest of all
+	mu    sync.Mutex
+	next  int
+	all   []refusal
+}
+
+// endOf puts what tells the prompts of a request into the record, and returns what the keys of a
+// prompt are mixed with.
+func (w *Work) endOf(a *Ask, mv *View) (keys []prefixhash.Key, of uint64) {
+	keys, unit := w.keys, w.unit*len(w.keys)
+	if a.Text != nil {
+		keys, unit = a.Text, prefixhash.TextMarks.End(len(a.Text))
+	}
+	if a.Rest == 0 || a.Cacheless {
+		return nil, 0
+	}
+	of = xxhash.Sum64String(mv.model.ID) + 31*xxhash.Sum64String(a.Tenant)
+	w.Record.end = promptEnd{at: int32(len(keys)), covers: int32(unit), rest: a.Rest ^ of}
+	if len(keys) > 0 {
+		w.Record.end.key = uint64(keys[len(keys)-1]) ^ of
+	}
+	return keys, of
+}
+
+// refused puts the replicas into w that have refused the request's prompt, or one that it goes on.
+func (d *Decider) refused(a *Ask, mv *View, w *Work) {
+	keys, of := w.endOf(a, mv)
+	r, now := &d.refusals, d.now().UnixNano()
+	if w.refusers = w.refusers[:0]; now >= r.until.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.all {
+		e := &r.all[i]
+		switch {
+		case now >= e.until:
+		case e.promptEnd == w.Record.end:
+			w.refusers = append(w.refusers, e.replica)
+		case e.grown > 0 && e.key != 0 && int(e.at) <= len(keys) && e.key == uint64(keys[e.at-1])^of:
+			w.refusers = append(w.refusers, e.replica)
+			if !a.Dry && !a.Withheld {
+				e.grown--
+			}
+		}
+	}
+}
+
+// add remembers a refusal. The first one of a status that is the client's own fault more often
+// counts from the next on.
+func (r *refusals) add(e promptEnd, replica string, status int, lacks bool, now int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of := r.find(e, replica)
+	switch {
+	case of != nil && now < of.until: // of a request that was under way
+		return
+	case of != nil:
+		of.lasts = min(2*of.lasts, refusedMost)
+	case len(r.all) < mostRefused:
+		r.all = append(r.all, refusal{})
+		of = &r.all[len(r.all)-1]
+	default:
+		of = &r.all[r.next]
+		r.next = (r.next + 1) % mostRefused
+	}
+	if of.replica != replica || of.promptEnd != e {
+		*of = refusal{promptEnd: e, replica: strings.Clone(replica), lasts: refusalFirst}
+		if status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity {
+			of.lasts /= 2
+			return
+		}
+	}
+	if of.grown = 0; lacks {
+		of.grown = mostGrown
+	}
+	of.until = now + int64(of.lasts)
+	r.until.Store(max(r.until.Load(), of.until))
+}
+
+// find returns the refusal of a prompt by a replica, nil if there is none.
+func (r *refusals) find(e promptEnd, replica string) *refusal {
+	for i := range r.all {
+		if r.all[i].promptEnd == e && r.all[i].replica == replica {
+			return &r.all[i]
+		}
+	}
+	return nil
+}
+
+// forgive forgets the refusal of a prompt that the replica has served.
+func (r *refusals) forgive(e promptEnd, replica string, now int64) {
+	if now >= r.until.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of := r.find(e, replica); of != nil {
+		*of = refusal{}
+	}
+}
+
+// Replied records the status of a replica's own answer to the request of a record. What it has
+// refused goes elsewhere when it comes again.
+func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
+	r := d.views.now().snap.Replica(replica)
+	if r == nil || status == 0 || status >= http.StatusInternalServerError {
+		return
+	}
+	now, refused := d.now().UnixNano(), status >= http.StatusBadRequest
+	d.views.repliesOf(r.Addr).add(status, now)
+	if seq == 0 || !refused && now >= d.refusals.until.Load() {
+		return
+	}
+	var e promptEnd
+	lacks := false
+	g.with(seq, id, func(rec *Record) {
+		first, _, _ := strings.Cut(rec.Chosen, ",")
+		e, lacks = rec.end, first == replica && rec.Predicted < int(rec.end.covers)
+	})
+	switch {
+	case e.rest == 0:
+	case refused:
+		d.refusals.add(e, replica, status, lacks, now)
+	default:
+		d.refusals.forgive(e, replica, now)
+	}
+}
+
+// refusingRow is the number of refusals in a row after which a replica may be the cause, and
+// refusingFor for how long after the last one.
+const (
+	refusingRow = 8
+	refusingFor = 10 * time.Minute
+)
+
+// replies counts a replica's answers with 4xx since it has last served.
+type replies struct {
+	row      atomic.Int32
+	last     atomic.Int64 // Unix ns of the last of them
+	served   atomic.Int64 // Unix ns at which it has last served
+	statuses [100]atomic.Int32
+}
+
+// repliesOf returns the answers of the replica at an address.
+func (v *views) repliesOf(addr string) *replies {
+	r, ok := v.replies.Load(addr)
+	if !ok {
+		r, _ = v.replies.LoadOrStore(addr, new(replies))
+	}
+	return r.(*replies)
+}
+
+// add counts an answer.
+func (r *replies) add(status int, now int64) {
+	if status >= http.StatusBadRequest {
+		r.row.Add(1)
+		r.last.Store(now)
+		r.statuses[status-http.StatusBadRequest].Add(1)
+		return
+	}
+	r.served.Store(now)
+	if r.row.Swap(0) != 0 {
+		for i := range r.statuses {
+			r.statuses[i].Store(0)
+		}
+	}
+}
+
+// refusing reports whether the replica has refused all requests of late.
+func (r *replies) refusing(now int64) bool {
+	return r.row.Load() >= refusingRow && now-r.last.Load() < int64(refusingFor)
+}
+
+// level gives replicas that refuse all requests the mean load of the others: they answer at once,
+// so they look idle and would get every new prompt.
+func (w *Work) level(mv *View, now int64) {
+	var sum policy.Load
+	n := 0
+	for i, at := range w.at {
+		if l := &w.cands[i].Load; !mv.holders[at].replies.refusing(now) {
+			sum.InFlight, sum.Awaiting, n = sum.InFlight+l.InFlight, sum.Awaiting+l.Awaiting, n+1
+			sum.Pending, sum.Foreign, sum.Live = sum.Pending+l.Pending, sum.Foreign+l.Foreign, sum.Live+l.Live
+		}
+	}
+	if n == 0 || n == len(w.at) {
+		return
+	}
+	for i, at := range w.at {
+		if l := &w.cands[i].Load; mv.holders[at].replies.refusing(now) {
+			l.InFlight, l.Awaiting = max(l.InFlight, (sum.InFlight+n-1)/n), max(l.Awaiting, (sum.Awaiting+n-1)/n)
+			l.Pending, l.Foreign, l.Live = max(l.Pending, sum.Pending/float64(n)), max(l.Foreign, sum.Foreign/float64(n)), max(l.Live, sum.Live/float64(n))
+		}
+	}
+}
+
+// Refusing says how often a replica has answered with which 4xx, if it has served nothing of late
+// and another replica of its model has; "" otherwise.
+func (d *Decider) Refusing(s *fleet.Snapshot, r *fleet.Replica) (statuses string) {
+	now, of := d.now().UnixNano(), d.views.repliesOf(r.Addr)
+	if !of.refusing(now) || !servesBeside(s, r, func(addr string) bool {
+		return now-d.views.repliesOf(addr).served.Load() < int64(refusingFor)
+	}) {
+		return ""
+	}
+	for i := range of.statuses {
+		if n := of.statuses[i].Load(); n > 0 {
+			statuses += fmt.Sprintf(", %d (%d times)", http.StatusBadRequest+i, n)
+		}
+	}
+	return strings.TrimPrefix(statuses, ", ")
+}
+
+// servesBeside reports whether serves holds for another replica with r's model.
+func servesBeside(s *fleet.Snapshot, r *fleet.Replica, serves func(addr string) bool) bool {
+	for _, other := range s.Replicas {
+		if other != r && len(r.Models) > 0 && other.Model(r.Models[0].ID) != nil && serves(other.Addr) {
+			return true
+		}
+	}
+	return false
+}
