@@ -63,11 +63,16 @@ type Decider struct {
 	unheld   atomic.Int64 // requests that lacked room and went all the same
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
-	awaited  awaited
-	refusals refusals
+	answers
 	// replicas whose departure another router has reported: it need not be sent
 	// again
 	invalidated sync.Map
+}
+
+// answers are what the answers to requests tell.
+type answers struct {
+	awaited  awaited
+	refusals refusals
 }
 
 // New returns a decider over a fleet and an index, by the settings of

@@ -30,13 +30,18 @@ type holder struct {
 	scope   int               // index into View.scopes
 	marks   *prefixhash.Marks // of the scope's blocks
 	context int               // tokens of the model's context there, 0 = not known
-	refusal *rankAnswers      // nil: it has one rank
-	replies *replies          // of the replica
 	events  bool              // KV events or a sidecar report its blocks
 	timed   bool              // KV events report its first tokens
 	adapter policy.Residency
 	store   int // number of the store that it shares, 0 = none is known
 	pairing
+	heard
+}
+
+// heard is what the replica of a holder has answered.
+type heard struct {
+	refusal *rankAnswers // nil: it has one rank
+	replies *replies
 }
 
 // pairing says with whom a holder can split requests: another number of the same class.
