@@ -58,6 +58,7 @@ type totals struct {
 	blocks   atomic.Int64 // keys kept
 	dropped  atomic.Uint64
 	evicted  atomic.Uint64
+	cut      atomic.Int64 // Unix ns of the last eviction or refusal by a cap
 	removals atomic.Int64 // remembered, of all holders
 	untold   atomic.Int64 // blocks in the holders' untold
 }

@@ -2,6 +2,7 @@ package index
 
 import (
 	"iter"
+	"time"
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/offheap"
@@ -21,6 +22,15 @@ type Stats struct {
 	OffHeap int    // of Bytes: the memory that all indexes of this process have mapped outside the Go heap
 	Dropped uint64 // blocks not indexed since the start
 	Evicted uint64 // blocks evicted by a cap since the start
+}
+
+// Full returns how many blocks were evicted by a cap since the start, if one was within the last
+// time; 0 otherwise.
+func (x *Index) Full(within time.Duration) (evicted uint64) {
+	if x.o.Now().UnixNano()-x.cut.Load() < int64(within) {
+		evicted = x.evicted.Load()
+	}
+	return evicted
 }
 
 // Stats counts everything. It takes the writers' locks one after the other.

@@ -258,10 +258,10 @@ func (d *Decider) Refusing(s *fleet.Snapshot, r *fleet.Replica) (statuses string
 	return strings.TrimPrefix(statuses, ", ")
 }
 
-// servesBeside reports whether serves holds for another replica with r's model.
+// servesBeside reports whether serves holds for another replica of r's base model.
 func servesBeside(s *fleet.Snapshot, r *fleet.Replica, serves func(addr string) bool) bool {
 	for _, other := range s.Replicas {
-		if other != r && len(r.Models) > 0 && other.Model(r.Models[0].ID) != nil && serves(other.Addr) {
+		if other != r && s.Base(r.Addr) != "" && s.Base(other.Addr) == s.Base(r.Addr) && serves(other.Addr) {
 			return true
 		}
 	}
