@@ -178,8 +178,19 @@ func TestUnableReplicasAreNoted(t *testing.T) {
 	} {
 		r.outcomes.learn(&a)
 	}
+	fails := r.replicas.ledger.Of(index.Holder{Replica: "10.0.0.2:1", Rank: 1})
+	for range 2 {
+		fails.Logged(true, true)
+	}
+	before := strings.Join(r.decisions.unableReplicas(s), "\n")
+	fails.Logged(true, true)
 	got := strings.Join(r.decisions.unableReplicas(s), "\n")
+	fails.Logged(false, false)
+	if after := strings.Join(r.decisions.unableReplicas(s), "\n"); before != after || after == got {
+		t.Errorf("before the third failure:\n%s\nafter an answer:\n%s", before, after)
+	}
 	want := "replica 10.0.0.1:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
+		"replica 10.0.0.2:1 is a last resort: its last 3 requests have failed, by a status of 5xx or a broken connection\n" +
 		"replica 10.0.0.3:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
 		"replica 10.0.0.4:1 is passed over: asleep: it is"
 	if got != want {
