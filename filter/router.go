@@ -395,9 +395,9 @@ const pooledText = 1 << 20
 func (r *Router) Tried(d *decision.Decision, id, addr string, status int) {
 	if status < http.StatusInternalServerError { // else it may be Envoy that answers
 		r.metrics.served(d, addr)
+		r.decider.Replied(r.ring, d.Seq, id, addr, status)
 	}
 	r.decider.Served(d, addr)
-	r.decider.Replied(r.ring, d.Seq, id, addr, status)
 }
 
 // Skip records a request without a decision, with the reason.

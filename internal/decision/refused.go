@@ -12,6 +12,7 @@ import (
 
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
 
@@ -34,7 +35,7 @@ type promptEnd struct {
 	rest   uint64 // of the last tokens, 0 = the prompt is not known
 }
 
-// refusal is a prompt that a replica has answered with 4xx.
+// refusal is a prompt that a replica has refused.
 type refusal struct {
 	promptEnd
 	replica string
@@ -151,10 +152,10 @@ func (r *refusals) forgive(e promptEnd, replica string, now int64) {
 // refused goes elsewhere when it comes again.
 func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	r := d.views.now().snap.Replica(replica)
-	if r == nil || status == 0 || status >= http.StatusInternalServerError {
+	if r == nil || status < http.StatusOK || status > lastStatus || load.Failure(status) {
 		return
 	}
-	now, refused := d.now().UnixNano(), status >= http.StatusBadRequest
+	now, refused := d.now().UnixNano(), status >= firstStatus
 	d.views.repliesOf(r.Addr).add(status, now)
 	if seq == 0 || !refused && now >= d.refusals.until.Load() {
 		return
@@ -181,12 +182,15 @@ const (
 	refusingFor = 10 * time.Minute
 )
 
-// replies counts a replica's answers with 4xx since it has last served.
+// Between these are the statuses of refusals, without those that show a failure (load.Failure).
+const firstStatus, lastStatus = http.StatusMultipleChoices, http.StatusGatewayTimeout
+
+// replies counts a replica's refusals since it has last served.
 type replies struct {
 	row      atomic.Int32
 	last     atomic.Int64 // Unix ns of the last of them
 	served   atomic.Int64 // Unix ns at which it has last served
-	statuses [100]atomic.Int32
+	statuses [lastStatus - firstStatus + 1]atomic.Int32
 }
 
 // repliesOf returns the answers of the replica at an address.
@@ -200,10 +204,10 @@ func (v *views) repliesOf(addr string) *replies {
 
 // add counts an answer.
 func (r *replies) add(status int, now int64) {
-	if status >= http.StatusBadRequest {
+	if status >= firstStatus {
 		r.row.Add(1)
 		r.last.Store(now)
-		r.statuses[status-http.StatusBadRequest].Add(1)
+		r.statuses[status-firstStatus].Add(1)
 		return
 	}
 	r.served.Store(now)
@@ -241,7 +245,7 @@ func (w *Work) level(mv *View, now int64) {
 	}
 }
 
-// Refusing says how often a replica has answered with which 4xx, if it has served nothing of late
+// Refusing says how often a replica has refused with which status, if it has served nothing of late
 // and another replica of its model has; "" otherwise.
 func (d *Decider) Refusing(s *fleet.Snapshot, r *fleet.Replica) (statuses string) {
 	now, of := d.now().UnixNano(), d.views.repliesOf(r.Addr)
@@ -252,7 +256,7 @@ func (d *Decider) Refusing(s *fleet.Snapshot, r *fleet.Replica) (statuses string
 	}
 	for i := range of.statuses {
 		if n := of.statuses[i].Load(); n > 0 {
-			statuses += fmt.Sprintf(", %d (%d times)", http.StatusBadRequest+i, n)
+			statuses += fmt.Sprintf(", %d (%d times)", firstStatus+i, n)
 		}
 	}
 	return strings.TrimPrefix(statuses, ", ")

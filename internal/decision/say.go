@@ -132,7 +132,7 @@ func (rec *Record) passed(c, chosen *CandidateRecord) string {
 	case c.Score.Verdict == policy.Context:
 		return "its context is too short for the request"
 	case c.Score.Verdict == policy.Refused:
-		return "it refused this prompt lately, with a status of 4xx"
+		return "it refused this prompt lately"
 	case c.Score.Verdict == policy.Held:
 		return "it is asleep or stalled"
 	case c.Score.Verdict != policy.Ranked:
