@@ -116,6 +116,7 @@ func (r *refusals) add(e promptEnd, replica string, status int, lacks bool, now 
 		*of = refusal{promptEnd: e, replica: strings.Clone(replica), lasts: refusalFirst}
 		if status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity {
 			of.lasts /= 2
+			r.until.Store(max(r.until.Load(), now+int64(of.lasts)))
 			return
 		}
 	}
@@ -152,12 +153,12 @@ func (r *refusals) forgive(e promptEnd, replica string, now int64) {
 // refused goes elsewhere when it comes again.
 func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	r := d.views.now().snap.Replica(replica)
-	if r == nil || status < http.StatusOK || status > lastStatus || load.Failure(status) {
+	if r == nil || seq == 0 || status < http.StatusOK || status > lastStatus || load.Failure(status) {
 		return
 	}
 	now, refused := d.now().UnixNano(), status >= firstStatus
 	d.views.repliesOf(r.Addr).add(status, now)
-	if seq == 0 || !refused && now >= d.refusals.until.Load() {
+	if !refused && now >= d.refusals.until.Load() {
 		return
 	}
 	var e promptEnd

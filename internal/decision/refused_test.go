@@ -60,24 +60,25 @@ func TestRefusedPrompts(t *testing.T) {
 		then      *Ask
 		elsewhere bool
 	}{
-		"the same":                   {asking(cold), []int{401}, asking(cold), true},
-		"the same, cached":           {asking(prompt(1, 0, 10)), []int{404}, asking(prompt(1, 0, 10)), true},
-		"it goes on":                 {asking(cold), []int{429}, asking(grown(cold, 2)), true},
-		"what it cannot do":          {asking(cold), []int{501}, asking(cold), true},
-		"a redirect":                 {asking(cold), []int{307}, asking(cold), true},
-		"a time limit of its own":    {asking(cold), []int{504}, asking(cold), true},
-		"an odd status":              {asking(cold), []int{999}, asking(cold), false},
-		"it goes on, and was cached": {asking(prompt(1, 0, 10)), []int{429}, asking(cold), false},
-		"the beginning":              {asking(cold), []int{403}, asking(prompt(1, 0, 10)), false},
-		"another end":                {asking(prompt(1, 0, 10)), []int{403}, otherEnd, false},
-		"another tenant's":           {asking(cold), []int{403}, tenant, false},
-		"a bad request":              {asking(cold), []int{400}, asking(cold), false},
-		"a bad request, again":       {asking(cold), []int{400, 400}, asking(cold), true},
-		"served meanwhile":           {asking(cold), []int{401, 200}, asking(cold), false},
-		"no status":                  {asking(cold), []int{0}, asking(cold), false},
-		"its own error":              {asking(cold), []int{503}, asking(cold), false},
-		"an unknown end":             {&Ask{Model: "m", Prompts: cold}, []int{401}, &Ask{Model: "m", Prompts: cold}, false},
-		"a text":                     {text, []int{401}, text, true},
+		"the same":                     {asking(cold), []int{401}, asking(cold), true},
+		"the same, cached":             {asking(prompt(1, 0, 10)), []int{404}, asking(prompt(1, 0, 10)), true},
+		"it goes on":                   {asking(cold), []int{429}, asking(grown(cold, 2)), true},
+		"what it cannot do":            {asking(cold), []int{501}, asking(cold), true},
+		"a redirect":                   {asking(cold), []int{307}, asking(cold), true},
+		"a time limit of its own":      {asking(cold), []int{504}, asking(cold), true},
+		"an odd status":                {asking(cold), []int{999}, asking(cold), false},
+		"it goes on, and was cached":   {asking(prompt(1, 0, 10)), []int{429}, asking(cold), false},
+		"the beginning":                {asking(cold), []int{403}, asking(prompt(1, 0, 10)), false},
+		"another end":                  {asking(prompt(1, 0, 10)), []int{403}, otherEnd, false},
+		"another tenant's":             {asking(cold), []int{403}, tenant, false},
+		"a bad request":                {asking(cold), []int{400}, asking(cold), false},
+		"a bad request, again":         {asking(cold), []int{400, 400}, asking(cold), true},
+		"bad requests, served between": {asking(cold), []int{400, 200, 400}, asking(cold), false},
+		"served meanwhile":             {asking(cold), []int{401, 200}, asking(cold), false},
+		"no status":                    {asking(cold), []int{0}, asking(cold), false},
+		"its own error":                {asking(cold), []int{503}, asking(cold), false},
+		"an unknown end":               {&Ask{Model: "m", Prompts: cold}, []int{401}, &Ask{Model: "m", Prompts: cold}, false},
+		"a text":                       {text, []int{401}, text, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRefuser(t)
@@ -169,6 +170,9 @@ func TestIdleForRefusing(t *testing.T) {
 		t.Fatalf("the idle replica is named %d times of 30", n)
 	}
 	snap := r.fleet.Snapshot()
+	for range 2 * refusingRow {
+		r.decider.Replied(r.ring, 0, "", one, 404) // of a request without a decision
+	}
 	for i := range refusingRow {
 		if r.decider.Refusing(snap, snap.Replica(one)) != "" {
 			t.Errorf("named after %d refusals", i)
