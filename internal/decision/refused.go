@@ -2,7 +2,9 @@ package decision
 
 import (
 	"fmt"
+	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,7 +12,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
@@ -94,58 +95,40 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 	}
 }
 
-// add remembers a refusal. The first one of a status that is the client's own fault more often
-// counts from the next on.
+// add records a replica's answer to a prompt. The first refusal with a status that is the client's
+// own fault more often counts from the next on; an answer that serves the prompt ends it.
 func (r *refusals) add(e promptEnd, replica string, status int, lacks bool, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := r.find(e, replica)
+	of := slices.IndexFunc(r.all, func(one refusal) bool { return one.promptEnd == e && one.replica == replica })
+	one := refusal{promptEnd: e, replica: replica, lasts: refusalFirst}
+	served := status < firstStatus
 	switch {
-	case of != nil && now < of.until: // of a request that was under way
+	case served && of < 0, !served && of >= 0 && now < r.all[of].until: // nothing is known, or it was under way before
 		return
-	case of != nil:
-		of.lasts = min(2*of.lasts, refusedMost)
+	case served:
+		r.all[of] = refusal{}
+		return
+	case of >= 0:
+		one.lasts = min(2*r.all[of].lasts, refusedMost)
+	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity:
+		one.lasts /= 2
+	}
+	if one.lasts >= refusalFirst {
+		one.until = now + int64(one.lasts)
+	}
+	if lacks {
+		one.grown = mostGrown
+	}
+	r.until.Store(max(r.until.Load(), now+int64(one.lasts)))
+	switch {
+	case of >= 0:
+		r.all[of] = one
 	case len(r.all) < mostRefused:
-		r.all = append(r.all, refusal{})
-		of = &r.all[len(r.all)-1]
+		r.all = append(r.all, one)
 	default:
-		of = &r.all[r.next]
+		r.all[r.next] = one
 		r.next = (r.next + 1) % mostRefused
-	}
-	if of.replica != replica || of.promptEnd != e {
-		*of = refusal{promptEnd: e, replica: strings.Clone(replica), lasts: refusalFirst}
-		if status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity {
-			of.lasts /= 2
-			r.until.Store(max(r.until.Load(), now+int64(of.lasts)))
-			return
-		}
-	}
-	if of.grown = 0; lacks {
-		of.grown = mostGrown
-	}
-	of.until = now + int64(of.lasts)
-	r.until.Store(max(r.until.Load(), of.until))
-}
-
-// find returns the refusal of a prompt by a replica, nil if there is none.
-func (r *refusals) find(e promptEnd, replica string) *refusal {
-	for i := range r.all {
-		if r.all[i].promptEnd == e && r.all[i].replica == replica {
-			return &r.all[i]
-		}
-	}
-	return nil
-}
-
-// forgive forgets the refusal of a prompt that the replica has served.
-func (r *refusals) forgive(e promptEnd, replica string, now int64) {
-	if now >= r.until.Load() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if of := r.find(e, replica); of != nil {
-		*of = refusal{}
 	}
 }
 
@@ -156,9 +139,9 @@ func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	if r == nil || seq == 0 || status < http.StatusOK || status > lastStatus || load.Failure(status) {
 		return
 	}
-	now, refused := d.now().UnixNano(), status >= firstStatus
+	now := d.now().UnixNano()
 	d.views.repliesOf(r.Addr).add(status, now)
-	if !refused && now >= d.refusals.until.Load() {
+	if status < firstStatus && now >= d.refusals.until.Load() {
 		return
 	}
 	var e promptEnd
@@ -167,12 +150,8 @@ func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 		first, _, _ := strings.Cut(rec.Chosen, ",")
 		e, lacks = rec.end, first == replica && rec.Predicted < int(rec.end.covers)
 	})
-	switch {
-	case e.rest == 0:
-	case refused:
-		d.refusals.add(e, replica, status, lacks, now)
-	default:
-		d.refusals.forgive(e, replica, now)
+	if e.rest != 0 {
+		d.refusals.add(e, r.Addr, status, lacks, now)
 	}
 }
 
@@ -227,21 +206,15 @@ func (r *replies) refusing(now int64) bool {
 // level gives replicas that refuse all requests the mean load of the others: they answer at once,
 // so they look idle and would get every new prompt.
 func (w *Work) level(mv *View, now int64) {
-	var sum policy.Load
-	n := 0
+	var inFlight, pending, live, n float64
 	for i, at := range w.at {
 		if l := &w.cands[i].Load; !mv.holders[at].replies.refusing(now) {
-			sum.InFlight, sum.Awaiting, n = sum.InFlight+l.InFlight, sum.Awaiting+l.Awaiting, n+1
-			sum.Pending, sum.Foreign, sum.Live = sum.Pending+l.Pending, sum.Foreign+l.Foreign, sum.Live+l.Live
+			inFlight, pending, live, n = inFlight+float64(l.InFlight), pending+l.Pending, live+l.Live, n+1
 		}
 	}
-	if n == 0 || n == len(w.at) {
-		return
-	}
 	for i, at := range w.at {
-		if l := &w.cands[i].Load; mv.holders[at].replies.refusing(now) {
-			l.InFlight, l.Awaiting = max(l.InFlight, (sum.InFlight+n-1)/n), max(l.Awaiting, (sum.Awaiting+n-1)/n)
-			l.Pending, l.Foreign, l.Live = max(l.Pending, sum.Pending/float64(n)), max(l.Foreign, sum.Foreign/float64(n)), max(l.Live, sum.Live/float64(n))
+		if l := &w.cands[i].Load; n > 0 && mv.holders[at].replies.refusing(now) {
+			l.InFlight, l.Pending, l.Live = max(l.InFlight, int(math.Ceil(inFlight/n))), max(l.Pending, pending/n), max(l.Live, live/n)
 		}
 	}
 }
@@ -250,9 +223,10 @@ func (w *Work) level(mv *View, now int64) {
 // and another replica of its model has; "" otherwise.
 func (d *Decider) Refusing(s *fleet.Snapshot, r *fleet.Replica) (statuses string) {
 	now, of := d.now().UnixNano(), d.views.repliesOf(r.Addr)
-	if !of.refusing(now) || !servesBeside(s, r, func(addr string) bool {
-		return now-d.views.repliesOf(addr).served.Load() < int64(refusingFor)
-	}) {
+	serves := func(other *fleet.Replica) bool {
+		return other != r && s.Base(other.Addr) == s.Base(r.Addr) && now-d.views.repliesOf(other.Addr).served.Load() < int64(refusingFor)
+	}
+	if !of.refusing(now) || !slices.ContainsFunc(s.Replicas, serves) {
 		return ""
 	}
 	for i := range of.statuses {
@@ -261,14 +235,4 @@ func (d *Decider) Refusing(s *fleet.Snapshot, r *fleet.Replica) (statuses string
 		}
 	}
 	return strings.TrimPrefix(statuses, ", ")
-}
-
-// servesBeside reports whether serves holds for another replica of r's base model.
-func servesBeside(s *fleet.Snapshot, r *fleet.Replica, serves func(addr string) bool) bool {
-	for _, other := range s.Replicas {
-		if other != r && s.Base(r.Addr) != "" && s.Base(other.Addr) == s.Base(r.Addr) && serves(other.Addr) {
-			return true
-		}
-	}
-	return false
 }
