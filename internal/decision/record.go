@@ -51,7 +51,7 @@ type Record struct {
 	// two replicas can do so, or the request allows it not. Partners are Candidates' parts.
 	Split      SplitRecord       `json:"split,omitzero"`
 	Partners   []policy.Partner  `json:"partners,omitempty"`
-	Candidates []CandidateRecord `json:"candidates,omitempty"` // those with the verdicts context and held are the last
+	Candidates []CandidateRecord `json:"candidates,omitempty"` // those with the verdicts context, held and refused are the last
 	// Asked is the model that the client named, if no replica could serve it: a string of
 	// the request, bounded by Asked, for the admin port alone.
 	Asked     string      `json:"asked_model,omitempty"`
