@@ -72,9 +72,8 @@ const (
 	UsageDetected    = "detected"
 	UsageCompletions = "completions"
 
-	// KeyReported and KeyDecision come with KeyUsage in MetadataOwn: the prompt's
-	// tokens that the replica's events report as cached, and the number of the
-	// decision's record.
+	// KeyDecision is, in MetadataOwn, the number of the decision's record. KeyReported
+	// comes with KeyUsage: the prompt's tokens that the replica's events report as cached.
 	KeyReported = "reported_tokens"
 	KeyDecision = "decision"
 

@@ -55,6 +55,7 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		own["model"] = s.body.Fields[envoy.KeyModel]
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
+		own[envoy.KeyDecision] = s.number(int(d.Seq))
 		if source := d.Match.Source(); source != policy.NoSource {
 			own[envoy.KeyMatch] = s.text(source.String())
 		}
@@ -66,7 +67,6 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	if d.Usage != "" {
 		own[envoy.KeyUsage] = s.text(d.Usage)
 		own[envoy.KeyReported] = s.number(d.Reported)
-		own[envoy.KeyDecision] = s.number(int(d.Seq))
 	}
 	if d.SplitReason != "" {
 		own[envoy.KeySplit] = s.text(string(d.SplitReason))

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/cespare/xxhash/v2"
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
@@ -282,6 +285,7 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 		s.tokens.set(mv, req, res.Prompts, maxLookup)
 		for i := range res.Prompts {
 			s.needs(req, len(res.Prompts[i].Tokens))
+			s.ask.Rest = restOf(res.Prompts[i].Tokens)
 		}
 		s.ask.Prompts = &s.tokens
 		if res.Other != nil {
@@ -337,6 +341,7 @@ func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, 
 		s.chain = []prefixhash.Key{}
 	}
 	size := len(s.text)
+	s.ask.Rest = xxhash.Sum64(s.text[max(0, size-restBytes):]) ^ uint64(size)
 	if size == prefixhash.MaxText { // and the prompt may go on
 		size = max(size, req.TextLen())
 	}
@@ -366,13 +371,28 @@ func (s *scratch) needs(req *openai.Request, tokens int) {
 	s.ask.Least, s.ask.Answer = max(s.ask.Least, tokens), req.MaxTokens
 }
 
+// restBytes and restTokens are what tells the end of a prompt.
+const restBytes, restTokens = 256, 64
+
+// restOf returns the hash of the end of a prompt's tokens.
+func restOf(tokens []uint32) uint64 {
+	h := uint64(len(tokens)) + 1
+	for _, t := range tokens[max(0, len(tokens)-restTokens):] {
+		h = (h ^ uint64(t)) * 0x9E3779B97F4A7C15
+		h ^= h >> 32
+	}
+	return h
+}
+
 // pooledText is the most room, in bytes, for a text that is kept for later requests.
 const pooledText = 1 << 20
 
-// Tried records the endpoint that Envoy has tried last for a request, and whether it has served it.
-func (r *Router) Tried(d *decision.Decision, addr string, served bool) {
-	if served {
+// Tried records the endpoint that Envoy has tried last for a request of that id, and the
+// response's status.
+func (r *Router) Tried(d *decision.Decision, id, addr string, status int) {
+	if status < http.StatusInternalServerError { // else it may be Envoy that answers
 		r.metrics.served(d, addr)
+		r.decider.Replied(r.ring, d.Seq, id, addr, status)
 	}
 	r.decider.Served(d, addr)
 }

@@ -392,7 +392,7 @@ func (st *stream) responseHeaders(m *request) *response {
 			st.served = tried
 		}
 		if st.decided {
-			st.srv.router.Tried(&st.d, tried, st.served != "")
+			st.srv.router.Tried(&st.d, st.q.ID, tried, st.status)
 		}
 	}
 	if st.d.Reservation != nil {

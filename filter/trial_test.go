@@ -135,7 +135,7 @@ func TestWithheldHints(t *testing.T) {
 			if read(t, m.withheld.WithLabelValues("shadow", "warm")) != 1 || read(t, m.models.Of("m").reasons["warm"]) != 1 || m.Predicted(replica(1).Addr) != 0 {
 				t.Errorf("withheld %v, warm %v, predicted there %d", read(t, m.withheld.WithLabelValues("shadow", "warm")), read(t, m.models.Of("m").reasons["warm"]), m.Predicted(replica(1).Addr))
 			}
-			b.router.Tried(&st.d, "10.0.0.9:1", true) // the hint was not followed because there was none
+			b.router.Tried(&st.d, "", "10.0.0.9:1", 200) // the hint was not followed because there was none
 			if read(t, m.elsewhere) != 0 {
 				t.Error("it counts as served elsewhere")
 			}

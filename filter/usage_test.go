@@ -9,7 +9,8 @@ import (
 )
 
 // TestUsageIsAskedFor: the metadata of a hint asks Envoy to read the answer's usage, as
-// the route requires, and carries what the comparison needs.
+// the route requires, and carries what the comparison needs; each has its decision's number, by
+// which the status of the answer is known.
 func TestUsageIsAskedFor(t *testing.T) {
 	for route, want := range map[string]string{"/v1/chat/completions": envoy.UsageDetected, "/v1/completions": envoy.UsageCompletions} {
 		d := decision.Decision{Model: "m", Choice: decision.Choice{Chosen: "10.0.0.1:8000,10.0.0.2:8000", Predicted: 64}, Tokens: 100, Reported: 48, Seq: 7}
@@ -26,7 +27,7 @@ func TestUsageIsAskedFor(t *testing.T) {
 		}
 		r.o.Usage = func(uint64, string, bool) bool { return false }
 		d.Usage = r.usage(q, 1, &d)
-		if own := new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields(); own[envoy.KeyUsage] != nil || own[envoy.KeyDecision] != nil {
+		if own := new(answerMetadata).of(&d).GetFields()[envoy.MetadataOwn].GetStructValue().GetFields(); own[envoy.KeyUsage] != nil || own[envoy.KeyReported] != nil || own[envoy.KeyDecision].GetNumberValue() != 7 {
 			t.Errorf("%s: metadata %v where nothing is asked for", route, own)
 		}
 	}

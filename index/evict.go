@@ -52,6 +52,8 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 			sh.forgetEnds(ks, slot, ends)
 		}
 	}
+	sh.x.evicted.Add(uint64(gone))
+	sh.x.cut.Store(sh.x.o.Now().UnixNano())
 	return gone
 }
 
@@ -99,6 +101,8 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 	})
 	t.Set(s, 0)
 	sh.sets.Release(id, 1)
+	sh.x.evicted.Add(1)
+	sh.x.cut.Store(sh.x.o.Now().UnixNano())
 	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
 		sh.forgetEvicted()
 	}

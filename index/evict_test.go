@@ -28,9 +28,15 @@ func TestEvictionsDropAsManyAsNeeded(t *testing.T) {
 	if st := x.counts(); st.Blocks != 40 {
 		t.Errorf("%d blocks at the bound", st.Blocks)
 	}
+	if n := x.Full(time.Hour); n != 0 {
+		t.Errorf("full by %d blocks at the bound", n)
+	}
 	x.send(b, x.Begin(b), x.blocksOf(20, 5))
 	if st := x.counts(); st.Blocks != 40 || x.Holdings(a) != 35 {
 		t.Errorf("%d blocks, %d left, want 40, 35", st.Blocks, x.Holdings(a))
+	}
+	if now, later := x.Full(time.Minute), x.Full(0); now != 5 || later != 0 {
+		t.Errorf("full by %d blocks, later by %d", now, later)
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)

@@ -56,6 +56,8 @@ type sweeps struct {
 // totals count for the whole index.
 type totals struct {
 	blocks   atomic.Int64 // keys kept
+	evicted  atomic.Uint64
+	cut      atomic.Int64 // Unix ns of the last eviction by a cap
 	removals atomic.Int64 // remembered, of all holders
 	untold   atomic.Int64 // blocks in the holders' untold
 }

@@ -2,9 +2,19 @@ package index
 
 import (
 	"iter"
+	"time"
 
 	"warmroute/index/internal/offheap"
 )
+
+// Full returns how many blocks were evicted by a cap since the start, if one was within the last
+// time; 0 otherwise.
+func (x *Index) Full(within time.Duration) (evicted uint64) {
+	if x.o.Now().UnixNano()-x.cut.Load() < int64(within) {
+		evicted = x.evicted.Load()
+	}
+	return evicted
+}
 
 // OffHeap returns how many bytes all indexes of this process have mapped outside the Go heap.
 func OffHeap() int { return int(offheap.Mapped()) }

@@ -213,6 +213,8 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q does not begin, or ends, with a slash", i, p))
 		} else if path.Clean(p) != p || strings.ContainsAny(p, "?#") || escapedSlash.MatchString(p) {
 			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q is not a path as Envoy forwards it", i, p))
+		} else if path.Base(p) == "v1" {
+			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q ends with /v1, with which the paths behind it begin: leave that out", i, p))
 		}
 	}
 	if c.IndexService.Listen != "" {

@@ -49,7 +49,7 @@ func TestNoZeroStandsForADefault(t *testing.T) {
 
 // TestPathPrefixesThatNoRequestHas are refused.
 func TestPathPrefixesThatNoRequestHas(t *testing.T) {
-	for prefix, ok := range map[string]bool{"/openai": true, "/a/b.c": true, "/a%20b": true, "openai": false, "/openai/": false, "/a?b": false, "/a#b": false, "/a//b": false, "/a/../b": false, "/a%2Fb": false, "/a%5cb": false} {
+	for prefix, ok := range map[string]bool{"/openai": true, "/a/b.c": true, "/a%20b": true, "openai": false, "/openai/": false, "/a?b": false, "/a#b": false, "/a//b": false, "/a/../b": false, "/a%2Fb": false, "/a%5cb": false, "/openai/v1": false, "/v1": false, "/v1/a": true} {
 		if _, err := parseConfig(t, "filter: {path_prefixes: [\""+prefix+"\"]}"); (err == nil) != ok {
 			t.Errorf("%q: %v", prefix, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/index"
+	"warmroute/internal/bound"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
@@ -71,6 +73,28 @@ func (d *decisions) notes(s *fleet.Snapshot) []string {
 		notes = append(notes, d.link.Notes()...)
 	}
 	return notes
+}
+
+// unservedNames names the models that have settings or a tokenizer and that no replica serves or
+// has served, once every replica has said what it serves: a misspelt name is obeyed nowhere.
+func (d *decisions) unservedNames(s *fleet.Snapshot, tokens []ModelConfig) (notes []string) {
+	all := s.All()
+	if len(s.Replicas) == 0 || slices.ContainsFunc(all, func(r *fleet.Replica) bool { return len(r.Models) == 0 }) {
+		return nil
+	}
+	check := func(name, where, what string) {
+		if !slices.ContainsFunc(all, func(r *fleet.Replica) bool { return r.Model(name) != nil }) {
+			notes = append(notes, fmt.Sprintf("%s: no replica serves or served %q, so that its %s has no effect: look at the name", where, name, what))
+		}
+	}
+	c, _ := d.book.Config()
+	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
+		check(name, "policy.models", "policy")
+	}
+	for i := range tokens {
+		check(tokens[i].ID, "tokens.models", "tokenizer")
+	}
+	return bound.Notes(notes, mostUnable, "names that no replica serves")
 }
 
 // pages are the admin pages of settings, pressure and other routers.

@@ -86,6 +86,9 @@ func (o *outcomes) learn(a *outcome.Answer) {
 	if asked, err := strconv.Atoi(a.Rank); err == nil && !a.Told {
 		o.decisions.decider.RankAnswered(a.Replica, asked, a.Status)
 	}
+	if !a.Told {
+		o.decisions.decider.Replied(o.decisions.ring, a.Decision, a.RequestID, a.Replica, a.Status)
+	}
 	u := &a.Usage
 	if u.Known() && a.Decision != 0 {
 		kept := &decision.Answered{Served: a.Replica, ActualPrompt: u.Prompt, FirstByte: a.FirstByte.Seconds()}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 )
@@ -176,12 +178,50 @@ func TestUnableReplicasAreNoted(t *testing.T) {
 	} {
 		r.outcomes.learn(&a)
 	}
+	fails := r.replicas.ledger.Of(index.Holder{Replica: "10.0.0.2:1", Rank: 1})
+	for range 2 {
+		fails.Logged(true, true)
+	}
+	before := strings.Join(r.decisions.unableReplicas(s), "\n")
+	fails.Logged(true, true)
 	got := strings.Join(r.decisions.unableReplicas(s), "\n")
+	fails.Logged(false, false)
+	if after := strings.Join(r.decisions.unableReplicas(s), "\n"); before != after || after == got {
+		t.Errorf("before the third failure:\n%s\nafter an answer:\n%s", before, after)
+	}
 	want := "replica 10.0.0.1:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
+		"replica 10.0.0.2:1 is a last resort: its last 3 requests have failed, by a status of 5xx or a broken connection\n" +
 		"replica 10.0.0.3:1 gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks\n" +
 		"replica 10.0.0.4:1 is passed over: asleep: it is"
 	if got != want {
 		t.Errorf("notes:\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestUnservedNames: settings of models that no replica serves or served are named, once all have
+// said what they serve.
+func TestUnservedNames(t *testing.T) {
+	c := defaultConfig()
+	c.Policy.Models = map[string]policy.Overrides{"m": {}, "ad": {}, "typo": {}, "away": {}}
+	r := silentRouter(t, c, prometheus.NewRegistry())
+	serves := func(addr string, models ...string) *fleet.Replica {
+		rep := &fleet.Replica{Addr: addr, Ready: true}
+		for _, m := range models {
+			rep.Models = append(rep.Models, fleet.Model{ID: m, Base: models[0]})
+		}
+		return rep
+	}
+	s := fleet.NewSnapshot(serves("10.0.0.1:1", "ad", "m"), serves("10.0.0.2:1", "away"))
+	got := r.decisions.unservedNames(s, []ModelConfig{{ID: "m"}, {ID: "mistral"}})
+	want := []string{`policy.models: no replica serves or served "typo", so that its policy has no effect: look at the name`,
+		`tokens.models: no replica serves or served "mistral", so that its tokenizer has no effect: look at the name`}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	for _, s := range []*fleet.Snapshot{fleet.NewSnapshot(), fleet.NewSnapshot(serves("10.0.0.1:1", "m"), serves("10.0.0.2:1"))} {
+		if got := r.decisions.unservedNames(s, nil); got != nil {
+			t.Errorf("%q where it is not known what replicas serve", got)
+		}
 	}
 }
 

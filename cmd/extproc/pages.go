@@ -74,7 +74,7 @@ func (p pages) run(ctx context.Context) error {
 // notes lists problems that do not prevent serving.
 func (r *router) notes() []string {
 	s := r.replicas.fleet.Snapshot()
-	return slices.Concat(r.envoys.door.notes(), r.envoys.holdNotes(), r.replicas.notes(s), r.decisions.notes(s), r.xds.Notes(),
+	return slices.Concat(r.envoys.door.notes(), r.envoys.holdNotes(), r.replicas.notes(s), r.decisions.notes(s), r.decisions.unservedNames(s, r.reloads.inForce().Tokens.Models), r.xds.Notes(),
 		r.ids.notes(s, time.Now()), r.trialNotes(), r.unpairedModels(), r.reloads.notes())
 }
 

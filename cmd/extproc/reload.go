@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/internal/prefill"
 	"warmroute/internal/xds"
 )
@@ -206,15 +207,28 @@ const mostUnable = 8
 func (d *decisions) unableReplicas(s *fleet.Snapshot) (out []string) {
 	for _, rep := range s.Replicas {
 		switch {
-		case len(out) == mostUnable:
+		case len(out) >= mostUnable:
 			return append(out, "and further replicas")
 		case rep.Held:
 			out = append(out, fmt.Sprintf("replica %s is passed over: %s", rep.Addr, rep.Why))
 		case rep.Ready && d.decider.Unasked(rep):
 			out = append(out, fmt.Sprintf("replica %s gets no x-data-parallel-rank: it has refused one, or does not say how it counts ranks", rep.Addr))
 		}
+		if n := d.failures(s, rep); n > 0 && rep.Ready {
+			out = append(out, fmt.Sprintf("replica %s is a last resort: its last %d requests have failed, by a status of 5xx or a broken connection", rep.Addr, n))
+		}
+		if refused := d.decider.Refusing(s, rep); refused != "" {
+			out = append(out, fmt.Sprintf("replica %s has served nothing lately, and others of its model have: it answered %s", rep.Addr, refused))
+		}
 	}
 	return out
+}
+
+// failures returns how many requests of a replica's worst rank have failed in a row, if they are
+// more than few.
+func (d *decisions) failures(s *fleet.Snapshot, rep *fleet.Replica) (n int) {
+	d.replicas.account(s, rep.Addr, func(a *load.Account) { n = max(n, a.LastResort()) })
+	return n
 }
 
 // replicaReady fails readiness without a replica, if the configuration says so.

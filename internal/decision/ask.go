@@ -28,6 +28,7 @@ type Ask struct {
 	Answers    int              // that the replica generates for each prompt; 0 = 1
 	Text       []prefixhash.Key // text chain
 	TextTokens int              // estimated length in tokens
+	Rest       uint64           // hash of the end of the last prompt; 0: refusals of it are not remembered
 	// Rekey returns the prompts for another model, with the request's salt or without it,
 	// to explain a decision (Dry). It returns nil if the request has no salt to leave out;
 	// a nil Rekey knows no other prompts.

@@ -62,10 +62,16 @@ type Decider struct {
 	unheld   atomic.Int64 // requests that lacked room and went all the same
 	ordinal  atomic.Uint64
 	ranked   atomic.Int64 // Options.Ranked, which may change
-	awaited  awaited
+	answers
 	// replicas whose departure another router has reported: it need not be sent
 	// again
 	invalidated sync.Map
+}
+
+// answers are what the answers to requests tell.
+type answers struct {
+	awaited  awaited
+	refusals refusals
 }
 
 // New returns a decider over a fleet and an index, by the settings of
@@ -103,6 +109,7 @@ func (d *Decider) Forget(replica string) {
 		return
 	}
 	d.views.refusals.Delete(replica)
+	d.views.replies.Delete(replica)
 	had := d.history.Drop(replica)
 	if _, told := d.invalidated.LoadAndDelete(replica); !told && had && d.o.Peers != nil {
 		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})
@@ -143,6 +150,7 @@ type Work struct {
 	compared policy.Compared  // with apart
 	asking   sessions.Request // where requests are held
 	sites    []int32          // candidates, with asking
+	refusers []string         // replicas that have refused the prompt
 }
 
 // held counts the tokens of the prompts that one holder has.

@@ -17,6 +17,7 @@ const eventGrace = 250 * time.Millisecond
 // pick ranks the candidates and charges the first.
 func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.allow(a, mv, set)
+	d.refused(a, mv, w)
 	w.gather(a, mv)
 	if w.answer == 0 {
 		return Decision{Reason: ReasonEmptySubset}
@@ -314,6 +315,7 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 			w.speeds = append(w.speeds, c.Speed)
 		}
 	}
+	w.level(mv, now)
 	if len(w.speeds) == 0 {
 		return
 	}
@@ -383,7 +385,7 @@ func (w *Work) record(mv *View) {
 	for i, at := range w.passed {
 		to := w.Record.Candidates[len(w.at)+i].of(&mv.holders[at])
 		w.candidate(mv, at, &to.State)
-		to.Score = policy.Score{Verdict: mv.holders[at].verdict()}
+		to.Score = policy.Score{Verdict: w.verdict(&mv.holders[at])}
 		to.next = w.nextKey(mv, at)
 	}
 }

@@ -51,7 +51,7 @@ type Record struct {
 	// two replicas can do so, or the request allows it not. Partners are Candidates' parts.
 	Split      SplitRecord       `json:"split,omitzero"`
 	Partners   []policy.Partner  `json:"partners,omitempty"`
-	Candidates []CandidateRecord `json:"candidates,omitempty"` // those with the verdicts context and held are the last
+	Candidates []CandidateRecord `json:"candidates,omitempty"` // those with the verdicts context, held and refused are the last
 	// Asked is the model that the client named, if no replica could serve it: a string of
 	// the request, bounded by Asked, for the admin port alone.
 	Asked     string      `json:"asked_model,omitempty"`
@@ -60,7 +60,8 @@ type Record struct {
 	// Session tells the request's session, and how it was held; nil: no requests of its kind are held.
 	Session *SessionRecord `json:"session,omitempty"`
 
-	head uint64 // the key of the first block; 0 = there is none
+	head uint64    // the key of the first block; 0 = there is none
+	end  promptEnd // tells the prompt when it is refused
 }
 
 // Subject says which request a record is of, and when it was decided.

@@ -54,14 +54,19 @@ func (g *Ring) Answer(seq uint64, id string, a *Answered) bool {
 
 // Head returns the key of the first block of the prompt of that number and request id, 0 if it is
 // not kept.
-func (g *Ring) Head(seq uint64, id string) uint64 {
+func (g *Ring) Head(seq uint64, id string) (head uint64) {
+	g.with(seq, id, func(rec *Record) { head = rec.head })
+	return head
+}
+
+// with calls f with the record of that number and request id, if it is still kept.
+func (g *Ring) with(seq uint64, id string, f func(*Record)) {
 	s := &g.kept[seq%uint64(len(g.kept))]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rec.Seq != seq || s.rec.ID != id {
-		return 0
+	if s.rec.Seq == seq && s.rec.ID == id {
+		f(&s.rec)
 	}
-	return s.rec.head
 }
 
 // Split adds how a split ended to the record of that number, if it is still kept.

@@ -131,6 +131,8 @@ func (rec *Record) passed(c, chosen *CandidateRecord) string {
 		return "it is failing"
 	case c.Score.Verdict == policy.Context:
 		return "its context is too short for the request"
+	case c.Score.Verdict == policy.Refused:
+		return "it refused this prompt lately"
 	case c.Score.Verdict == policy.Held:
 		return "it is asleep or stalled"
 	case c.Score.Verdict != policy.Ranked:

@@ -30,12 +30,18 @@ type holder struct {
 	scope   int               // index into View.scopes
 	marks   *prefixhash.Marks // of the scope's blocks
 	context int               // tokens of the model's context there, 0 = not known
-	refusal *rankAnswers      // nil: it has one rank
 	events  bool              // KV events or a sidecar report its blocks
 	timed   bool              // KV events report its first tokens
 	adapter policy.Residency
 	store   int // number of the store that it shares, 0 = none is known
 	pairing
+	heard
+}
+
+// heard is what the replica of a holder has answered.
+type heard struct {
+	refusal *rankAnswers // nil: it has one rank
+	replies *replies
 }
 
 // pairing says with whom a holder can split requests: another number of the same class.
@@ -79,6 +85,7 @@ type views struct {
 	clock     func() time.Time
 	readsSalt func(version string) bool // of /v1/messages
 	refusals  sync.Map                  // address → *rankAnswers
+	replies   sync.Map                  // address → *replies
 	reuses    sync.Map                  // model without adapter → *reuse
 	cur       atomic.Pointer[view]
 }
@@ -270,7 +277,7 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int)
 		id: v.index.ID(h), account: v.ledger.Of(h),
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
 	}
-	c.history, c.refusal = v.history.Of(h), v.answersOf(r)
+	c.history, c.refusal, c.replies = v.history.Of(h), v.answersOf(r), v.repliesOf(r.Addr)
 	if r.Blocks > 0 && r.BlockSize > 0 {
 		c.history.SetCapacity(r.Blocks * block)
 	}

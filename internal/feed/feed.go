@@ -256,6 +256,9 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 	return true
 }
 
+// fullFor is for how long after its last loss a full index is noted.
+const fullFor = 10 * time.Minute
+
 // notedMost bounds the notes of one kind: a page is for people.
 const notedMost = 8
 
@@ -287,6 +290,9 @@ func (f *Feed) Notes() []string {
 		if r.Shown != 0 && r.Block != 0 && r.Shown != r.Block {
 			addf(&sized, "replica %s: its KV events have blocks of %d tokens, and its settings or /metrics say %d: the events count", r.Addr, r.Shown, r.Block)
 		}
+	}
+	if n := f.index.Full(fullFor); n > 0 {
+		addf(&full, "the index is full: it has dropped %d blocks that replicas still have, to stay within index.max_blocks: raise it", n)
 	}
 	return slices.Concat(bound.Notes(full, notedMost, "replicas have blocks that index.max_scopes keeps out"), bound.Notes(refused, notedMost, "replicas report event sources that are not used"),
 		bound.Notes(paused, notedMost, "ranks are left alone because of their KV events"), bound.Notes(strange, notedMost, "ranks have KV events with something unknown"),

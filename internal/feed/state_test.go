@@ -11,6 +11,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
+	"warmroute/prefixhash"
 )
 
 func TestAReplicaHasTheWorstStateOfItsRanks(t *testing.T) {
@@ -113,6 +114,7 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 		"left alone":        {rank: Rank{Status: kvevents.Status{Paused: time.Second}}},
 		"wrong topic":       {rank: Rank{Status: up, computed: 100}, load: at(100 + silentTokens), want: "no KV event has come"},
 		"idle":              {rank: Rank{Status: up, computed: 100}, load: at(99 + silentTokens)},
+		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
 		"it speaks":         {rank: Rank{Status: spoken}, load: at(1e9)},
 		"it counts nothing": {rank: Rank{Status: up}},
 	} {
@@ -142,5 +144,22 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 	now = now.Add(time.Minute)
 	if notes := told.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replica 10.0.0.1:8000, rank 0: its KV events cannot be reached") {
 		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestFullIndexIsNoted: an index that drops blocks to stay within its bound is named.
+func TestFullIndexIsNoted(t *testing.T) {
+	x := index.New(index.Options{MaxBlocks: 8, MaxScopeBlocks: 8})
+	defer x.Close()
+	f := New(x, Options{})
+	f.cancel()
+	h := index.Holder{Replica: "10.0.0.1:8000"}
+	inc := x.Begin(h)
+	for i := range uint64(12) {
+		if notes := f.Notes(); (len(notes) == 1) != (i > 8) {
+			t.Errorf("after %d blocks: %q", i, notes)
+		}
+		_, _ = x.Apply(&index.Batch{Holder: h, Incarnation: inc, Events: []index.Event{{Kind: index.Stored, Hashes: []uint64{i + 1}, Content: []prefixhash.Content{prefixhash.Content(i + 1)},
+			Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 16}}}})
 	}
 }

@@ -163,7 +163,7 @@ func (o Options) Validate() error {
 
 func validateReplicas(list []ReplicaOptions) []error {
 	var p problems
-	seen := map[string]int{}
+	seen, publishers := map[string]int{}, map[EventSource]string{}
 	for i, r := range list {
 		at := fmt.Sprintf("replicas[%d]", i)
 		addr, err := parseAddress(r.Address)
@@ -175,6 +175,16 @@ func validateReplicas(list []ReplicaOptions) []error {
 			seen[addr] = i
 		}
 		r.validate(&p, at)
+		host, _, _ := net.SplitHostPort(addr)
+		for k, e := range r.Events {
+			of := EventSource{Endpoint: eventEndpoint(e.Endpoint, host), Topic: e.Topic}
+			at := fmt.Sprintf("%s.events[%d]", at, k)
+			if first, ok := publishers[of]; ok && host != "" && e.Endpoint != "" {
+				p.addf(at+".endpoint", "%q is that of %s, whose blocks would count for both", e.Endpoint, first)
+			} else {
+				publishers[of] = at
+			}
+		}
 	}
 	return p
 }
@@ -300,6 +310,8 @@ func (r ReplicaOptions) validate(p *problems, at string) {
 		if e.ReplayEndpoint != "" {
 			if err := checkEndpoint(e.ReplayEndpoint); err != nil {
 				p.addf(at+".replay_endpoint", "%v", err)
+			} else if e.ReplayEndpoint == e.Endpoint {
+				p.addf(at+".replay_endpoint", "%q is the endpoint too: events and replays have a port each", e.Endpoint)
 			}
 		}
 	}

@@ -43,6 +43,8 @@ fleet:
     events: [{rank: -1}, {endpoint: "udp://x:1"}, {endpoint: "tcp://*"}, {rank: 3, endpoint: "tcp://*:x", replay_endpoint: nonsense}]
     role: encode
     kv_connector: "Nixl Connector"
+  - {address: 10.0.0.3:8000, events: [{endpoint: "tcp://*:1"}, {rank: 1, endpoint: "tcp://*:1", topic: a}, {rank: 2, endpoint: "tcp://*:2", replay_endpoint: "tcp://*:2"}]}
+  - {address: 10.0.0.4:8000, events: [{endpoint: "tcp://*:1"}, {rank: 1, endpoint: "tcp://10.0.0.3:1"}, {rank: 2, endpoint: "tcp://10.0.0.3:1", topic: a}]}
   dns:
   - {name: "vllm"}
   - {name: "_http._tcp.vllm:80", replica: {address: "1.1.1.1:1"}}
@@ -79,11 +81,14 @@ fleet:
 		`f:21: fleet.replicas[12].events[3].replay_endpoint: "nonsense" is not of the form tcp://host:port`,
 		`f:22: fleet.replicas[12].role: "encode" is none of both, prefill, decode`,
 		`f:23: fleet.replicas[12].kv_connector: "Nixl Connector" is not the name of a KV connector, such as NixlConnector`,
-		`f:25: fleet.dns[0].name: "vllm" is not of the form name:port`,
-		`f:26: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
-		`f:26: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
-		`f:27: fleet.tls.enabled: is false, but files or a name are given`,
-		`f:27: fleet.tls.key_file: is missing beside cert_file`,
+		`f:24: fleet.replicas[13].events[2].replay_endpoint: "tcp://*:2" is the endpoint too: events and replays have a port each`,
+		`f:25: fleet.replicas[14].events[1].endpoint: "tcp://10.0.0.3:1" is that of replicas[13].events[0], whose blocks would count for both (and line 24)`,
+		`f:25: fleet.replicas[14].events[2].endpoint: "tcp://10.0.0.3:1" is that of replicas[13].events[1], whose blocks would count for both (and line 24)`,
+		`f:27: fleet.dns[0].name: "vllm" is not of the form name:port`,
+		`f:28: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
+		`f:28: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
+		`f:29: fleet.tls.enabled: is false, but files or a name are given`,
+		`f:29: fleet.tls.key_file: is missing beside cert_file`,
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {

@@ -18,6 +18,9 @@ func TestUnread(t *testing.T) {
 		"hangs":                     {breaks: func(r *fakeReplica) { r.slow["/metrics"] = true }, want: a + " (timeout: "},
 		"needs a key":               {breaks: func(r *fakeReplica) { r.status["/metrics"] = 401 }, want: a + " (unauthorized: "},
 		"too long":                  {breaks: func(r *fakeReplica) { r.answer["/metrics"] = strings.Repeat("#\n", maxPageBytes) }, want: "larger than the limit"},
+		"without series":            {breaks: func(r *fakeReplica) { r.answer["/metrics"] = "process_x 1\n" }, owner: "vllm", want: "none of vLLM's series"},
+		"a login page":              {breaks: func(r *fakeReplica) { r.answer["/metrics"] = "<html></html>" }, owner: "vllm", want: "none of vLLM's series"},
+		"another engine's series":   {breaks: func(r *fakeReplica) { r.answer["/metrics"] = "llamacpp:x 1\n" }, owner: "llamacpp"},
 		"a vLLM without":            {breaks: func(r *fakeReplica) { delete(r.answer, "/metrics") }, owner: "vllm", want: "404"},
 		"an engine that needs none": {breaks: func(r *fakeReplica) { delete(r.answer, "/metrics") }, owner: "llamacpp"},
 	}

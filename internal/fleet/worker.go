@@ -227,10 +227,11 @@ func (w *worker) scrape(ctx context.Context) error {
 		w.missed(began, err)
 		return err
 	}
-	w.read, w.unread = began, ""
 	previous := w.loads
 	if loads := w.page.loads(began); len(loads) > 0 {
-		w.loads = loads
+		w.loads, w.read, w.unread = loads, began, ""
+	} else {
+		w.missed(began, errForeign)
 	}
 	w.show()
 	w.judge(began)
@@ -239,6 +240,9 @@ func (w *worker) scrape(ctx context.Context) error {
 	}
 	return nil
 }
+
+// errForeign is the reason why a page of an engine without series of its own tells no load.
+var errForeign = errors.New("none of vLLM's series are there, as with --disable-log-stats")
 
 // missed forgets the requests of the last page where it is older than a silent replica may be:
 // nothing tells that they are still there.
@@ -349,7 +353,7 @@ func (w *worker) replica() *Replica {
 	r.Reported = w.known.Reported
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
-	if !w.known.pageless || w.known.Engine == "vllm" {
+	if !w.known.pageless && w.unread != errForeign.Error() || w.known.Engine == "vllm" {
 		r.unread = w.unread
 	}
 	r.Ranks, r.FirstRank = w.ranks()

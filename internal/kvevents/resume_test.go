@@ -87,10 +87,15 @@ func TestResumeForgetsWhatNobodyConfirms(t *testing.T) {
 		if l.forgets != 1 || !s.owed {
 			t.Errorf("%s: forgot %d times, history owed %v", name, l.forgets, s.owed)
 		}
+		if no := s.unreplayed == ""; no == (name == "replays fail") {
+			t.Errorf("%s: no replay, because %q", name, s.unreplayed)
+		}
 		want(t, l, "a", 3, 4) // the waiting events are taken, from a base of their own
 		s.probe()
 		p.settle(s)
-		want(t, l, "a", 0, 4)
+		if want(t, l, "a", 0, 4); s.unreplayed != "" {
+			t.Errorf("%s: replayed, and %q", name, s.unreplayed)
+		}
 		s.giveUpTrial()
 		want(t, l, "a", 0, 4)
 	}

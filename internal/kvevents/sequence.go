@@ -74,8 +74,9 @@ const (
 // reads no clock. Its invariant: the batches applied since the last forget are, in order
 // and without a hole, the published ones from the first of them to next-1.
 type sequencer struct {
-	world   world
-	replays bool // a replay endpoint is known
+	world      world
+	replays    bool   // a replay endpoint is known
+	unreplayed string // see Status.NoReplay
 
 	applied
 	connections
@@ -409,8 +410,11 @@ func (s *sequencer) replied(id uint64, err error) {
 	case errors.Is(err, errEndless):
 		s.endless()
 	case err != nil:
-		s.failed(a)
+		if s.failed(a); s.ask == nil {
+			s.unreplayed = err.Error()
+		}
 	default:
+		s.unreplayed = ""
 		s.ended(a)
 	}
 	if s.ask == nil {

@@ -444,7 +444,7 @@ func (s *Subscriber) publish() {
 	c.Rejected, c.Overflow = q.count.Rejected, q.count.Overflow
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Synced, s.status.Complete, s.status.Counters = q.first, q.first && q.complete, c
+	s.status.Synced, s.status.Complete, s.status.NoReplay, s.status.Counters = q.first, q.first && q.complete, q.unreplayed, c
 	next, digest, ok := q.place()
 	if !ok {
 		s.cursor = index.Cursor{}

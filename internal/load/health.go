@@ -80,5 +80,14 @@ func (a *Account) Logged(failed, unseen bool) {
 	}
 }
 
+// LastResort returns how many requests have failed in a row, if they are so many that the replica
+// is or was a last resort and has served none since; 0 otherwise.
+func (h *health) LastResort() int {
+	if n := h.Failures(); n >= failStreak {
+		return n
+	}
+	return 0
+}
+
 // Failures returns the number of requests that have failed in a row.
 func (h *health) Failures() int { return int(h.streak.Load()) }

@@ -55,9 +55,10 @@ const (
 	PrefillOnly                // it computes prompts for others, and answers none
 	Context                    // its context is too short for the request, so it was not scored
 	Held                       // it is asleep or stalled, so it was not scored
+	Refused                    // it refused the prompt lately, so it was not scored
 )
 
-var verdictNames = [...]string{"ranked", "load_guarded", "failing", "prefill_only", "context", "held"}
+var verdictNames = [...]string{"ranked", "load_guarded", "failing", "prefill_only", "context", "held", "refused"}
 
 func (v Verdict) String() string {
 	if int(v) < len(verdictNames) {

@@ -22,7 +22,7 @@ import (
 // those that the request carried, so they need no record of its decision.
 type Answer struct {
 	RequestID string
-	Decision  uint64 // the number of the decision's record; 0 unless usage was asked for
+	Decision  uint64 // the number of the decision's record; 0 = there is none
 	Model     string // "" = none
 	Reason    string
 	Withheld  decision.Withheld // why there is no hint although the decision named a replica
@@ -72,7 +72,7 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 	all := common.GetMetadata().GetFilterMetadata()
 	lb, own := all[envoy.MetadataLB].GetFields(), all[envoy.MetadataOwn].GetFields()
 	a := Answer{
-		RequestID: e.GetRequest().GetRequestId(), Decision: uint64(count(own[envoy.KeyDecision])),
+		RequestID: e.GetRequest().GetRequestId(), Decision: uint64(whole(own[envoy.KeyDecision], mostDecisions)),
 		Model: own["model"].GetStringValue(), Reason: own[envoy.KeyReason].GetStringValue(),
 		Withheld: withheld(own[envoy.KeyWithheld].GetStringValue()),
 		Hint:     lb[envoy.HeaderDestination].GetStringValue(),
@@ -135,12 +135,16 @@ func withheld(text string) decision.Withheld {
 // mostMicroseconds is a year.
 const mostMicroseconds = 365 * 24 * 3600 * 1e6
 
-// mostTokens is above every context, and exact in a float64.
-const mostTokens = 1 << 24
+// mostTokens is above every context, mostDecisions above every decision's number; both are exact
+// in a float64.
+const mostTokens, mostDecisions = 1 << 24, 1 << 53
 
-// count returns a whole number of metadata, 0 for another value.
-func count(v *structpb.Value) int {
-	if n := v.GetNumberValue(); n > 0 && n <= mostTokens {
+// count returns a number of tokens of metadata, 0 for another value.
+func count(v *structpb.Value) int { return whole(v, mostTokens) }
+
+// whole returns a whole number of metadata up to most, 0 for another value.
+func whole(v *structpb.Value, most float64) int {
+	if n := v.GetNumberValue(); n > 0 && n <= most {
 		return int(n)
 	}
 	return 0

@@ -60,11 +60,11 @@ func entry(t testing.TB, own map[string]any, lb map[string]any, usage *anypb.Any
 }
 
 func TestAnswerOfAnEntry(t *testing.T) {
-	own := map[string]any{"model": "m", "reason": "warm", "prompt_tokens": 100, "predicted_tokens": 64, "usage": "detected", "reported_tokens": 48, "decision": 7, "rank": "0"}
+	own := map[string]any{"model": "m", "reason": "warm", "prompt_tokens": 100, "predicted_tokens": 64, "usage": "detected", "reported_tokens": 48, "decision": 1<<24 + 7, "rank": "0"}
 	lb := map[string]any{envoy.HeaderDestination: "10.0.0.1:8000,10.0.0.2:8000"}
 	got := answerOf(entry(t, own, lb, record(t, aiv3.TokenUsage_COMPLETE, 101, 80)))
 	want := Answer{
-		RequestID: "id", Decision: 7, Model: "m", Reason: "warm", Rank: "0", Hint: "10.0.0.1:8000,10.0.0.2:8000", Replica: "10.0.0.1:8000", Status: 200,
+		RequestID: "id", Decision: 1<<24 + 7, Model: "m", Reason: "warm", Rank: "0", Hint: "10.0.0.1:8000,10.0.0.2:8000", Replica: "10.0.0.1:8000", Status: 200,
 		Prediction: Prediction{Prompt: 100, Predicted: 64, Reported: 48}, Times: Times{FirstByte: 30 * time.Millisecond, Duration: time.Second},
 		Usage: Usage{State: UsageComplete, Prompt: 101, Cached: 80, Output: 7},
 	}

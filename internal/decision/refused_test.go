@@ -1,0 +1,199 @@
+package decision
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"warmroute/internal/decision/decisiontest"
+	"warmroute/internal/decision/policy"
+)
+
+// refuser is a rig whose decisions' records are kept.
+type refuser struct {
+	*rig
+	ring *Ring
+}
+
+func newRefuser(t *testing.T) *refuser {
+	r := &refuser{newRig(t, policy.Config{}, decisiontest.Replica(1), decisiontest.Replica(2), decisiontest.Replica(3)), NewRing(64)}
+	r.stored("10.0.0.1:8000", prompt(1, 0, 10))
+	return r
+}
+
+// send decides about a request, which its replica, or another one, answers with a status.
+func (r *refuser) send(a *Ask, by string, status int) (Decision, Record) {
+	w := new(Work)
+	d := r.decider.Decide(a, w)
+	w.Record.ID = "id"
+	if by == "" {
+		by = first(d)
+	}
+	if d.Reservation != nil {
+		d.Reservation.Release()
+	}
+	seq := r.ring.Put(&w.Record)
+	w.Record.Explain()
+	r.decider.Replied(r.ring, seq, "id", by, status)
+	return d, w.Record
+}
+
+func asking(p chained) *Ask { return &Ask{Model: "m", Prompts: p, Rest: uint64(p.Tokens(0))} }
+
+// grown is a prompt that goes on where that one ends.
+func grown(p chained, own int) chained {
+	return chained{blocks: append(slices.Clone(p.blocks), 777_000+own), extra: 1}
+}
+
+// TestRefusedPrompts: a prompt that a replica has refused goes elsewhere when it comes again, and
+// so do a few that it goes on to. No other prompt does, and none where all have refused it.
+func TestRefusedPrompts(t *testing.T) {
+	const one, two = "10.0.0.1:8000", "10.0.0.2:8000"
+	cold := grown(prompt(1, 0, 10), 1)
+	otherEnd, tenant, text := asking(prompt(1, 0, 10)), asking(cold), &Ask{Model: "m", Text: prompt(1, 0, 10).keys(), TextTokens: 160, Rest: 9}
+	otherEnd.Rest++
+	tenant.Tenant = "b"
+	for name, c := range map[string]struct {
+		refused   *Ask
+		statuses  []int
+		then      *Ask
+		elsewhere bool
+	}{
+		"the same":                     {asking(cold), []int{401}, asking(cold), true},
+		"the same, cached":             {asking(prompt(1, 0, 10)), []int{404}, asking(prompt(1, 0, 10)), true},
+		"it goes on":                   {asking(cold), []int{429}, asking(grown(cold, 2)), true},
+		"what it cannot do":            {asking(cold), []int{501}, asking(cold), true},
+		"a redirect":                   {asking(cold), []int{307}, asking(cold), true},
+		"a time limit of its own":      {asking(cold), []int{504}, asking(cold), true},
+		"an odd status":                {asking(cold), []int{999}, asking(cold), false},
+		"it goes on, and was cached":   {asking(prompt(1, 0, 10)), []int{429}, asking(cold), false},
+		"the beginning":                {asking(cold), []int{403}, asking(prompt(1, 0, 10)), false},
+		"another end":                  {asking(prompt(1, 0, 10)), []int{403}, otherEnd, false},
+		"another tenant's":             {asking(cold), []int{403}, tenant, false},
+		"a bad request":                {asking(cold), []int{400}, asking(cold), false},
+		"a bad request, again":         {asking(cold), []int{400, 400}, asking(cold), true},
+		"bad requests, served between": {asking(cold), []int{400, 200, 400}, asking(cold), false},
+		"served meanwhile":             {asking(cold), []int{401, 200}, asking(cold), false},
+		"no status":                    {asking(cold), []int{0}, asking(cold), false},
+		"its own error":                {asking(cold), []int{503}, asking(cold), false},
+		"an unknown end":               {&Ask{Model: "m", Prompts: cold}, []int{401}, &Ask{Model: "m", Prompts: cold}, false},
+		"a text":                       {text, []int{401}, text, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRefuser(t)
+			for _, status := range c.statuses {
+				r.send(c.refused, one, status)
+			}
+			d, rec := r.send(c.then, "", 0)
+			passed := slices.ContainsFunc(rec.Candidates, func(c CandidateRecord) bool { return c.Replica == one && c.Score.Verdict == policy.Refused })
+			if passed != c.elsewhere || strings.Contains(d.Chosen, one) == c.elsewhere {
+				t.Errorf("passed over: %v; named %s, want elsewhere: %v", passed, d.Chosen, c.elsewhere)
+			}
+			if c.elsewhere && !strings.Contains(rec.Why.Text, "refused this prompt") && c.then != text {
+				t.Errorf("explained as %q", rec.Why.Text)
+			}
+			r.send(c.then, two, 401)
+			if d, _ := r.send(c.then, "10.0.0.3:8000", 401); c.elsewhere && first(d) != "10.0.0.3:8000" {
+				t.Errorf("two have refused it; named %s", d.Chosen)
+			}
+			if d, _ := r.send(c.then, "", 0); c.elsewhere && c.then != text && len(c.then.Prompts.(chained).blocks) <= len(cold.blocks) && first(d) != one {
+				t.Errorf("all have refused it, and the warm one is not named: %s", d.Chosen)
+			}
+		})
+	}
+}
+
+// TestRefusalsEnd: a refusal counts for a time, which doubles, and sends few longer prompts
+// elsewhere; the table is bounded.
+func TestRefusalsEnd(t *testing.T) {
+	const one = "10.0.0.1:8000"
+	r, p := newRefuser(t), grown(prompt(1, 0, 10), 1)
+	counts := func(a *Ask) bool {
+		a.Dry = true
+		d := r.decider.Decide(a, new(Work))
+		a.Dry = false
+		return first(d) != one
+	}
+	r.send(asking(p), one, 401)
+	for i := range mostGrown {
+		if d, _ := r.send(asking(grown(p, i)), "", 0); first(d) == one {
+			t.Errorf("longer prompt %d goes to the replica", i)
+		}
+	}
+	if d, _ := r.send(asking(grown(p, 99)), "", 0); first(d) != one {
+		t.Error("one refusal sends every longer prompt elsewhere")
+	}
+	for _, lasts := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 10 * time.Minute, 10 * time.Minute} {
+		r.wait(lasts - time.Second)
+		before := counts(asking(p))
+		r.wait(time.Second)
+		if after := counts(asking(p)); !before || after {
+			t.Errorf("a refusal that lasts %v: counts %v before its end, %v after it", lasts, before, after)
+		}
+		r.send(asking(p), one, 401)
+	}
+	r.decider.Replied(r.ring, r.ring.Put(&Record{Subject: Subject{ID: "id"}, end: promptEnd{rest: 5}}), "other", one, 401)
+	if slices.ContainsFunc(r.decider.refusals.all, func(of refusal) bool { return of.rest == 5 }) {
+		t.Error("the refusal of another request is remembered")
+	}
+	for i := range 2 * mostRefused {
+		r.send(asking(prompt(3, i, 2)), one, 429)
+	}
+	if n := len(r.decider.refusals.all); n != mostRefused || counts(asking(p)) {
+		t.Errorf("%d refusals are kept; the oldest counts %v", n, counts(asking(p)))
+	}
+}
+
+// TestIdleForRefusing: a replica that refuses everything at once gets no more new prompts than
+// others for being idle, keeps those that it has cached, and is named while another one serves.
+func TestIdleForRefusing(t *testing.T) {
+	const one, two = "10.0.0.1:8000", "10.0.0.2:8000"
+	r := newRefuser(t)
+	busy := func() {
+		for i := range 2 {
+			w := new(Work)
+			r.decider.Decide(&Ask{Model: "m", Subset: []string{"10.0.0.2", "10.0.0.3"}, Prompts: prompt(4, i, 200)}, w)
+		}
+	}
+	busy()
+	named := func() (n int) {
+		for i := range 30 {
+			d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(5, i, 40)}, new(Work))
+			if d.Reservation.Release(); first(d) == one {
+				n++
+			}
+		}
+		return n
+	}
+	if n := named(); n != 30 {
+		t.Fatalf("the idle replica is named %d times of 30", n)
+	}
+	snap := r.fleet.Snapshot()
+	for range 2 * refusingRow {
+		r.decider.Replied(r.ring, 0, "", one, 404) // of a request without a decision
+	}
+	for i := range refusingRow {
+		if r.decider.Refusing(snap, snap.Replica(one)) != "" {
+			t.Errorf("named after %d refusals", i)
+		}
+		r.send(asking(prompt(6, i, 3)), one, 401+3*(i%2))
+	}
+	if text := r.decider.Refusing(snap, snap.Replica(one)); text != "" {
+		t.Errorf("named as %q where no other serves", text)
+	}
+	r.send(asking(prompt(7, 1, 3)), two, 200)
+	if text := r.decider.Refusing(snap, snap.Replica(one)); text != "401 (4 times), 404 (4 times)" {
+		t.Errorf("named as %q", text)
+	}
+	if n := named(); n > 20 {
+		t.Errorf("it refuses everything, and is named %d times of 30", n)
+	}
+	if d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 10), Dry: true}, new(Work)); first(d) != one {
+		t.Errorf("refusals of other prompts send a cached one to %s", d.Chosen)
+	}
+	r.send(asking(prompt(1, 0, 10)), one, 200)
+	if text := r.decider.Refusing(snap, snap.Replica(one)); text != "" || named() != 30 {
+		t.Errorf("it has served, and is named as %q, %d times of 30", text, named())
+	}
+}
