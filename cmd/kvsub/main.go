@@ -1,6 +1,6 @@
 // Command kvsub is a sidecar of one vLLM: it follows its KV-cache events and
 // reports them to an index over gRPC: hashes only, never token ids. With -print
-// it writes the frames to standard output instead, as JSON lines.
+// it writes the events to standard output instead, as JSON lines.
 package main
 
 import (

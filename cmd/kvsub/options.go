@@ -21,7 +21,9 @@ import (
 
 // options are the command line.
 type options struct {
-	print bool
+	print  bool
+	tokens bool
+	raw    bool
 
 	endpoint string
 	replay   string
@@ -51,7 +53,7 @@ type options struct {
 }
 
 const usage = `kvsub -replica IP:PORT -model NAME -hash-scheme tokens|engine|engine:NAME -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-index HOST:PORT]
-kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX]
+kvsub -print -endpoint tcp://HOST:PORT [-replay tcp://HOST:PORT] [-topic PREFIX] [-tokens | -raw]
 
 Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
 
@@ -90,7 +92,8 @@ func replicaName(s string) (string, error) {
 // flags returns the flags, which set o.
 func (o *options) flags() *flag.FlagSet {
 	f := flag.NewFlagSet("kvsub", flag.ContinueOnError)
-	f.BoolVar(&o.print, "print", false, "write the frames to standard output as JSON lines, for lab predict, and report nothing; they contain users' prompts")
+	f.BoolVar(&o.print, "print", false, "write decoded events to standard output as JSON lines, report nothing")
+	f.BoolVar(&o.tokens, "tokens", false, "with -print: token ids and extra keys too, not only their number; these are users' prompts")
 	f.StringVar(&o.endpoint, "endpoint", "", "the publisher's event socket, tcp://host:port or ipc://path")
 	f.StringVar(&o.replay, "replay", "", "its replay socket; empty = none: only new events are received")
 	f.StringVar(&o.topic, "topic", "", "prefix of the topics to subscribe to; empty = all")
@@ -105,6 +108,7 @@ func (o *options) flags() *flag.FlagSet {
 	f.IntVar(&o.rank, "rank", 0, "the data-parallel rank behind -endpoint")
 	f.StringVar(&o.tenant, "tenant", "", "the replica's tenant; empty = shared")
 	f.StringVar(&o.model, "model", "", "the base model's name")
+	f.BoolVar(&o.raw, "raw", false, "with -print: the raw frames, for lab predict; they contain users' prompts")
 	f.StringVar(&o.scheme, "hash-scheme", "", "what keys to report: tokens (a chain over token ids, computed here), engine (the engine's own hashes) or engine:NAME (the same, apart from engines of other names)")
 	f.DurationVar(&o.window, "window", 100*time.Millisecond, "how long added blocks are collected before they are sent")
 	f.DurationVar(&o.timeout, "rpc-timeout", 5*time.Second, "timeout of one call of the index, and of the last report")
@@ -135,6 +139,8 @@ func (o options) validate(rest []string) error {
 	if o.print {
 		return errors.Join(problems...)
 	}
+	need(!o.raw, "-raw: only with -print; frames are never reported")
+	need(!o.tokens, "-tokens: only with -print; token ids are never reported")
 	need(o.replica != "", "-replica: must be given, e.g. 10.0.0.1:8000, the address that the router uses")
 	if _, err := replicaName(o.replica); o.replica != "" && err != nil {
 		problems = append(problems, err)

@@ -51,8 +51,69 @@ func publish(t *testing.T, enc kvtest.Encoding) *kvtest.Publisher {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.Close)
-	p.PublishRaw(enc.Batch(1.5, 2, kvtest.Event{Kind: kvtest.Cleared}))
+	parent := uint64(5)
+	p.PublishRaw(enc.Batch(1.5, 2,
+		kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1 << 63, 7}, Parent: &parent, Tokens: []uint32{11, 12, 13, 14}, BlockSize: 2,
+			LoRA: "sql", Extras: [][]any{{"sql", "pepper"}, {"sql", []any{"img", 1}}}},
+		kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{7}, Medium: "CPU"},
+		kvtest.Event{Kind: kvtest.Cleared},
+		kvtest.Event{Kind: "BlockMoved"}))
 	return p
+}
+
+func TestPrint(t *testing.T) {
+	for name, c := range map[string]struct {
+		enc    kvtest.Encoding
+		hashes string
+		parent string
+	}{
+		"arrays, ints": {kvtest.Encoding{Generation: kvtest.Arrays}, "[9223372036854775808,7]", "5"},
+		"maps, bytes": {kvtest.Encoding{Generation: kvtest.Maps, Bytes: true},
+			`["a5a5a5a5a5a5a525a5a5a5a5a5a5a525a5a5a5a5a5a5a5258000000000000000","a2a5a5a5a5a5a5a5a2a5a5a5a5a5a5a5a2a5a5a5a5a5a5a50000000000000007"]`,
+			`"a0a5a5a5a5a5a5a5a0a5a5a5a5a5a5a5a0a5a5a5a5a5a5a50000000000000005"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := publish(t, c.enc)
+			got := lines(t, 4, "-print", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-topic", "kv@a")
+			want := `{"seq":0,"time":1.5,"rank":2,"event":"stored","hashes":` + c.hashes + `,"parent":` + c.parent +
+				`,"block_size":2,"tokens":4,"medium":"GPU","lora":"sql"}`
+			if got[0] != want {
+				t.Errorf("stored:\n%s\nwant\n%s", got[0], want)
+			}
+			if !strings.Contains(got[1], `"event":"removed"`) || !strings.Contains(got[1], `"medium":"CPU"`) ||
+				got[2] != `{"seq":0,"time":1.5,"rank":2,"event":"cleared"}` || got[3] != `{"seq":0,"time":1.5,"event":"unknown","events":1}` {
+				t.Errorf("the rest:\n%s", strings.Join(got[1:], "\n"))
+			}
+			if all := strings.Join(got, ""); strings.Contains(all, "pepper") || strings.Contains(all, "token_ids") {
+				t.Errorf("a salt or token ids without being asked for: %s", all)
+			}
+		})
+	}
+}
+
+func TestPrintTokens(t *testing.T) {
+	p := publish(t, kvtest.Encoding{Generation: kvtest.Maps})
+	got := lines(t, 1, "-print", "-tokens", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint())
+	if want := `"token_ids":[11,12,13,14],"extra_keys":[["sql","pepper"],["sql",["img",1]]]}`; !strings.HasSuffix(got[0], want) {
+		t.Errorf("%s\nwant at its end\n%s", got[0], want)
+	}
+}
+
+// TestPrintBegin: a new life of the publisher is a line of its own.
+func TestPrintBegin(t *testing.T) {
+	p := publish(t, kvtest.Encoding{})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	go func() {
+		if p.WaitSubscribers(ctx, 1) == nil && p.WaitRequests(ctx, 2) == nil { // the second: history has arrived
+			p.Restart()
+			p.Publish(kvtest.Event{Kind: kvtest.Cleared})
+		}
+	}()
+	got := lines(t, 6, "-print", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint())
+	if got[4] != `{"event":"begin","incarnation":2}` || !strings.Contains(got[5], `"seq":0`) {
+		t.Errorf("%s", strings.Join(got[4:], "\n"))
+	}
 }
 
 type broken struct{}
@@ -107,7 +168,7 @@ func TestPrintRaw(t *testing.T) {
 	t.Cleanup(p.Close)
 	tokens := make([]uint32, 32)
 	p.PublishRaw(enc.Batch(1.5, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1, 2}, Tokens: tokens, BlockSize: 16}))
-	got := lines(t, 1, "-print", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-topic", "kv@a")
+	got := lines(t, 1, "-print", "-raw", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-topic", "kv@a")
 	in := got[0] + "\n" + `{"query":{"tokens":[` + strings.Repeat("0,", 32) + `0]}}` + "\n"
 	var out strings.Builder
 	if err := predict.Run(strings.NewReader(in), &out, nil); err != nil {

@@ -176,6 +176,7 @@ func TestSidecarOptions(t *testing.T) {
 		{"-hash-scheme", nil, "-hash-scheme: must be given, tokens, engine or engine:NAME"},
 		{"-endpoint", nil, "-endpoint: must be given"},
 		{"", []string{"-hash-scheme", "sha256"}, `-hash-scheme "sha256": want tokens, engine or engine:NAME`},
+		{"", []string{"-tokens"}, "-tokens: only with -print"},
 		{"", []string{"-index", ""}, "-index: must not be empty"},
 		{"", []string{"-index-ca", "ca.pem"}, "-index-tls: must be given"},
 		{"", []string{"-index-tls", "-index-cert", "c.pem"}, "-index-cert, -index-key: one is given without the other"},

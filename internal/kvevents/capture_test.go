@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"warmroute/index"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/golden"
 )
@@ -232,5 +233,53 @@ func TestCaptureReplies(t *testing.T) {
 	}
 	if !seen[3] || !seen[4] {
 		t.Errorf("reply shapes seen: %v, want 3 and 4 frames", seen)
+	}
+}
+
+// TestCaptureGenerations: the captures have the generations for which they were
+// made.
+func TestCaptureGenerations(t *testing.T) {
+	arrays, dicts, raw, adapters, clears, removed := 0, 0, 0, 0, 0, 0
+	for _, c := range captures(t) {
+		for _, f := range c.Frames {
+			b, err := new(Decoder).Decode(f.Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.VLLM == "0.21.0" {
+				arrays++
+			} else {
+				dicts++
+			}
+			for i := range b.Events {
+				e := &b.Events[i]
+				if d := e.Digests(); d != nil {
+					raw++
+					for j := range d {
+						if number(d[j]) != e.Hashes[j] {
+							t.Fatal("a digest's low 64 bits are not its hash")
+						}
+					}
+				}
+				if e.HasParent && e.ParentDigest() != nil && number(e.ParentDigest()) != e.Parent {
+					t.Fatal("a parent digest's low 64 bits are not its hash")
+				}
+				if e.LoRA.Set {
+					adapters++
+				}
+				switch e.Kind {
+				case index.Cleared:
+					clears++
+				case index.Removed:
+					removed++
+				}
+			}
+		}
+	}
+	for what, n := range map[string]int{"array batches": arrays, "map batches": dicts, "byte hashes": raw,
+		"adapter events": adapters, "clears": clears, "removals": removed} {
+		if n == 0 {
+			t.Errorf("no %s in the captures", what)
+		}
 	}
 }

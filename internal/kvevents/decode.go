@@ -226,16 +226,19 @@ func (d *Decoder) positional(c *cursor, e *Event, n int) (seen uint16, where str
 
 // value decodes one field's value into e.
 func (d *Decoder) value(c *cursor, e *Event, f field) {
+	start := c.i
 	switch f {
 	case blockHashes:
 		from := len(d.hashes)
 		d.hashes = c.hashes(d.hashes)
 		e.Hashes = slices.Clip(d.hashes[from:])
+		e.hashes = c.b[start:c.i]
 	case parentHash:
 		if c.null() {
 			return
 		}
 		e.Parent, e.HasParent = c.hash(), true
+		e.parent = c.b[start:c.i]
 	case tokenIDs:
 		d.tokenIDs(c, e)
 	case blockSize:

@@ -58,6 +58,12 @@ func TestDecodeBothGenerations(t *testing.T) {
 			if !slices.EqualFunc(s.Extras, want, slices.Equal) {
 				t.Errorf("extra keys %v", s.Extras)
 			}
+			if d := s.Digests(); (d != nil) != enc.Bytes || enc.Bytes && (len(d) != 3 || len(d[0]) != 32) {
+				t.Errorf("digests %x", d)
+			}
+			if d := s.ParentDigest(); (d != nil) != enc.Bytes {
+				t.Errorf("parent digest %x", d)
+			}
 		})
 	}
 }
@@ -337,6 +343,9 @@ func FuzzDecode(f *testing.F) {
 			e := &b.Events[i]
 			if e.Kind == index.Stored && e.BlockSize <= 0 && !e.Placeholder() {
 				t.Fatalf("block size %d accepted", e.BlockSize)
+			}
+			if dg := e.Digests(); dg != nil && len(dg) != len(e.Hashes) {
+				t.Fatal("digests and hashes differ in number")
 			}
 		}
 		out, _ := conv.convert(b)

@@ -34,6 +34,8 @@ type Event struct {
 	CacheGroup
 	Lookahead
 	Unkeyed bool // a token id or an extra key that a key cannot represent: no key of this project is right
+
+	raw
 }
 
 // AdapterLoad is a load of an adapter.
@@ -70,9 +72,39 @@ type Lookahead struct {
 	Behind []uint32 // the tokens behind the last block; nil when the decoder skips tokens
 }
 
+// raw are the msgpack values, for Digests.
+type raw struct{ hashes, parent []byte }
+
 // Placeholder reports whether the event has only a hash: vLLM's offloading
 // connectors announce undescribed blocks of lower tiers with block_size 0 and no
 // token ids.
 func (e *Event) Placeholder() bool {
 	return e.Kind == index.Stored && e.BlockSize == 0
+}
+
+// Digests returns the published hashes if they are bytes, else nil. The slices
+// alias the payload.
+func (e *Event) Digests() [][]byte {
+	c := cursor{b: e.hashes}
+	if len(e.hashes) == 0 {
+		return nil
+	}
+	n := c.array()
+	out := make([][]byte, 0, n)
+	for ; n > 0; n-- {
+		if !isBin(c.peek()) {
+			return nil
+		}
+		out = append(out, c.bytes())
+	}
+	return out
+}
+
+// ParentDigest returns the parent's published hash if it is bytes, else nil.
+func (e *Event) ParentDigest() []byte {
+	c := cursor{b: e.parent}
+	if len(e.parent) == 0 || !isBin(c.peek()) {
+		return nil
+	}
+	return c.bytes()
 }
