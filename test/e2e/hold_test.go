@@ -11,6 +11,8 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/lab/cli/replay"
 	"warmroute/lab/vllmsim"
 )
 
@@ -264,6 +267,37 @@ func TestImpatientEnvoyIsTold(t *testing.T) {
 	}
 }
 
+// TestShadowHoldsNothing: in shadow mode a request that would be held goes at once, and its record says
+// so, by what the replica counts itself; without holding it says nothing.
+func TestShadowHoldsNothing(t *testing.T) {
+	t.Parallel()
+	c := startCrammed(t, envoy.Buffered, "max_wait: 10m}\nfilter: {"+patient+", mode: shadow", 0)
+	explained := func() string { // a new prompt's record, which may find no room in the replica
+		c.t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*pollEvery)
+		defer cancel()
+		c.ask(ctx, c.body(heldTokens, 1))
+		page, err := testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	const would = "would be held behind 0: its context of 6000 tokens did not fit beside "
+	c.until("a request would be held", func() bool { return strings.Contains(explained(), would) })
+	if c.held() != 0 {
+		t.Error("it is held")
+	}
+	c.finish()
+	c.until("there is room", func() bool {
+		page := explained()
+		return strings.Contains(page, `"turn":`) && !strings.Contains(page, "would be held")
+	})
+	if n := c.ends("passed") + c.ends("sent"); n != 0 {
+		t.Errorf("%d were held", n)
+	}
+}
+
 // TestHeldRequestsGoOn: whatever becomes of the router, no held request fails, in both modes that hold.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
@@ -346,4 +380,79 @@ func TestHeldTooMany(t *testing.T) {
 		c := startCrammed(t, envoy.Buffered, "max_wait: 3s", 0)
 		refused(c)
 	})
+}
+
+// agents have so many sessions at work in a closed loop, each of turns that continue its last one,
+// until the time is over. It returns the turns that were answered, and their hit rate.
+func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits float64) {
+	const head, step, length = 3200, 160, 12
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	prompt, cached, end := 0, 0, time.Now().Add(span)
+	for i := range sessions {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * span / 4 / time.Duration(sessions)) // they do not start at once
+			for time.Now().Before(end) {
+				ids := testenv.Tokens(c.prompts.Add(1), head)
+				for range length {
+					a := c.post(completionsPath, fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"prompt":[%s]}`, ids))
+					if a.status != http.StatusOK {
+						c.t.Errorf("status %d", a.status)
+					}
+					if time.Now().After(end) {
+						return
+					}
+					mu.Lock()
+					turns, prompt, cached = turns+1, prompt+a.prompt, cached+a.cached
+					mu.Unlock()
+					ids += "," + testenv.Tokens(c.prompts.Add(1), step)
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return turns, float64(cached) / float64(max(1, prompt))
+}
+
+// TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
+// prompts completes more turns, of which more is cached. A replay of the trace without it says so.
+func TestHoldingPastTheCliff(t *testing.T) {
+	run := func(config string) (int, float64) {
+		c := new(crammed)
+		c.stack = start(t, setup{
+			replicas: 1, sim: vllmsim.Options{PrefillRate: 8000, DecodeRate: 40, Blocks: 1024}, config: config,
+			envoy: envoy.Options{Hold: 10 * time.Minute},
+		})
+		for range 3 { // the router learns the replica's speed
+			c.ask(t.Context(), c.body(3000, 1))
+			c.settled()
+		}
+		turns, hits := c.agents(14, 20*time.Second)
+		t.Logf("%q: %d turns, hit rate %.2f; %v", config, turns, hits, c.reasons())
+		return turns, hits
+	}
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	turns, hits := run("filter: {" + patient + ", trace_file: " + trace + "}\n")
+	held, heldHits := run("sessions: {share: 0.1}\n")
+	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
+		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
+	}
+	file, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var said bytes.Buffer
+	if err := replay.Run(t.Context(), []io.Reader{file}, &said, replay.Options{Hold: 0.1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(said.String())
+	verdict := regexp.MustCompile(`(?m)^past the cliff at .* holding would complete × ([0-9.]+)$`).FindStringSubmatch(said.String())
+	if verdict == nil {
+		t.Fatal("the replay says nothing of that")
+	}
+	if gain, err := strconv.ParseFloat(verdict[1], 64); err != nil || gain < 1.15 {
+		t.Errorf("the replay says: %s", verdict[0])
+	}
 }
