@@ -100,7 +100,7 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 	}
 	for i, at := range w.at {
 		c, h := &w.cands[i], mv.holders[at].history
-		c.Room = h.Room(w.Record.Tokens - c.Match.Cached() + h.Answer())
+		c.Room, c.Crowding = h.Room(w.Record.Tokens - c.Match.Cached() + h.Answer())
 	}
 	again, times := mv.reuse.known()
 	if times == 0 {

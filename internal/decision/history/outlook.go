@@ -54,14 +54,17 @@ func (c *Cache) Worth(missing int, now time.Time, again time.Duration) (share fl
 }
 
 // Room returns the time until the requests in flight have left room for so many tokens more, if
-// answers end one after the other. It is 0 where the holder does not name the size of its cache, or
-// its answers' times.
-func (c *Cache) Room(tokens int) (seconds float64) {
+// answers end one after the other, and how much of it is for these tokens: so much longer others
+// wait that come later. Both are 0 where the holder does not name the size of its cache, or its
+// answers' times.
+func (c *Cache) Room(tokens int) (seconds, own float64) {
 	running, size := float64(c.running.Load()+c.unseen.Load()), float64(c.sized.Load())
-	if over := running + float64(tokens) - size; over > 0 && running > 0 && size > 0 {
-		return c.answer.seconds.Of(0, 0) * over / min(running, size)
+	over := running + float64(tokens) - size
+	if over <= 0 || running <= 0 || size <= 0 {
+		return 0, 0
 	}
-	return 0
+	each := c.answer.seconds.Of(0, 0) / min(running, size) // s until answers that end have left a token's room
+	return each * over, each * min(over, float64(tokens))
 }
 
 // opened counts requests in flight, and the tokens that these use: all but those in the list.

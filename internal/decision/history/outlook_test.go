@@ -1,6 +1,7 @@
 package history
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -88,32 +89,39 @@ func TestWorth(t *testing.T) {
 	}
 }
 
-// TestRoom: a request waits for the room that answers leave as they end, and not where there is
+// room returns the times of Room, to a microsecond.
+func room(c *Cache, tokens int) [2]float64 {
+	wait, own := c.Room(tokens)
+	return [2]float64{math.Round(wait*1e6) / 1e6, math.Round(own*1e6) / 1e6}
+}
+
+// TestRoom: a request waits for the room that answers leave as they end, of which its own tokens
+// take some, and not where there is
 // room, or where nobody tells how large the cache is or how long answers take.
 func TestRoom(t *testing.T) {
 	c, p, q := newCache(), prompt(1, 1, 0, 1), prompt(2, 2, 0, 1)
 	mark := p.Marks.End(1)
 	h := c.Use(p, 8_000-mark, start)
-	if c.Read(Page{Answers: 10, Seconds: 100}); c.Room(1<<30) != 0 {
+	if c.Read(Page{Answers: 10, Seconds: 100}); room(c, 1<<30) != [2]float64{} {
 		t.Error("the size of the cache is not known")
 	}
 	c.SetCapacity(20_000)
 	g := c.Use(q, 8_000-mark, start)
 	for _, tt := range []struct {
 		tokens int
-		want   float64
-	}{{4_000, 0}, {5_600, 10 * 1_600. / 16_000}, {20_000, 10}} {
-		if got := c.Room(tt.tokens); got != tt.want {
+		want   [2]float64
+	}{{4_000, [2]float64{}}, {5_600, [2]float64{1, 1}}, {20_000, [2]float64{10, 10}}} {
+		if got := room(c, tt.tokens); got != tt.want {
 			t.Errorf("%d tokens wait %g s, want %g", tt.tokens, got, tt.want)
 		}
 	}
 	c.Use(prompt(3, 3, 0, 1), 16_000-mark, start) // a full cache has no more answers that end than it has room for
-	if got, want := c.Room(10_000), 10*22_000./20_000; got != want {
+	if got, want := room(c, 10_000), ([2]float64{10 * 22_000. / 20_000, 10 * 10_000. / 20_000}); got != want {
 		t.Errorf("behind others: %g s, want %g", got, want)
 	}
 	c.End(p, h, true, start)
 	c.End(q, g, true, start)
-	if got := c.Room(4_000); got != 0 {
+	if got := room(c, 4_000); got != [2]float64{} {
 		t.Errorf("after answers have ended: %g s", got)
 	}
 }

@@ -5,10 +5,11 @@ type Candidate struct {
 	Hash  uint64 `json:"hash,string"` // identity, spreads ties; equal for the same replica and rank in every process
 	Match Match  `json:"match"`
 	Load
-	CacheWeight float64   `json:"cache_weight"`           // blocks placed there lately, weighted by age
-	Space       float64   `json:"space,omitempty"`        // share of the evicted tokens expected to be used again, beyond the least share of the candidates
-	Room        float64   `json:"room_seconds,omitempty"` // s until answers that run have left the room that the request needs
-	Adapter     Residency `json:"adapter"`                // residency of the request's LoRA adapter
+	CacheWeight float64   `json:"cache_weight"`               // blocks placed there lately, weighted by age
+	Space       float64   `json:"space,omitempty"`            // share of the evicted tokens expected to be used again, beyond the least share of the candidates
+	Room        float64   `json:"room_seconds,omitempty"`     // s until answers that run have left the room that the request needs
+	Crowding    float64   `json:"crowding_seconds,omitempty"` // of these, s for the request's own tokens: so much longer later ones wait
+	Adapter     Residency `json:"adapter"`                    // residency of the request's LoRA adapter
 }
 
 // Load is what a candidate has to do: for this router, for others, and for clients that came

@@ -10,7 +10,8 @@ import "math"
 //	W = max(Pending + Foreign, Room, Loading + R)             until the prefill begins
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
-//	cost = W + (1+L)*P + L*R + S + speed*Beta*DecodeToken*Live - J/2
+//	O = Crowding                                              of Room, what the request's own tokens take
+//	cost = W + (1+L)*P + L*R + 3*L*O + S + speed*Beta*DecodeToken*Live - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -23,6 +24,9 @@ import "math"
 // S is the prefill that evictions cost later: the share of what the candidate would evict that is
 // expected to be used again (Candidate.Space), as often as stored tokens are (Request.Reuse). Only
 // the difference to the least share counts: where all evict alike, nothing is added.
+//
+// O is to the room in a full cache what P is to the time of a replica: what the request takes from
+// those that come later. A prompt that is cached takes its answer's tokens alone.
 //
 // Other routers have probably sent prefill that they have not reported yet
 // (Request.Unreported). Each router adds a part of it to its candidates' costs, by a hash
@@ -54,6 +58,11 @@ type TTFT struct {
 // junction is the share of the prefill that extends a match which other cache groups end, that
 // is deducted from the cost. Without it such prompts scatter; up to 1 it makes no difference.
 const junction = 0.5
+
+// crowded is how many times more a second of Crowding costs those that come later than one of
+// prefill: the room is taken until the answer ends. From 1 on it helps; above 4 answers of thousands
+// of tokens pile up where their beginning is.
+const crowded = 3
 
 // DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of
 // a factor of two in them change mean TTFT by about 1 %. The burst guard's are the widest
@@ -177,7 +186,7 @@ func (t *TTFT) space(r Request, inFlight float64) float64 {
 
 func (t *TTFT) score(r Request, c *Candidate, lambda, space float64) float64 {
 	held, load := c.Match.Loads()
-	cost := c.begins(load) + (1+lambda+space*c.Space)*c.speed()*t.Prefill(r.Input, held) + lambda*load + t.decoding(c)
+	cost := c.begins(load) + (1+lambda+space*c.Space)*c.speed()*t.Prefill(r.Input, held) + lambda*(load+crowded*c.Crowding) + t.decoding(c)
 	if cut := int(c.Match[Cut].Tokens); cut > 0 {
 		has := c.Match.Matched()
 		cost -= junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))

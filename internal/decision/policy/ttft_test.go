@@ -52,6 +52,21 @@ func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
 	}
 }
 
+// TestRoomIsTakenFromOthers: where two caches are full of requests that run, a prompt stays where
+// it is cached, and takes its answer's tokens alone, although it waits longer there.
+func TestRoomIsTakenFromOthers(t *testing.T) {
+	p, c := DefaultTTFT(), fleet(2)
+	c[0].Match, c[0].Room, c[0].Crowding = gpu(7_000, 7_000), 4, 0.2
+	c[1].Room, c[1].Crowding = 1, 1
+	if got := pick(&p, 1, Request{Input: 7_200}, c); got[0] != 0 {
+		t.Errorf("Pick = %v, want the warm replica", got)
+	}
+	c[1].Crowding = 0.2
+	if got := pick(&p, 1, Request{Input: 7_200}, c); got[0] != 1 {
+		t.Errorf("Pick = %v, want the one with more room where both take as much", got)
+	}
+}
+
 func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
 	c[0].Match = gpu(100_000, 100_000)
