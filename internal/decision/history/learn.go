@@ -139,7 +139,11 @@ func (c *Cache) Read(p Page) {
 	a.counted = p
 	running := float64(c.running.Load())
 	each := running / max(1, float64(c.open))
-	c.unseen.Store(int64(max(0, p.Usage*float64(c.capacity)+p.Waiting*each-running)))
+	unseen := p.Usage*float64(c.capacity) + p.Waiting*each - running
+	if p.Usage == 0 { // it is not known
+		unseen = max(0, unseen)
+	}
+	c.unseen.Store(int64(unseen))
 }
 
 // answerShare is the weight of a new answer in the mean length: the latest 64 decide.

@@ -23,8 +23,8 @@ type outlook struct {
 
 	sized   atomic.Int64 // the capacity, 0 if it is not known
 	open    int          // requests in flight
-	running atomic.Int64 // tokens of these, as far as they were sent through here
-	unseen  atomic.Int64 // tokens of requests in flight beyond these, by the latest page
+	running atomic.Int64 // tokens of these with their whole answers, as far as they were sent through here
+	unseen  atomic.Int64 // tokens in use beyond these, by the latest page; below 0: answers have not grown to their length
 }
 
 // unsized is no number of tokens.
@@ -53,18 +53,26 @@ func (c *Cache) Worth(missing int, now time.Time, again time.Duration) (share fl
 	return min(1, max(0, 1-float64(spare)/float64(coming))), true
 }
 
+// growing is the share of what the answers in flight are expected to add that counts as used already
+// when a request waits for room: others end meanwhile. With none of it, requests go to replicas that
+// fill up before they are computed; with all, one whose answers are young counts as full.
+const growing = 0.25
+
 // Room returns the time until the requests in flight have left room for so many tokens more, if
-// answers end one after the other, and how much of it is for these tokens: so much longer others
-// wait that come later. Both are 0 where the holder does not name the size of its cache, or its
-// answers' times.
+// answers end one after the other, and how much longer others that come later wait for these tokens:
+// until then, answers have grown to their length. Both are 0 where the holder does not name the size
+// of its cache, or its answers' times.
 func (c *Cache) Room(tokens int) (seconds, own float64) {
-	running, size := float64(c.running.Load()+c.unseen.Load()), float64(c.sized.Load())
-	over := running + float64(tokens) - size
-	if over <= 0 || running <= 0 || size <= 0 {
+	size, need := float64(c.sized.Load()), float64(tokens)
+	grown := float64(c.running.Load())
+	used := grown + float64(c.unseen.Load())
+	grown = max(grown, used)
+	if grown <= 0 || size <= 0 {
 		return 0, 0
 	}
-	each := c.answer.seconds.Of(0, 0) / min(running, size) // s until answers that end have left a token's room
-	return each * over, each * min(over, float64(tokens))
+	used += growing * (grown - used)
+	each := c.answer.seconds.Of(0, 0) / min(grown, size) // s until answers that end have left a token's room
+	return each * max(0, used+need-size), each * min(need, max(0, grown+need-size))
 }
 
 // opened counts requests in flight, and the tokens that these use: all but those in the list.

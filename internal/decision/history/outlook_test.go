@@ -125,3 +125,25 @@ func TestRoom(t *testing.T) {
 		t.Errorf("after answers have ended: %g s", got)
 	}
 }
+
+// TestRoomOfYoungAnswers: what a page says is in use counts, and a quarter of what the answers are
+// expected to add; for later requests all of it. A page without usage says nothing.
+func TestRoomOfYoungAnswers(t *testing.T) {
+	c, p := newCache(), prompt(1, 1, 0, 1)
+	c.SetCapacity(20_000)
+	c.Use(p, 16_000-p.Marks.End(1), start)
+	for _, tt := range []struct {
+		usage float64
+		want  [2]float64
+	}{
+		{0, [2]float64{10 * 4_000. / 16_000, 10 * 4_000. / 16_000}},
+		{0.4, [2]float64{0, 10 * 4_000. / 16_000}},                    // 8,000 and a quarter of 8,000
+		{0.7, [2]float64{10 * 2_500. / 16_000, 10 * 4_000. / 16_000}}, // 14,000 and a quarter of 2,000
+		{0.9, [2]float64{10 * 6_000. / 18_000, 10 * 6_000. / 18_000}}, // more than was sent
+	} {
+		c.Read(Page{Answers: 10, Seconds: 100, Usage: tt.usage})
+		if got := room(c, 8_000); math.Abs(got[0]-tt.want[0]) > 1e-5 || math.Abs(got[1]-tt.want[1]) > 1e-5 {
+			t.Errorf("usage %g: %g s, want %g", tt.usage, got, tt.want)
+		}
+	}
+}
