@@ -304,6 +304,8 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.holders[at].account
 		c.Load = account.State(now)
+		used, _ := mv.holders[at].history.Used()
+		c.Live = max(c.Live, used)
 		mv.holders[at].priceLoads(&c.Match, set.TTFT.LoadToken)
 		if i >= w.answer {
 			c.Apart = c.InFlight // other routers do not tell which of their requests are prefill legs

@@ -115,6 +115,29 @@ func TestSpaceIsPriced(t *testing.T) {
 	}
 }
 
+// TestLongAnswersAreLoad: a replica whose page says that answers have filled its cache has more
+// context tokens in flight than were sent there, and gets the next prompt last.
+func TestLongAnswersAreLoad(t *testing.T) {
+	all := replicas(2)
+	for i, rep := range all {
+		rep.BlockSize, rep.Blocks = blockSize, 1000
+		rep.Load = []fleet.Load{{At: time.Unix(1, 0), Running: 1, KVUsage: 0.9 - 0.5*float64(i)}}
+	}
+	r := newRig(t, policy.Config{}, all...)
+	for i := range 20 {
+		d, rec := r.ask(prompt(1, i, 4))
+		for k := range rec.Candidates {
+			if c := &rec.Candidates[k]; c.Replica == firstAddr && c.State.Live != 0.9*1000*blockSize {
+				t.Fatalf("%g context tokens in flight, want 0.9 of the cache", c.State.Live)
+			}
+		}
+		if d.Chosen == firstAddr {
+			t.Fatalf("request %d goes to the full one", i)
+		}
+		end(d)
+	}
+}
+
 // TestWhatRequestsOnTheirWayEvict is no match, although the replica still has it.
 func TestWhatRequestsOnTheirWayEvict(t *testing.T) {
 	for _, space := range []float64{0, 1} {

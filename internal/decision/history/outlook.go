@@ -53,24 +53,32 @@ func (c *Cache) Worth(missing int, now time.Time, again time.Duration) (share fl
 	return min(1, max(0, 1-float64(spare)/float64(coming))), true
 }
 
-// growing is the share of what the answers in flight are expected to add that counts as used already
-// when a request waits for room: others end meanwhile. With none of it, requests go to replicas that
-// fill up before they are computed; with all, one whose answers are young counts as full.
+// growing is the share of what the answers in flight are expected to add that counts as used already:
+// others end meanwhile. With none of it, requests go to replicas that fill up before they are
+// computed; with all, one whose answers are young counts as full.
 const growing = 0.25
 
-// Room returns the time until the requests in flight have left room for so many tokens more, if
-// answers end one after the other, and how much longer others that come later wait for these tokens:
-// until then, answers have grown to their length. Both are 0 where the holder does not name the size
-// of its cache, or its answers' times.
-func (c *Cache) Room(tokens int) (seconds, own float64) {
-	size, need := float64(c.sized.Load()), float64(tokens)
-	grown := float64(c.running.Load())
-	used := grown + float64(c.unseen.Load())
-	grown = max(grown, used)
-	if grown <= 0 || size <= 0 {
+// Used returns the tokens of the cache that requests in flight use, and how many they will use when
+// their answers have grown to their length. Both are 0 where the holder does not name the size.
+func (c *Cache) Used() (now, grown float64) {
+	if c.sized.Load() == 0 {
 		return 0, 0
 	}
-	used += growing * (grown - used)
+	grown = float64(c.running.Load())
+	now = max(0, grown+float64(c.unseen.Load()))
+	grown = max(grown, now)
+	return now + growing*(grown-now), grown
+}
+
+// Room returns the time until the requests in flight have left room for so many tokens more, if
+// answers end one after the other, and how much longer others that come later wait for these tokens.
+// Both are 0 where the holder does not name the size of its cache, or its answers' times.
+func (c *Cache) Room(tokens int) (seconds, own float64) {
+	size, need := float64(c.sized.Load()), float64(tokens)
+	used, grown := c.Used()
+	if grown == 0 {
+		return 0, 0
+	}
 	each := c.answer.seconds.Of(0, 0) / min(grown, size) // s until answers that end have left a token's room
 	return each * max(0, used+need-size), each * min(need, max(0, grown+need-size))
 }

@@ -21,7 +21,7 @@ type Load struct {
 	Pending  float64 `json:"pending_seconds"`           // s of prefill of the awaiting requests
 	Foreign  float64 `json:"foreign_seconds"`           // s of queued prefill that came around the routers, from scraped metrics
 	Loading  float64 `json:"loading_seconds,omitempty"` // s until the loads of the requests ahead are done
-	Live     float64 `json:"live_tokens"`               // context tokens of the requests in flight, with the ones in scraped metrics
+	Live     float64 `json:"live_tokens"`               // context tokens of the requests in flight, with the ones in scraped metrics, and their answers as far as these have grown
 	Speed    float64 `json:"speed"`                     // actual over modelled first-token time, learned; 0 = not known, counts as 1
 	Failing  bool    `json:"failing"`                   // it failed requests lately: last resort
 }
