@@ -52,8 +52,7 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 			sh.forgetEnds(ks, slot, ends)
 		}
 	}
-	sh.x.evicted.Add(uint64(gone))
-	sh.x.cut.Store(sh.x.o.Now().UnixNano())
+	sh.x.countEvicted(gone)
 	return gone
 }
 
@@ -101,8 +100,7 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 	})
 	t.Set(s, 0)
 	sh.sets.Release(id, 1)
-	sh.x.evicted.Add(1)
-	sh.x.cut.Store(sh.x.o.Now().UnixNano())
+	sh.x.countEvicted(1)
 	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
 		sh.forgetEvicted()
 	}

@@ -7,6 +7,12 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
+// countEvicted counts blocks that a cap has evicted.
+func (x *Index) countEvicted(n int) {
+	x.evicted.Add(uint64(n))
+	x.cut.Store(x.o.Now().UnixNano())
+}
+
 // Full returns how many blocks were evicted by a cap since the start, if one was within the last
 // time; 0 otherwise.
 func (x *Index) Full(within time.Duration) (evicted uint64) {

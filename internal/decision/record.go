@@ -60,7 +60,7 @@ type Record struct {
 	// Session tells the request's session, and how it was held; nil: no requests of its kind are held.
 	Session *SessionRecord `json:"session,omitempty"`
 
-	head uint64    // the key of the first block; 0 = there is none
+	head uint64    // the key of the first block; 0 = the prompt has no full block
 	end  promptEnd // tells the prompt when it is refused
 }
 

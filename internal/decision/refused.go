@@ -30,7 +30,7 @@ const (
 
 // promptEnd tells a prompt by its end, for one model and tenant: what prompts share is their beginning.
 type promptEnd struct {
-	key    uint64 // of the last block, 0 = there is none
+	key    uint64 // of the last block; 0 = the prompt has no full block
 	at     int32  // the number of blocks
 	covers int32  // tokens in these
 	rest   uint64 // of the last tokens, 0 = the prompt is not known
@@ -212,8 +212,11 @@ func (w *Work) level(mv *View, now int64) {
 			inFlight, pending, live, n = inFlight+float64(l.InFlight), pending+l.Pending, live+l.Live, n+1
 		}
 	}
+	if n == 0 || int(n) == len(w.at) {
+		return
+	}
 	for i, at := range w.at {
-		if l := &w.cands[i].Load; n > 0 && mv.holders[at].replies.refusing(now) {
+		if l := &w.cands[i].Load; mv.holders[at].replies.refusing(now) {
 			l.InFlight, l.Pending, l.Live = max(l.InFlight, int(math.Ceil(inFlight/n))), max(l.Pending, pending/n), max(l.Live, live/n)
 		}
 	}

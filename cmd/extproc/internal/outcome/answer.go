@@ -22,7 +22,7 @@ import (
 // those that the request carried, so they need no record of its decision.
 type Answer struct {
 	RequestID string
-	Decision  uint64 // the number of the decision's record; 0 = there is none
+	Decision  uint64 // the number of the decision's record; 0 = no record is kept
 	Model     string // "" = none
 	Reason    string
 	Withheld  decision.Withheld // why there is no hint although the decision named a replica
