@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -376,12 +377,12 @@ const restBytes, restTokens = 256, 64
 
 // restOf returns the hash of the end of a prompt's tokens.
 func restOf(tokens []uint32) uint64 {
-	h := uint64(len(tokens)) + 1
-	for _, t := range tokens[max(0, len(tokens)-restTokens):] {
-		h = (h ^ uint64(t)) * 0x9E3779B97F4A7C15
-		h ^= h >> 32
+	var end [4 * restTokens]byte
+	last := tokens[max(0, len(tokens)-restTokens):]
+	for i, t := range last {
+		binary.LittleEndian.PutUint32(end[4*i:], t)
 	}
-	return h
+	return xxhash.Sum64(end[:4*len(last)]) ^ uint64(len(tokens))
 }
 
 // pooledText is the most room, in bytes, for a text that is kept for later requests.

@@ -83,10 +83,10 @@ func (o *outcomes) wantsUsage(seq uint64, replica string, telling bool) bool {
 // tokens, the ids that are computed in process are compared. The answer to a prompt that another
 // replica has computed tells nothing of what the serving one has cached.
 func (o *outcomes) learn(a *outcome.Answer) {
-	if asked, err := strconv.Atoi(a.Rank); err == nil && !a.Told {
-		o.decisions.decider.RankAnswered(a.Replica, asked, a.Status)
-	}
 	if !a.Told {
+		if asked, err := strconv.Atoi(a.Rank); err == nil {
+			o.decisions.decider.RankAnswered(a.Replica, asked, a.Status)
+		}
 		o.decisions.decider.Replied(o.decisions.ring, a.Decision, a.RequestID, a.Replica, a.Status)
 	}
 	u := &a.Usage
