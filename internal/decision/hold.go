@@ -2,6 +2,7 @@ package decision
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"warmroute/index"
@@ -84,12 +85,13 @@ func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Si
 	if learned || a.marks(at) != w.marked.marks {
 		return p
 	}
+	p.Size, p.Rate = size, at.account.Rate()
 	idle := policy.Candidate{}
 	idle.Speed = c.Speed
 	if seconds := set.TTFT.Cost(policy.Request{Input: w.Record.Input.Input}, &idle); c.Speed > 0 && seconds > 0 {
-		p.Size, p.Rate = size, float64(w.Record.Input.Input)/seconds
-	} else {
-		p.Size, p.Rate = size, at.account.Rate()
+		// The lower of both: a speed takes twenty prefills to be learned, and while a replica is taken
+		// for faster than it is, sessions count as ended that pause.
+		p.Rate = min(cmp.Or(p.Rate, math.Inf(1)), float64(w.Record.Input.Input)/seconds)
 	}
 	return p
 }
