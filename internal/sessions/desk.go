@@ -76,16 +76,27 @@ func (d *desk) working(c *history.Cache, rate float64, now time.Time) []*Session
 }
 
 // room returns the tokens that a session needs beyond what the others that are live leave free,
-// and the number of these.
-func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int) {
-	used := 0
+// and the number of these. Where it needs any, blocked are the tokens for which requests in flight may
+// make it wait: those above half of the cache, which it and they need.
+func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, blocked, live int) {
+	used, running := 0, 0
 	for _, of := range d.working(p.Cache, p.Rate, now) {
-		if of != s {
-			used, live = used+of.holds(now), live+1
+		if of == s {
+			continue
+		}
+		used, live = used+of.holds(now), live+1
+		if of.open > 0 {
+			running += of.context
 		}
 	}
-	return max(0, used+need-p.Size), live
+	if lacking = used + need - p.Size; lacking <= 0 {
+		return 0, 0, live
+	}
+	return lacking, min(need, running, max(0, running+need-p.Size/2)), live
 }
 
-// price returns the seconds that tokens take from others.
-func price(lacking int, rate float64) float64 { return min(mostSaved, float64(lacking)/rate) }
+// price returns the seconds that a prompt takes from others: for the tokens of theirs that it evicts,
+// and for those that wait behind it in the engine's queue and are evicted there.
+func price(lacking, blocked int, rate float64) float64 {
+	return min(mostSaved, float64(lacking+blocked)/rate)
+}

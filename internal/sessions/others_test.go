@@ -209,7 +209,8 @@ func TestAnotherRoutersSession(t *testing.T) {
 
 // TestAnotherRouterPays: what another router has paid is gone here, too.
 func TestAnotherRouterPays(t *testing.T) {
-	from, to, _ := crowded(t)
+	from, to, s := crowded(t)
+	s.leave("a", to)
 	to.send(text{{4, 64}}).end() // their buckets begin to fill
 	from.table.Admit(&from.set, from.request(text{{2, 64}}), from.now)
 	from.pass(15)
@@ -220,7 +221,7 @@ func TestAnotherRouterPays(t *testing.T) {
 	}
 	p.arrive("a", to)
 	p.leave("a", to)
-	_, k := to.hold(text{{2, 992}}) // 1.92 s too much
+	_, k := to.hold(text{{2, 1984}}) // 1.98 s too much
 	if to.pass(6); to.wake() != 1 || ready(k) {
 		t.Error("it is paid twice")
 	}

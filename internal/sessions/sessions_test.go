@@ -216,10 +216,45 @@ func TestNamedSession(t *testing.T) {
 	}
 }
 
+// TestRunningCostsMore: where requests in flight fill more than half of the cache with a prompt that
+// does not fit, it pays for this, too, at most its own tokens. It pays nothing where all fit.
+func TestRunningCostsMore(t *testing.T) {
+	for _, c := range []struct {
+		name              string
+		idle, running, is int
+		seconds           float64 // of saving until it goes
+	}{
+		{"nothing runs", 96_000, 0, 5024, 10.2},
+		{"less than half runs", 51_200, 44_800, 5024, 10.2},
+		{"more than half runs", 44_800, 51_200, 5024, 10.2 + 50.3},
+		{"a part is above half", 54_400, 45_600, 5024, 50.3 + 6.3},
+		{"it fits", 0, 51_200, 44_800, 0},
+	} {
+		o := open(t, 1)
+		if c.idle > 0 {
+			o.send(text{{1, c.idle}}).end()
+		}
+		if c.running > 0 {
+			o.send(text{{2, c.running}})
+		}
+		if c.seconds == 0 {
+			o.send(text{{3, c.is}})
+			continue
+		}
+		_, k := o.hold(text{{3, c.is}})
+		if o.pass(c.seconds - 0.2); o.wake() != 1 || ready(k) {
+			t.Errorf("%s: it goes too soon", c.name)
+		}
+		if o.pass(0.3); o.wake() != 1 || !ready(k) {
+			t.Errorf("%s: it still waits: %+v", c.name, k.Wait(o.now))
+		}
+	}
+}
+
 // TestColdPromptPays: what does not fit beside live sessions goes when its price is saved.
 func TestColdPromptPays(t *testing.T) {
 	o := open(t, 1)
-	o.send(text{{1, 64_000}})
+	o.send(text{{1, 64_000}}).end()
 	_, held := o.hold(text{{2, 40_000}}) // it lacks room for 4,000 tokens: 4 s of prefill, saved in 40 s
 	if w := held.Wait(o.now); w.Live != 1 || w.Lacking != 4000 || w.Context != 40_000 {
 		t.Errorf("it waits for %+v", w)
