@@ -47,6 +47,10 @@ func TestRoutersHoldAsOne(t *testing.T) {
 	c.until("all is answered", func() bool { return c.running() == 0 })
 	c.work()
 	held := func(r *stack) int { return int(r.metrics()["warmroute_held_requests"]) }
+	each("know the session", func(r *stack) bool {
+		page := string(testenv.Post(t, "http://"+r.admin+"/debug/explain?path="+completionsPath, c.body(heldTokens, 1)).Body)
+		return strings.Contains(page, "did not fit beside 1 live sessions")
+	})
 	const n = 12
 	answers := make(chan int, n)
 	for range n {
