@@ -92,8 +92,13 @@ func (c Config) collisions() (errs []error) {
 		{"listen", c.Listen}, {"health.listen", c.Health.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
 		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Address()},
 	}
-	if e := c.Envoy; len(e.ExtProc) == 0 && listen.Loopback(c.Listen) && e.Listen != defaultEnvoy().Listen {
-		own = append(own, [2]string{"envoy.listen", e.Listen}, [2]string{"envoy.admin", e.Admin})
+	if e, usual := c.Envoy, defaultEnvoy(); len(e.ExtProc) == 0 && listen.Loopback(c.Listen) {
+		if e.Listen != usual.Listen {
+			own = append(own, [2]string{"envoy.listen", e.Listen})
+		}
+		if e.Listen != usual.Listen || e.Admin != usual.Admin {
+			own = append(own, [2]string{"envoy.admin", e.Admin})
+		}
 	}
 	for i, second := range own {
 		for _, first := range own[:i] {

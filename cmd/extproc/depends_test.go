@@ -38,6 +38,7 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"filter: {token_budget: TIME}", "f:1: filter.token_budget: is 2h0m0s, but envoy.message_timeout ends the wait for a decision after 1h0m0s", "TIME=1h,2h"},
 		{"listen: 127.0.0.1:7\nenvoy: {listen: ADDR}", `f:1: listen and envoy.listen: "127.0.0.1:7" and "0.0.0.0:7" share a port (and line 2)`, "ADDR=0.0.0.0:8,0.0.0.0:7"},
 		{"envoy: {listen: 127.0.0.1:7, admin: ADDR}", `f:1: envoy.listen and envoy.admin: both are "127.0.0.1:7"`, "ADDR=127.0.0.2:7,127.0.0.1:7"},
+		{"admin: {listen: 127.0.0.1:7}\nenvoy: {admin: ADDR}", `f:1: admin.listen and envoy.admin: both are "127.0.0.1:7" (and line 2)`, "ADDR=127.0.0.1:8,127.0.0.1:7"},
 		{"listen: 10.0.0.1:7\nenvoy: {listen: 0.0.0.0:7, extproc: [ADDR]}", `f:2: envoy.extproc[0]: "10.0.0.1" is not host:port`, "ADDR=10.0.0.1:7,10.0.0.1"},
 		{"tls: {self_signed: SELF}\nenvoy: {tls: {enabled: true}}", "f:2: envoy.tls.enabled: is true, but tls is not given: Envoy would reach no router", "SELF=true,false"},
 		{"tls: {self_signed: true, client_ca_file: a}\nxds: {listen: ADDR}", `f:1: envoy.tls.cert_file: is missing, but tls.client_ca_file requires a certificate of Envoy; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, `ADDR="",127.0.0.1:1`},

@@ -102,6 +102,9 @@ func (o *outcomes) learn(a *outcome.Answer) {
 			First: a.FirstByte, Took: a.Duration,
 		})
 	}
+	if a.Status == http.StatusNotFound && a.Decision != 0 {
+		o.replicas.fleet.Look(a.Replica)
+	}
 	s := o.replicas.fleet.Snapshot()
 	o.learnHealth(s, a)
 	if u.State == outcome.UsageUnread || !a.Followed() || s.Replica(a.Replica) == nil {

@@ -68,6 +68,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		d.pressure.Raise(mv.model.ID, now)
 	}
 	w.foresee(set, mv, best)
+	w.reach(a, w.at[best])
 	rank := w.rankHeader(mv, res.here)
 	res.asked = rank != ""
 	d.splits.decided(w.Record.Split.Reason)

@@ -36,13 +36,23 @@ type promptEnd struct {
 	rest   uint64 // of the last tokens, 0 = the prompt is not known
 }
 
+// reach is how far a prompt is cached on a replica. A prompt whose end is typed anew has the same one,
+// other conversations that share its beginning have deeper ones.
+type reach struct {
+	key uint64 // of the last cached block; 0 = nothing is cached, or it is not known
+	at  int32  // the number of blocks
+}
+
 // refusal is a prompt that a replica has refused.
 type refusal struct {
 	promptEnd
+	reach   reach // there
+	since   int64 // Unix ns
 	replica string
 	until   int64 // Unix ns; an older one counts again with the next refusal
 	lasts   time.Duration
-	grown   int // longer prompts that it still sends elsewhere
+	lacks   bool // prompts that go on where it ends count, too
+	grown   int  // longer prompts, and prompts of equal reach, that it still sends elsewhere
 }
 
 // refusals are the prompts that replicas have refused.
@@ -78,6 +88,9 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 	if w.refusers = w.refusers[:0]; now >= r.until.Load() {
 		return
 	}
+	passes := func(key uint64, at int32) bool {
+		return key != 0 && int(at) <= len(keys) && key == uint64(keys[at-1])^of
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.all {
@@ -86,7 +99,8 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 		case now >= e.until:
 		case e.promptEnd == w.Record.end:
 			w.refusers = append(w.refusers, e.replica)
-		case e.grown > 0 && e.key != 0 && int(e.at) <= len(keys) && e.key == uint64(keys[e.at-1])^of:
+		case e.grown > 0 && (e.lacks && passes(e.key, e.at) ||
+			passes(e.reach.key, e.reach.at) && w.reaches(mv, e) && d.views.repliesOf(e.replica).served.Load() < e.since):
 			w.refusers = append(w.refusers, e.replica)
 			if !a.Dry && !a.Withheld {
 				e.grown--
@@ -95,13 +109,33 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 	}
 }
 
+// reaches reports whether the request's prompt is cached as far as the refused one was.
+func (w *Work) reaches(mv *View, e *refusal) bool {
+	deepest := 0
+	for i := range mv.holders {
+		if mv.holders[i].replica.Addr == e.replica {
+			deepest = max(deepest, w.matched[i].gpu())
+		}
+	}
+	return w.unit > 0 && deepest/w.unit == int(e.reach.at) && deepest < int(w.Record.end.covers)
+}
+
+// reach notes how far the prompt is cached on the holder that gets it, if it goes on beyond.
+func (w *Work) reach(a *Ask, at int32) {
+	n, all := w.matched[at].gpu()/max(1, w.unit), len(w.keys)
+	if a.Prompts != nil && w.Record.end.key != 0 && n > 0 && n < all {
+		of := uint64(w.keys[all-1]) ^ w.Record.end.key
+		w.Record.reach = reach{key: uint64(w.keys[n-1]) ^ of, at: int32(n)}
+	}
+}
+
 // add records a replica's answer to a prompt. The first refusal with a status that is the client's
 // own fault more often counts from the next on; an answer that serves the prompt ends it.
-func (r *refusals) add(e promptEnd, replica string, status int, lacks bool, now int64) {
+func (r *refusals) add(one refusal, status int, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	of := slices.IndexFunc(r.all, func(one refusal) bool { return one.promptEnd == e && one.replica == replica })
-	one := refusal{promptEnd: e, replica: replica, lasts: refusalFirst}
+	of := slices.IndexFunc(r.all, func(e refusal) bool { return e.promptEnd == one.promptEnd && e.replica == one.replica })
+	one.since, one.lasts, one.grown = now, refusalFirst, mostGrown
 	served := status < firstStatus
 	switch {
 	case served && of < 0, !served && of >= 0 && now < r.all[of].until: // nothing is known, or it was under way before
@@ -116,9 +150,6 @@ func (r *refusals) add(e promptEnd, replica string, status int, lacks bool, now 
 	}
 	if one.lasts >= refusalFirst {
 		one.until = now + int64(one.lasts)
-	}
-	if lacks {
-		one.grown = mostGrown
 	}
 	r.until.Store(max(r.until.Load(), now+int64(one.lasts)))
 	switch {
@@ -144,14 +175,15 @@ func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	if status < firstStatus && now >= d.refusals.until.Load() {
 		return
 	}
-	var e promptEnd
-	lacks := false
+	e := refusal{replica: r.Addr}
 	g.with(seq, id, func(rec *Record) {
 		first, _, _ := strings.Cut(rec.Chosen, ",")
-		e, lacks = rec.end, first == replica && rec.Predicted < int(rec.end.covers)
+		if e.promptEnd = rec.end; first == replica {
+			e.reach, e.lacks = rec.reach, rec.Predicted < int(rec.end.covers)
+		}
 	})
 	if e.rest != 0 {
-		d.refusals.add(e, r.Addr, status, lacks, now)
+		d.refusals.add(e, status, now)
 	}
 }
 

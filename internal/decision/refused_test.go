@@ -145,6 +145,49 @@ func TestRefusalsEnd(t *testing.T) {
 	}
 }
 
+// TestRetypedPrompts: a conversation whose end is typed anew after a refusal goes elsewhere a few
+// times, while its replica serves nothing. What shares its beginning alone is not affected.
+func TestRetypedPrompts(t *testing.T) {
+	const one = "10.0.0.1:8000"
+	typed := func(own int) *Ask { return asking(grown(prompt(1, 0, 10), own)) }
+	for name, c := range map[string]struct {
+		then      func(r *refuser) *Ask
+		elsewhere int
+	}{
+		"typed anew": {func(*refuser) *Ask { return typed(2) }, mostGrown},
+		"cached beyond": {func(r *refuser) *Ask {
+			r.stored(one, prompt(1, 0, 11))
+			return asking(grown(prompt(1, 0, 11), 2))
+		}, 0},
+		"cached less far": {func(*refuser) *Ask { return asking(grown(prompt(1, 0, 9), 2)) }, 0},
+		"another's is served": {func(r *refuser) *Ask {
+			r.wait(time.Second)
+			r.send(asking(prompt(2, 0, 5)), one, 200)
+			return typed(2)
+		}, 0},
+		"long ago": {func(r *refuser) *Ask { r.wait(refusalFirst); return typed(2) }, 0},
+		"another tenant's": {func(*refuser) *Ask {
+			a := typed(2)
+			a.Tenant = "b"
+			return a
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, elsewhere := newRefuser(t), 0
+			r.send(typed(1), one, 401)
+			a := c.then(r)
+			for range 2 * mostGrown {
+				if d, _ := r.send(a, "", 0); first(d) != one {
+					elsewhere++
+				}
+			}
+			if elsewhere != c.elsewhere {
+				t.Errorf("%d of %d go elsewhere, want %d", elsewhere, 2*mostGrown, c.elsewhere)
+			}
+		})
+	}
+}
+
 // TestIdleForRefusing: a replica that refuses everything at once gets no more new prompts than
 // others for being idle, keeps those that it has cached, and is named while another one serves.
 func TestIdleForRefusing(t *testing.T) {

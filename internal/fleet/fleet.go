@@ -57,6 +57,7 @@ type Fleet struct {
 	slots      chan struct{}
 	notices    chan notice
 	lists      chan listing
+	looks      chan string // addresses
 	snapshot   atomic.Pointer[Snapshot]
 }
 
@@ -91,7 +92,7 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
-		served: o.Served, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing),
+		served: o.Served, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing), looks: make(chan string, learnSlots),
 	}
 	f.current.Store(&asking{o, c})
 	f.snapshot.Store(newSnapshot(nil, false))
@@ -112,6 +113,15 @@ func (f *Fleet) client() *client { return f.current.Load().client }
 
 // Snapshot returns the current fleet, never nil.
 func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
+
+// Look has a replica read again now instead of at its time, once in lookEvery: an answer says that it
+// may have become another one. It waits for nobody.
+func (f *Fleet) Look(addr string) {
+	select {
+	case f.looks <- addr:
+	default: // others are looked at: an answer comes again
+	}
+}
 
 // Set replaces the options, e.g. after the configuration file has changed. Replicas
 // whose own settings are unchanged are not affected. Options that only a program can
@@ -172,6 +182,8 @@ func (f *Fleet) Run(ctx context.Context) error {
 		case <-late:
 			r.late = true
 			r.publish()
+		case addr := <-f.looks:
+			r.look(addr)
 		case n := <-f.notices:
 			r.notice(n)
 			r.replace()
@@ -320,6 +332,16 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 		r.fleet.log.Warn("replicas are ignored", "count", ignored, "most", r.fleet.now().maxReplicas)
 	}
 	return out
+}
+
+// look wakes a replica's worker.
+func (r *roster) look(addr string) {
+	if e := r.entries[addr]; e != nil {
+		select {
+		case e.worker.wake <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (r *roster) start(addr string, o ReplicaOptions) {

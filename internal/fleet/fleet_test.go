@@ -244,6 +244,30 @@ func TestRestartIsANewJoin(t *testing.T) {
 	})
 }
 
+// An answer may tell that a replica has become another one: it is read at once, and no more than
+// once a second however many tell it.
+func TestLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(0, 0)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.expect("joined " + a + " 1")
+		w.pass(5 * time.Second)
+		w.net.change(func() { r.answer["/v1/models"] = `{"data":[{"id":"n","root":"/n"}]}` })
+		w.fleet.Look(a)
+		w.fleet.Look("10.9.9.9:1")
+		w.pass(time.Millisecond)
+		w.expect("left "+a+" 1", "joined "+a+" 2")
+		before := w.net.count("/version")
+		for range 1000 {
+			w.fleet.Look(a)
+			w.pass(10 * time.Millisecond)
+		}
+		if n := w.net.count("/version") - before; n < 5 || n > 11 {
+			t.Errorf("it is learned %d times in 10 s", n)
+		}
+	})
+}
+
 // Adapters come and go without disturbing cached blocks; another block size, base
 // model or event endpoint is another cache.
 func TestRelearning(t *testing.T) {

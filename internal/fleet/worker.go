@@ -14,6 +14,9 @@ import (
 // up. A busy vLLM answers each in milliseconds, a loading one not at all.
 const learnTimeout = 5 * time.Second
 
+// lookEvery is the least time between two readings that answers to requests cause: clients choose them.
+const lookEvery = time.Second
+
 // firstBackoff is the wait after a first failed attempt; it doubles up to
 // maxBackoff, and half of it is random so that the replicas of a fleet
 // that died together are not retried at the same time.
@@ -43,7 +46,8 @@ type worker struct {
 	fleet   *Fleet
 	options ReplicaOptions
 	addr    string
-	host    string // addr without the port
+	host    string        // addr without the port
+	wake    chan struct{} // capacity 1: it may have become another one
 
 	up        bool
 	answered  time.Time // start of the last request that was answered
@@ -72,12 +76,13 @@ type scrapes struct {
 // due is when a worker does what next.
 type due struct {
 	nextLearn time.Time
+	nextLook  time.Time // the earliest, see lookEvery
 	nextPage  time.Time // when /metrics is due, if only the models are due before; zero: now
 	backoff   time.Duration
 }
 
 func newWorker(f *Fleet, addr string, o ReplicaOptions) *worker {
-	return &worker{fleet: f, options: o, addr: addr, host: netip.MustParseAddrPort(addr).Addr().String()}
+	return &worker{fleet: f, options: o, addr: addr, host: netip.MustParseAddrPort(addr).Addr().String(), wake: make(chan struct{}, 1)}
 }
 
 // run returns when no source lists the replica any more.
@@ -89,6 +94,11 @@ func (w *worker) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-w.wake:
+			if !w.up || time.Now().Before(w.nextLook) {
+				continue
+			}
+			w.nextLook, w.nextLearn, w.nextPage = time.Now().Add(lookEvery), time.Time{}, time.Time{}
 		case <-timer.C:
 		}
 		var wait time.Duration

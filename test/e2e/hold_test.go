@@ -103,6 +103,18 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 // that no machine reaches. Then Envoy takes a router for frozen after 20 s, not 1 s.
 func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Duration) *crammed {
 	t.Helper()
+	c := openCrammed(t, mode, settings, timeout)
+	for range 8 { // the router learns the replica's speed, in shadow mode from half a second of prefill
+		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
+		c.settled()
+	}
+	c.work()
+	return c
+}
+
+// openCrammed starts it without the session. Envoy shares the requests among the router and others.
+func openCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Duration, others ...string) *crammed {
+	t.Helper()
 	c := &crammed{stack: &stack{t: t}}
 	wait := 10 * time.Minute
 	if strings.Contains(settings, "max_wait: 3s") {
@@ -112,7 +124,7 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.D
 		replicas: 1, sim: vllmsim.Options{PrefillRate: 60_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
 		front:  c.before,
 		config: "sessions: {share: 0.000001, " + settings + "}\n",
-		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: timeout},
+		envoy:  envoy.Options{Mode: mode, Hold: wait, MessageTimeout: timeout, ExtProc: others},
 		bootstrap: func(boot string) string {
 			if timeout > 0 {
 				return boot
@@ -120,19 +132,20 @@ func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.D
 			return strings.Replace(boot, "keepalive: {interval: 1s, timeout: 1s}", "keepalive: {interval: 1s, timeout: 20s}", 1)
 		},
 	})
-	for range 8 { // the router learns the replica's speed, in shadow mode from half a second of prefill
-		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
-		c.settled()
-	}
+	return c
+}
+
+// work starts the session's answer.
+func (c *crammed) work() {
+	c.t.Helper()
 	var ctx context.Context
-	ctx, c.finish = context.WithCancel(t.Context())
-	t.Cleanup(c.busy.Wait)
-	t.Cleanup(c.finish)
+	ctx, c.finish = context.WithCancel(c.t.Context())
+	c.t.Cleanup(c.busy.Wait)
+	c.t.Cleanup(c.finish)
 	long := c.body(crammedTokens*3/4, 3000)
 	c.session = bytes.Replace(long, []byte(":3000,"), []byte(":1,"), 1)
 	c.busy.Go(func() { c.ask(ctx, long) })
 	c.until("the session is at work", func() bool { return c.running() == 1 })
-	return c
 }
 
 // running returns how many requests the replica computes.

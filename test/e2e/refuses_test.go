@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -66,7 +67,7 @@ func TestReplicaRefuses(t *testing.T) {
 			st := start(t, setup{replicas: 3, sim: fast(), envoy: envoy.Options{Mode: mode}, front: func(sim string) string { return f.before(t, sim) }})
 			bad := st.chat(firstTurn(0), 4).replica
 			statuses := []int{401, 404, 403, 429, 422}
-			talks := st.warmOn(bad, len(statuses)+1)
+			talks := st.warmOn(bad, len(statuses)+2)
 			f.bad.Store(&bad)
 			for i, status := range statuses {
 				f.status.Store(int32(status))
@@ -88,11 +89,23 @@ func TestReplicaRefuses(t *testing.T) {
 			if st.passedOver(talks[len(statuses)]) {
 				t.Error("a prompt that it has not refused passes it over")
 			}
+			typed := func(own string) []message {
+				return append(slices.Clip(talks[len(statuses)+1]), message{"user", strings.Repeat(own+" once more, in other words. ", 12)})
+			}
+			f.status.Store(401)
+			if a := st.chat(typed("Please"), 4); a.status != 401 {
+				t.Fatalf("a conversation's next turn got %+v", a)
+			}
+			st.until("its refusal is known", func() bool { return st.passedOver(typed("Please")) })
+			if a := st.chat(typed("Tell me"), 4); a.status != http.StatusOK || a.replica == bad {
+				t.Errorf("typed anew, it got %+v", a)
+			}
+			f.status.Store(422)
 			for range 2 {
 				st.chat(talks[len(statuses)], 4) // 422
 			}
 			st.until("a note", func() bool {
-				return strings.Contains(page(t, "http://"+st.admin+"/readyz"), fmt.Sprintf("replica %s has served nothing lately, and others of its model have: it answered 401 (1 times), 403 (1 times), 404 (1 times), 422 (4 times), 429 (1 times)", bad))
+				return strings.Contains(page(t, "http://"+st.admin+"/readyz"), fmt.Sprintf("replica %s has served nothing lately, and others of its model have: it answered 401 (2 times), 403 (1 times), 404 (1 times), 422 (4 times), 429 (1 times)", bad))
 			})
 			f.bad.Store(nil)
 			if a := st.post(chatPath, chatBody(t, append(talks[len(statuses)], message{"user", "again"}), 4)); a.status != http.StatusOK || a.replica != bad {

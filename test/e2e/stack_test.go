@@ -50,7 +50,7 @@ type setup struct {
 	others   []string        // further replicas, by address, that run already
 	config   string          // further YAML of extproc's configuration
 	whole    string          // its sections besides the addresses that it listens at, in place of the stack's
-	envoy    envoy.Options   // further options; addresses are filled in
+	envoy    envoy.Options   // further options; addresses are filled in, ExtProc are other routers
 	// upstreamOnly: envoy.Replicas stand behind Envoy instead of the simulated ones.
 	upstreamOnly bool
 	front        func(replica string) string // puts something in front of a simulated replica
@@ -123,7 +123,7 @@ func start(t *testing.T, s setup) *stack {
 	if o.UsageShare == nil {
 		o.UsageShare = new(envoy.TrialUsageShare) // as writeConfig's
 	}
-	o.Listen, o.Admin, o.ExtProc = local[2], local[3], []string{st.listen}
+	o.Listen, o.Admin, o.ExtProc = local[2], local[3], append([]string{st.listen}, o.ExtProc...)
 	if !s.upstreamOnly {
 		o.Replicas = append(o.Replicas, st.addrs...)
 	}

@@ -49,7 +49,8 @@ func (r result) String() string {
 	return s
 }
 
-// load sends requests to url for d; a quarter of d into it, fault is called.
+// load sends requests to url for d; a quarter of d into it, fault is called. Faults wait for requests,
+// so a load of this program goes on for a quarter of d after fault has returned.
 type load func(t *testing.T, url string, d time.Duration, fault func()) result
 
 // prompts are groups that share a prefix, as token ids.
@@ -111,7 +112,7 @@ func run(t *testing.T, p *prompts, url string, d time.Duration, fault func()) re
 	defer client.CloseIdleConnections()
 	start := time.Now()
 	p.next.Store(uint64(start.UnixNano()) &^ (groups - 1)) // tails that no earlier load sent
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -130,6 +131,8 @@ func run(t *testing.T, p *prompts, url string, d time.Duration, fault func()) re
 	time.Sleep(d / 4)
 	at := time.Since(start)
 	fault()
+	time.Sleep(max(d/4, d-time.Since(start)))
+	cancel()
 	wg.Wait()
 	return summarize(samples, at)
 }
