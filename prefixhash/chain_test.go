@@ -159,6 +159,22 @@ func TestPiecesCopiedOrNot(t *testing.T) {
 	}
 }
 
+// TestSixteen: the way of blocks of 16 tokens gives the library's hash, for any tokens and
+// seed.
+func TestSixteen(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 1000 {
+		var block [usualBlock]uint32
+		for i := range block {
+			block[i] = r.Uint32()
+		}
+		seed := r.Uint64() & -r.Uint64N(2) // 0 every other time, as without extra keys
+		if a, b := hashSixteen(block[:], seed), hashPieceCopied(block[:], seed); a != b {
+			t.Fatalf("%v, seed %d: %x, the library says %x", block, seed, a, b)
+		}
+	}
+}
+
 func TestExtrasReuse(t *testing.T) {
 	salt := "s"
 	with := Request{LoRA: LoRA{Name: "l", Set: true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}

@@ -41,7 +41,11 @@ func Link(parent Key, c Content) Key { return notZero(mix(uint64(parent), uint64
 // fixed it is a permutation of the other: an odd factor (2^64 / golden ratio) and a sum,
 // then XXH3's avalanche, so that the bits of short chains are spread over all 64.
 func mix(a, b uint64) uint64 {
-	h := a*0x9e3779b97f4a7c15 + b
+	return avalanche(a*0x9e3779b97f4a7c15 + b)
+}
+
+// avalanche spreads the bits of h over all 64.
+func avalanche(h uint64) uint64 {
 	h ^= h >> 37
 	h *= 0x165667919e3779f9
 	return h ^ h>>32
@@ -115,6 +119,9 @@ func contentAt(block []uint32, extras [][]ExtraKey, i int) Content {
 	var h uint64
 	if i < len(extras) && len(extras[i]) > 0 {
 		h = extraSeed(extras[i])
+	}
+	if len(block) == usualBlock {
+		return Content(hashSixteen(block, h))
 	}
 	for len(block) > pieceTokens {
 		h = hashPiece(block[:pieceTokens], h)

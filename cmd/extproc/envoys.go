@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"warmroute/cmd/extproc/internal/outcome"
@@ -53,6 +54,10 @@ const (
 	askFor   = 10 * time.Second
 	// ioBuffer holds a few messages of one connection.
 	ioBuffer = 64 << 10
+	// streamWorkers are goroutines that follow one stream after the other, and keep the deep
+	// stack that a decision needs. While all of them are busy, a stream gets a goroutine of
+	// its own. Unused, one takes 2 KB.
+	streamWorkers = 256
 	// drainTime bounds how long requests in flight may go on after SIGTERM: a stream
 	// lives as long as its request, and generations are long. Cutting a stream only
 	// costs the release of its charge.
@@ -152,10 +157,10 @@ func (e *envoys) Run(ctx context.Context) error { return together(ctx, e.tracer.
 // grpcOptions are the options of the server that Envoy dials.
 func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 	options := append(lasting(),
-		grpc.ForceServerCodecV2(extprocwire.NewCodec()),
+		grpc.ForceServerCodecV2(extprocwire.NewCodec()), experimental.BufferPool(new(extprocwire.Frames)),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
-		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer),
+		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 	)
 	if tls != nil {
