@@ -121,6 +121,13 @@ func (x *Index) Trust(id HolderID, tenant, model string) (t GroupTrust, ok bool)
 	return GroupTrust{}, false
 }
 
+// Partial reports whether a holder's cache has groups that keep only a part of a prompt's past, so
+// that a prompt in flight does not leave all of its blocks.
+func (x *Index) Partial(id HolderID, s Scope) bool {
+	m := x.memberOf(id, s.modelKey())
+	return m != nil && m.Partial()
+}
+
 // BlockSize returns the tokens of a holder's blocks as its events show them, if its cache is one
 // group of full attention; otherwise, and before events have shown it, 0.
 func (x *Index) BlockSize(id HolderID, tenant, model string) int {

@@ -104,17 +104,17 @@ func TestServedElsewhereMovesTheCharge(t *testing.T) {
 // TestTheNextTurnInFlight: a prompt in flight whose beginning is cached already is found whole,
 // also in a cache with several groups.
 func TestTheNextTurnInFlight(t *testing.T) {
-	first, next := prompt(1, 0, 10), prompt(1, 0, 14)
+	first, next := prompt(1, 0, 12), prompt(1, 0, 16) // their ends are at marks
 	for name, stored := range map[string]func(*rig){
 		"full attention": func(r *rig) { r.stored(one, first) },
-		"groups":         func(r *rig) { r.hybrid(first, 10) },
+		"groups":         func(r *rig) { r.hybrid(first, 12) },
 	} {
 		r := newRig(t, policy.Config{}, replicas(1)...)
 		stored(r)
-		if _, rec := r.ask(next); rec.Predicted != 10*blockSize {
+		if _, rec := r.ask(next); rec.Predicted != 12*blockSize {
 			t.Errorf("%s: %d tokens are predicted before", name, rec.Predicted)
 		}
-		if _, rec := r.ask(next); rec.Predicted != 14*blockSize {
+		if _, rec := r.ask(next); rec.Predicted != 16*blockSize {
 			t.Errorf("%s: %d tokens are predicted while the prompt is in flight", name, rec.Predicted)
 		}
 	}

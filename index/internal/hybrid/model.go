@@ -45,7 +45,6 @@ type Model struct {
 	sights atomic.Uint32 // Sights
 	mixed  atomic.Uint32 // what prompts have mixed into their blocks
 
-	arrivals arrivals
 }
 
 // NewModel returns a model without members. Its name is the root of its prompts' keys.
