@@ -217,7 +217,7 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 // expectHere tells the chosen replica's history that the prompts go there. If another replica serves
 // the request, Served corrects it.
 func (d *Decider) expectHere(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) {
-	if a.Cacheless {
+	if a.Cacheless || a.Prompts == nil && a.Text == nil {
 		return
 	}
 	res.past.priced, res.past.work = a.pricesSpace(set), res.work

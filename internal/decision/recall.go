@@ -157,16 +157,16 @@ var marksKeys = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
 
 // past is what a request leaves in the history of the holder that it is sent to.
 type past struct {
-	marks   *prefixhash.Marks // of the keys
-	text    bool              // the keys are of a text
-	keys    *[]prefixhash.Key // of all prompts, pooled; nil = no history needs them
-	uses    []use
-	space   [1]use // of uses, for a request with one prompt
-	at      *holder
-	alone   bool // nothing but the history tells what the holder has
-	doubted bool
-	priced  bool           // space has a price
-	work    *sessions.Work // nil: the request is of no session
+	marks  *prefixhash.Marks // of the keys
+	text   bool              // the keys are of a text
+	keys   *[]prefixhash.Key // of all prompts, pooled; nil = no history needs them
+	uses   []use
+	space  [1]use // of uses, for a request with one prompt
+	at     *holder
+	alone  bool           // nothing but the history tells what the holder has
+	lost   bool           // its events have not told of it; it may have been computed
+	priced bool           // space has a price
+	work   *sessions.Work // nil: the request is of no session
 }
 
 // use is a prompt in a history.
@@ -211,7 +211,7 @@ func (s *past) begin(d *Decider, mv *View, at *holder, until time.Time) {
 	if s.keys == nil || !s.text && at.marks != s.marks {
 		return
 	}
-	s.at, s.alone, s.doubted = at, s.text || !at.reports(), false
+	s.at, s.alone, s.lost = at, s.text || !at.reports(), false
 	if s.alone {
 		at.history.Relied(d.now())
 	}
@@ -221,11 +221,11 @@ func (s *past) begin(d *Decider, mv *View, at *holder, until time.Time) {
 		u.hold = at.history.Use(p, u.rest, d.now())
 		observed := s.observed(u, p)
 		if !s.alone {
-			at.history.Expect(p, until)
 			observed.Lasts = until.Sub(d.now())
 		}
 		d.send(observed, mv, at)
 	}
+	s.expect(until)
 }
 
 // observed returns what other routers are told of a prompt that is sent to a holder.
@@ -238,15 +238,14 @@ func (s *past) observed(u *use, p history.Prompt) Prefix {
 	return observed
 }
 
-// doubt ends what is expected of the request where its events tell. It may have been computed.
-func (s *past) doubt() {
+// expect records until when the prompts count as coming where events tell; the zero time: no longer.
+func (s *past) expect(until time.Time) {
 	if s.at == nil || s.alone {
 		return
 	}
 	for i := range s.uses {
-		s.at.history.Expect(s.prompt(i), time.Time{})
+		s.at.history.Expect(s.prompt(i), until)
 	}
-	s.doubted = true
 }
 
 // end records that the request has ended where it was sent.
@@ -262,7 +261,7 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 		}
 		keys := sentKeys(p.Keys)
 		ended := Prefix{Statement: Ended, Keys: keys[max(0, len(keys)-1):]}
-		if computed && !s.doubted {
+		if computed && !s.lost {
 			ended.Rest = u.rest
 		}
 		d.send(ended, mv, s.at)

@@ -117,8 +117,14 @@ func (r *Reservation) Release() {
 	// cached. If the event is only late, it reports the blocks a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
 	refused := c.RecordEnd(r.status, came) && !(r.status == 0 && r.ending == endComplete)
-	if unheard || !came && r.ending == endBroken {
-		r.past.doubt()
+	switch {
+	case unheard || !came && r.ending == endBroken:
+		r.past.lost = true
+		r.past.expect(time.Time{})
+	case came: // its events have told
+		r.past.expect(time.Time{})
+	default:
+		r.past.expect(r.d.now().Add(eventGrace + time.Duration(c.Account().Lag()*1e9)))
 	}
 	r.past.end(r.d, r.mv, !refused)
 	c.Settle(!refused && r.ending != endBroken && (r.ending == endComplete || c.Looked(r.status, came)))

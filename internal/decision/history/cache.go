@@ -110,14 +110,11 @@ func (c *Cache) Expect(p Prompt, until time.Time) {
 			return
 		}
 		i += len(n.keys)
-		switch {
-		case due == 0 && n.pins == 1:
-			n.due, n.whole = 0, 0
-		case i == len(p.Keys):
+		if n.pins == 1 { // no other request
+			n.due, n.whole = due, min(n.whole, due)
+		}
+		if n.due = max(n.due, due); i == len(p.Keys) {
 			n.whole = max(n.whole, due)
-			fallthrough
-		default:
-			n.due = max(n.due, due)
 		}
 	}
 }
