@@ -27,10 +27,6 @@ const (
 	GroupRuleSGLang = hybrid.RuleSGLang
 )
 
-// RetainAll is the retention of a cache that keeps every block that a window needs, for
-// GroupSettings.
-const RetainAll = hybrid.RetainAll
-
 // Sight says which values of requests a holder's events show, for GroupSettings.
 type Sight = hybrid.Sight
 

@@ -141,7 +141,6 @@ func (m *Member) Reshape() {
 func (m *Member) join(l *Layout) {
 	told := m.told()
 	p := newPlan(l, told.assumed(), m.observed.keying, m.observed.ahead)
-	p.retention = m.retention(l)
 	m.updateTrust(p)
 	p = m.model.share(p)
 	m.plan.Store(p)

@@ -163,7 +163,7 @@ func (g *Model) share(p *Plan) *Plan {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, o := range g.plans {
-		if o.assumed == p.assumed && o.retention == p.retention && o.sameBlocks(p) {
+		if o.assumed == p.assumed && o.sameBlocks(p) {
 			return o
 		}
 	}
