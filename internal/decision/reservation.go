@@ -123,7 +123,7 @@ func (r *Reservation) Release() {
 		r.past.expect(time.Time{})
 	case came: // its events have told
 		r.past.expect(time.Time{})
-	default:
+	case r.status != 0: // else its response is still to come
 		r.past.expect(r.d.now().Add(eventGrace + time.Duration(c.Account().Lag()*1e9)))
 	}
 	r.past.end(r.d, r.mv, !refused)
