@@ -43,7 +43,7 @@ func TestBodiesThatNeverComeTakeNoPlace(t *testing.T) {
 			t.Errorf("%v: after body_wait: %q", mode, got)
 		}
 		for i := range most {
-			want := decision.ReasonCold
+			want := decision.ReasonWarm // the same prompt is in flight
 			if i == most-1 {
 				want = decision.ReasonStreams
 			}

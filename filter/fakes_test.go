@@ -43,7 +43,7 @@ func (x *fakeIndex) FindPrompt(f *index.Found, _ index.Scope, keys []prefixhash.
 	defer x.mu.Unlock()
 	for h, n := range x.blocks {
 		n := int32(min(n, len(keys)))
-		dst = append(dst, index.Match{ID: x.ids[h], Blocks: n, Reported: n, Lower: n, Storage: n})
+		dst = append(dst, index.Match{ID: x.ids[h], Blocks: n, Lower: n, Storage: n})
 	}
 	f.Set(dst)
 }
@@ -54,6 +54,9 @@ func (x *fakeIndex) Why(index.HolderID, index.Scope, *index.Trail) index.Ending 
 }
 
 // Guess, Answered, Trust and ExplainGroups know of no groups.
+// Partial: the replicas have one group.
+func (x *fakeIndex) Partial(index.HolderID, index.Scope) bool { return false }
+
 func (x *fakeIndex) BlockSize(index.HolderID, string, string) int { return 0 }
 
 func (x *fakeIndex) Trust(index.HolderID, string, string) (index.GroupTrust, bool) {
@@ -69,10 +72,6 @@ func (x *fakeIndex) Guess(index.HolderID, index.Scope, []prefixhash.Key, index.P
 func (x *fakeIndex) ExplainGroups(index.HolderID, index.Scope, index.Prompt) (index.Groups, bool) {
 	return index.Groups{}, false
 }
-
-// Speculate and Withdraw do nothing: the tests of speculation have a real index.
-func (x *fakeIndex) Speculate(index.Scope, index.HolderID, []prefixhash.Key, time.Time) {}
-func (x *fakeIndex) Withdraw(index.Scope, index.HolderID, []prefixhash.Key)             {}
 
 // fakeTokens gives every prompt n tokens.
 type fakeTokens struct {

@@ -59,18 +59,26 @@ func TestBothReadingsAreLookedUp(t *testing.T) {
 
 func TestReasonsOfPicks(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2))
-	if d := b.route(query()); d.Reason != decision.ReasonCold || d.Chosen == "" {
+	breaks := func(d decision.Decision) { // and leaves nothing
+		d.Reservation.Ended(false)
+		d.Reservation.Release()
+	}
+	d := b.route(query())
+	if d.Reason != decision.ReasonCold || d.Chosen == "" {
 		t.Errorf("nothing cached: %+v", d)
 	}
+	breaks(d)
 	b.holds("10.0.0.1:8000", 0, 20)
 	b.charge("10.0.0.1:8000", 1, 9*time.Second)
-	if d := b.route(query()); d.Reason != decision.ReasonMoved || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") {
+	if d = b.route(query()); d.Reason != decision.ReasonMoved || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") {
 		t.Errorf("the warm one is busy: %+v", d)
 	}
+	breaks(d)
 	b.charge("10.0.0.1:8000", 100, 0)
-	if d := b.route(query()); d.Reason != decision.ReasonGuarded || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") {
+	if d = b.route(query()); d.Reason != decision.ReasonGuarded || !strings.HasPrefix(d.Chosen, "10.0.0.2:8000") {
 		t.Errorf("the warm one is beyond the guard: %+v", d)
 	}
+	breaks(d)
 	if _, err := b.book.Patch("", []byte(`{"hint_when_cold": false}`)); err != nil {
 		t.Fatal(err)
 	}

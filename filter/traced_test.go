@@ -58,7 +58,7 @@ func TestTracerIsToldOfSampledRequests(t *testing.T) {
 	b.route(q)
 	b.router.Skip(q, decision.ReasonBodyTooLarge)
 	b.router.Skip(q, decision.ReasonNotOurs)
-	if len(k.parents) != 2 || k.parents[0] != traceparent || k.reasons[0] != decision.ReasonCold || k.reasons[1] != decision.ReasonBodyTooLarge {
+	if len(k.parents) != 2 || k.parents[0] != traceparent || k.reasons[0] != decision.ReasonWarm || k.reasons[1] != decision.ReasonBodyTooLarge {
 		t.Fatalf("told of %v, %v", k.parents, k.reasons)
 	}
 	last := k.at[0]

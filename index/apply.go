@@ -144,7 +144,6 @@ func (a *applying) store(ev *Event) {
 	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, hashes: ev.Hashes}
 	sh.storeEvent(r, ev, res)
 	a.x.blocks.Add(int64(ks.blocks() - before))
-	r.cancel(h.id)
 }
 
 // storeByHash stores the blocks of an event that does not describe them, as far as other

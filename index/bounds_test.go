@@ -130,7 +130,7 @@ func TestBlocksWithoutParentAreLeftOut(t *testing.T) {
 		t.Errorf("%+v, want no block", st)
 	}
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:20]))
-	if m := x.match(a); m.Reported != 20 {
+	if m := x.match(a); m.Blocks != 20 {
 		t.Errorf("%+v, want 20 blocks", m)
 	}
 	if res := x.send(a, inc, x.f.removed(a, TierGPU, x.all()[20:30]...)); res != (Result{Unknown: 10}) {
@@ -143,7 +143,7 @@ func TestBlocksWithoutParentAreLeftOut(t *testing.T) {
 func TestCapEvictsLeaves(t *testing.T) {
 	x := newFixture(t, Options{MaxScopeBlocks: 40})
 	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()[:40]))
-	if m := x.match(a); m.Reported != 40 {
+	if m := x.match(a); m.Blocks != 40 {
 		t.Fatalf("%+v, want 40 blocks", m)
 	}
 	x.clock.t = x.clock.t.Add(time.Hour)
@@ -158,8 +158,8 @@ func TestCapEvictsLeaves(t *testing.T) {
 		if st.Blocks > 40 {
 			t.Fatalf("%d blocks after %d stores, want at most 40", st.Blocks, i)
 		}
-		if m := x.match(a); m.Reported != int32(x.Holdings(a)) { // leaves go first, so the blocks that are left have no hole
-			t.Fatalf("after %d stores: %d of %d blocks match", i, m.Reported, x.Holdings(a))
+		if m := x.match(a); m.Blocks != int32(x.Holdings(a)) { // leaves go first, so the blocks that are left have no hole
+			t.Fatalf("after %d stores: %d of %d blocks match", i, m.Blocks, x.Holdings(a))
 		}
 	}
 	x.Sweep()
@@ -243,7 +243,7 @@ func TestReportedWithDeadlineAnyShape(t *testing.T) {
 func TestLeasesAreBounded(t *testing.T) {
 	x := newFixture(t, Options{MaxLeases: 100})
 	for i := range 50 {
-		x.Speculate(x.f.scope, x.ID(Holder{Replica: fmt.Sprint(i)}), x.f.key[:10], x.clock.t.Add(time.Duration(i+1)*time.Second))
+		x.Report(x.f.scope, x.ID(Holder{Replica: fmt.Sprint(i)}), x.f.key[:10], x.clock.t.Add(time.Duration(i+1)*time.Second))
 		if n := x.counts().Leases; n > 100 {
 			t.Fatalf("%d leases, want at most 100", n)
 		}
@@ -253,11 +253,11 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
-func TestBeginEndsSpeculation(t *testing.T) {
+func TestBeginEndsLeases(t *testing.T) {
 	x := newFixture(t, Options{})
-	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
-	if m := x.match(a); m.Blocks != 64 || m.Reported != 0 {
-		t.Errorf("%+v, want 64 speculative", m)
+	x.Report(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	if m := x.match(a); m.Blocks != 64 {
+		t.Errorf("%+v, want 64", m)
 	}
 	x.Begin(a)
 	if m := x.match(a); m.Blocks != 0 {
@@ -289,7 +289,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc := x.Begin(a)
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierCPU, x.all()))
-	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	x.Report(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
 	for range 2 {
 		x.Close()
 	}
@@ -299,7 +299,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc}); !errors.Is(err, ErrClosed) {
 		t.Errorf("apply: %v, want ErrClosed", err)
 	}
-	x.Speculate(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	x.Report(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
 	x.Remove(a.Replica)
 	x.Begin(b)
 	x.Sweep()
@@ -320,7 +320,7 @@ func TestRunSweepsAndEnds(t *testing.T) {
 		wg.Go(func() { x.Run(ctx) })
 		inc := x.Begin(a)
 		x.Apply(&Batch{Holder: a, Incarnation: inc, Events: []Event{f.stored(a, TierGPU, []int{0, 1, 2})}})
-		x.Speculate(f.scope, x.ID(b), f.key, time.Now().Add(1500*time.Millisecond))
+		x.Report(f.scope, x.ID(b), f.key, time.Now().Add(1500*time.Millisecond))
 		time.Sleep(1499 * time.Millisecond)
 		if n := x.counts().Leases; n != 64 {
 			t.Errorf("%d leases before the deadline, want 64", n)
@@ -391,7 +391,7 @@ func TestNumbersAreStableUntilRemoved(t *testing.T) {
 		if _, ok := x.HolderOf(bad); ok {
 			t.Errorf("%d stands for somebody", bad)
 		}
-		x.Speculate(x.f.scope, bad, x.f.key, x.clock.t.Add(time.Minute))
+		x.Report(x.f.scope, bad, x.f.key, x.clock.t.Add(time.Minute))
 	}
 	seen := map[HolderID]bool{}
 	for i := range 3 * minFreeIDs {

@@ -38,7 +38,7 @@ func TestAWallClockThatJumps(t *testing.T) {
 				t.Fatalf("%+v, %v", res, err)
 			}
 			keys := []prefixhash.Key{1, 2, 3}
-			x.Speculate(f.f.scope, x.ID(b), keys, Now().Add(30*time.Minute))
+			x.Report(f.f.scope, x.ID(b), keys, Now().Add(30*time.Minute))
 			before := Now()
 			real := time.Now()
 			wall = func() time.Time { return set(time.Now(), by) }
@@ -55,7 +55,7 @@ func TestAWallClockThatJumps(t *testing.T) {
 			if n := x.counts().Leases; n != 3 {
 				t.Errorf("%d leases of half an hour, want 3", n)
 			}
-			x.Speculate(f.f.scope, x.ID(b), []prefixhash.Key{9}, before) // over: a clock set back would keep it
+			x.Report(f.f.scope, x.ID(b), []prefixhash.Key{9}, before) // over: a clock set back would keep it
 			if n := x.counts().Leases; n != 3 {
 				t.Errorf("%d leases, want 3: one that is over counts", n)
 			}

@@ -40,7 +40,7 @@ func TestWhatIsDisprovedIsNotCredited(t *testing.T) {
 		if gone := x.Disprove(x.ID(a), x.f.scope, x.f.keys(x.f.path(20)), tc.depth, sent); gone != tc.gone {
 			t.Errorf("%s: gone: %v", name, gone)
 		}
-		if got := x.match(a).Reported; got != tc.want {
+		if got := x.match(a).Blocks; got != tc.want {
 			t.Errorf("%s: %d blocks, want %d", name, got, tc.want)
 		}
 		x.wantReported(b, 10)

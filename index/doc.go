@@ -27,8 +27,7 @@
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
 // To explain a match (Why), the index remembers the last removals of each holder, and when
 // and why it dropped all blocks of one.
-// Entries that a request's routing suggests (Speculate), and entries that a reporter
-// may not remove (Report), end at a deadline.
+// Entries that a reporter may not remove (Report) end at a deadline.
 //
 // # Example
 //
@@ -68,7 +67,7 @@
 //
 // Lookups take no lock and never wait. They announce an epoch; memory that
 // writers remove is reused only when no lookup that could see it is running. Writers are
-// serialised per holder and per shard. Speculate, Withdraw, Report and ID wait for
+// serialised per holder and per shard. Report and ID wait for
 // no lock that ingest holds. Run sweeps in the background, a thousand nodes
 // at a time under the lock; one sweep runs at a time. The index does no I/O,
 // and its clock is an option. Close returns the memory.

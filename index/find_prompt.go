@@ -29,7 +29,6 @@ func (x *Index) findPrompt(f *Found, s *Scope, keys []prefixhash.Key, p Prompt, 
 	v := r.promptLookup(x, s, keys)
 	v.f = f
 	r.hybrid.Find(m, v.ask(p), v)
-	v.coming(m)
 	v.end()
 }
 
@@ -120,8 +119,8 @@ func (v *promptLookup) Answer(m *hybrid.Member, a hybrid.Answer) {
 	if v.scope.BlockSize > 0 {
 		blocks = a.Hit / int32(v.scope.BlockSize)
 	}
-	match := Match{ID: id, Blocks: blocks, Reported: blocks, Lower: blocks, Storage: blocks,
-		Grouped: true, Hit: a.Hit, Coming: a.Hit, Full: a.Full, Seen: v.x.newestBatch(id)}
+	match := Match{ID: id, Blocks: blocks, Lower: blocks, Storage: blocks,
+		Grouped: true, Hit: a.Hit, Full: a.Full, Seen: v.x.newestBatch(id)}
 	if f.listed {
 		if i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id }); i >= 0 {
 			f.list[i] = match
@@ -138,20 +137,6 @@ func (v *promptLookup) Answer(m *hybrid.Member, a hybrid.Answer) {
 	f.grouped = append(f.grouped, match)
 }
 
-// coming raises the match of each member that has a prompt with the same beginning in
-// flight.
-func (v *promptLookup) coming(m *hybrid.Model) {
-	block := v.scope.BlockSize
-	if block <= 0 || !m.HasArrivals() {
-		return
-	}
-	for member, blocks := range m.Coming(v.query.Keys, v.x.o.Now().UnixNano()) {
-		if v.x.memberOf(HolderID(member), v.scope.modelKey()) != nil {
-			v.f.coming(HolderID(member), int32(blocks*block), block)
-		}
-	}
-}
-
 // end takes the answered holders out of f.unknown, and drops the references to the lookup.
 func (v *promptLookup) end() {
 	if len(v.answered) > 0 {
@@ -162,21 +147,6 @@ func (v *promptLookup) end() {
 		v.answered = v.answered[:0]
 	}
 	v.f, v.query.Keys, v.query.Prompt = nil, nil, nil
-}
-
-// coming raises a holder's match to tokens.
-func (f *Found) coming(id HolderID, tokens int32, block int) {
-	f.write()
-	i := slices.IndexFunc(f.list, func(m Match) bool { return m.ID == id })
-	if i < 0 {
-		i = len(f.list)
-		f.list = append(f.list, Match{ID: id, Grouped: true, Seen: f.x.newestBatch(id)})
-	}
-	if m := &f.list[i]; m.Grouped && m.Coming < tokens {
-		m.Coming = tokens
-		m.Blocks = max(m.Blocks, tokens/int32(block))
-		m.Lower, m.Storage = max(m.Lower, m.Blocks), max(m.Storage, m.Blocks)
-	}
 }
 
 // narrow replaces the blocks that members hold in f with the blocks that they hit of a
@@ -190,8 +160,7 @@ func (ks *keyspace) narrow(r *scratch, f *Found, tokens int, plain bool) {
 	ks.sh.hybrid.Narrow(n)
 }
 
-// narrowList narrows the holders without other groups in f's list, and for their
-// speculated blocks.
+// narrowList narrows the holders without other groups in f's list.
 func (ks *keyspace) narrowList(f *Found, tokens int) {
 	home := ks.scope.home()
 	for i := range f.list {
@@ -203,10 +172,9 @@ func (ks *keyspace) narrowList(f *Found, tokens int) {
 		if member == nil {
 			continue
 		}
-		if hit, ok := member.Hit(home, m.Reported, tokens); ok {
-			coming, _ := member.Hit(home, m.Blocks, tokens)
-			*m = Match{ID: m.ID, Blocks: coming, Reported: hit, Lower: coming, Storage: coming, Grouped: true,
-				Hit: hit * f.block, Coming: coming * f.block, Full: m.Reported * f.block, Seen: m.Seen}
+		if hit, ok := member.Hit(home, m.Blocks, tokens); ok {
+			*m = Match{ID: m.ID, Blocks: hit, Lower: hit, Storage: hit, Grouped: true,
+				Hit: hit * f.block, Full: m.Blocks * f.block, Seen: m.Seen}
 		}
 	}
 }

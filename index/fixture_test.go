@@ -59,7 +59,7 @@ func (x *fixture) match(h Holder) Match {
 
 func (x *fixture) wantReported(h Holder, want int32) {
 	x.t.Helper()
-	if got := x.match(h).Reported; got != want {
+	if got := x.match(h).Blocks; got != want {
 		x.t.Errorf("%v matches %d blocks, want %d", h, got, want)
 	}
 }

@@ -79,11 +79,11 @@ func (f *Found) All() iter.Seq[Match] {
 				bit := bits.TrailingZeros64(w)
 				end, id := f.ends[i<<6+bit], HolderID(f.ids[i<<6+bit])
 				if f.block > 0 && f.decided[i]>>bit&1 != 0 {
-					if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end,
-						Grouped: true, Hit: end * f.block, Coming: end * f.block, Full: f.full[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
+					if !yield(Match{ID: id, Blocks: end, Lower: end, Storage: end,
+						Grouped: true, Hit: end * f.block, Full: f.full[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
 						return
 					}
-				} else if !yield(Match{ID: id, Blocks: end, Reported: end, Lower: end, Storage: end, Seen: f.x.newestBatch(id)}) {
+				} else if !yield(Match{ID: id, Blocks: end, Lower: end, Storage: end, Seen: f.x.newestBatch(id)}) {
 					return
 				}
 			}

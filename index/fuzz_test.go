@@ -68,11 +68,8 @@ func play(t *testing.T, data []byte) {
 	x := New(o)
 	defer x.Close()
 	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
-		m: &model{copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},
+		m: &model{copies: map[Holder]map[place]int{}, leases: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
 		f: longForest(Scope{Model: "m", Scheme: scheme, BlockSize: 16}, 1+mode>>3&1)}
-	for kind := range w.m.leases {
-		w.m.leases[kind] = map[Holder]map[int]time.Time{}
-	}
 	w.full = mode&16 != 0
 	if mode&32 != 0 {
 		w.tiers = tiers
@@ -135,7 +132,7 @@ func (l *slowLookup) begin(end int) {
 	l.reader, l.r = l.w.x.enter()
 	l.r.path = l.ks.tree.Trace(l.r.path, l.w.f.keys(l.nodes))
 	for _, h := range l.holders {
-		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
+		n := l.w.m.match(h, l.nodes, l.w.clock.t).Blocks
 		l.least[h], l.most[h] = n, n
 	}
 }
@@ -153,10 +150,10 @@ func (l *slowLookup) end(step int) {
 	f.ids = l.ks.sh.slots.Holders()
 	got := map[HolderID]int32{}
 	for m := range f.All() {
-		got[m.ID] = m.Reported
+		got[m.ID] = m.Blocks
 	}
 	for _, h := range l.holders {
-		n := l.w.m.match(h, l.nodes, l.w.clock.t).Reported
+		n := l.w.m.match(h, l.nodes, l.w.clock.t).Blocks
 		l.least[h], l.most[h] = min(l.least[h], n), max(l.most[h], n)
 		if n := got[l.w.x.ID(h)]; n < l.least[h] || n > l.most[h] {
 			l.w.t.Fatalf("event %d: a slow lookup credits %v with %d blocks, it had %d to %d meanwhile", step, h, n, l.least[h], l.most[h])

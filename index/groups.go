@@ -27,10 +27,6 @@ const (
 	GroupRuleSGLang = hybrid.RuleSGLang
 )
 
-// RetainAll is the retention of a cache that keeps every block that a window needs, for
-// GroupSettings.
-const RetainAll = hybrid.RetainAll
-
 // Sight says which values of requests a holder's events show, for GroupSettings.
 type Sight = hybrid.Sight
 
@@ -119,6 +115,13 @@ func (x *Index) Trust(id HolderID, tenant, model string) (t GroupTrust, ok bool)
 		return m.Trust()
 	}
 	return GroupTrust{}, false
+}
+
+// Partial reports whether a holder's cache has groups that keep only a part of a prompt's past, so
+// that a prompt in flight does not leave all of its blocks.
+func (x *Index) Partial(id HolderID, s Scope) bool {
+	m := x.memberOf(id, s.modelKey())
+	return m != nil && m.Partial()
 }
 
 // BlockSize returns the tokens of a holder's blocks as its events show them, if its cache is one

@@ -103,9 +103,4 @@ func TestHashesThatLookAhead(t *testing.T) {
 	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
 		t.Errorf("%+v", trust)
 	}
-	keys := somePrompt(9*groupBlock).AppendChain(nil, Keying{Unit: groupBlock})
-	x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
-	if m := findOne(t, x, h, somePrompt(9*groupBlock+5)); m.Coming != 9*groupBlock {
-		t.Errorf("on its way: %+v", m)
-	}
 }

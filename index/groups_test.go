@@ -94,95 +94,6 @@ func TestGroupsSnapshot(t *testing.T) {
 	}
 }
 
-// TestGroupsArrivalsEndWithTheCache: a prompt in flight that is taken back, or whose holder
-// clears its cache or begins anew, does not count any more; one to another holder does.
-func TestGroupsArrivalsEndWithTheCache(t *testing.T) {
-	p := somePrompt(12*groupBlock + 5)
-	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
-	for name, end := range map[string]func(x *Index, h Holder, incarnation uint64) error{
-		"cleared": func(x *Index, h Holder, incarnation uint64) error {
-			_, err := x.Apply(&Batch{Holder: h, Incarnation: incarnation, Events: []Event{{Kind: Cleared}}})
-			return err
-		},
-		"begun anew": func(x *Index, h Holder, _ uint64) error {
-			other := make(tokensPrompt, groupBlock)
-			_, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(other, 0)})
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := newGroups(t, time.Now)
-			holders := []Holder{{Replica: "a"}, {Replica: "b"}}
-			var first uint64
-			for i, h := range holders {
-				incarnation := x.Begin(h)
-				if i == 0 {
-					first = incarnation
-				}
-				if _, err := x.Apply(&Batch{Holder: h, Incarnation: incarnation, Events: fullAndWindow(somePrompt(groupBlock), 0)}); err != nil {
-					t.Fatal(err)
-				}
-				x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
-				if m := findOne(t, x, h, p); m.Coming != 12*groupBlock {
-					t.Fatalf("%s before: %+v", h.Replica, m)
-				}
-				x.Withdraw(groupSpace, x.ID(h), keys)
-				if m := findOne(t, x, h, p); m.Coming != m.Hit {
-					t.Errorf("%s, taken back: %+v", h.Replica, m)
-				}
-				x.Speculate(groupSpace, x.ID(h), keys, time.Now().Add(time.Hour))
-			}
-			if err := end(x, holders[0], first); err != nil {
-				t.Fatal(err)
-			}
-			var f Found
-			x.FindPrompt(&f, groupSpace, keys, p)
-			found := 0
-			for m := range f.All() {
-				if found++; m.ID != x.ID(holders[1]) || m.Coming != 12*groupBlock {
-					t.Errorf("found %+v", m)
-				}
-			}
-			if found != 1 {
-				t.Errorf("%d holders found", found)
-			}
-		})
-	}
-}
-
-// TestGroupsArrivalsAllocate: prompts on their way, and lookups that meet them,
-// allocate nothing.
-func TestGroupsArrivalsAllocate(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(somePrompt(groupBlock), 0)}); err != nil {
-		t.Fatal(err)
-	}
-	p := somePrompt(12*groupBlock + 5)
-	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
-	var f Found
-	var prompt Prompt = p
-	until, id, coming := time.Now().Add(time.Hour), x.ID(h), int32(0)
-	round := func() {
-		x.Speculate(groupSpace, id, keys, until)
-		x.FindPrompt(&f, groupSpace, keys, prompt)
-		for m := range f.All() {
-			coming = m.Coming
-		}
-		x.Withdraw(groupSpace, id, keys)
-	}
-	round()
-	if coming != 12*groupBlock {
-		t.Fatalf("%d coming", coming)
-	}
-	if got := testing.AllocsPerRun(100, round); got > 0 {
-		t.Errorf("%v allocations", got)
-	}
-}
-
 // TestGroupsConcurrently: lookups run during changes; each sees a state that existed, and
 // nothing when all is gone.
 func TestGroupsConcurrently(t *testing.T) {
@@ -271,9 +182,9 @@ func TestGroupsAllocate(t *testing.T) {
 	}
 }
 
-// TestHitsWithSpeculation: a holder of full attention alone that drops a block hits one
+// TestHitsWithLeases: a holder of full attention alone that drops a block hits one
 // less than it holds, and will hit one less than its prompts in flight have.
-func TestHitsWithSpeculation(t *testing.T) {
+func TestHitsWithLeases(t *testing.T) {
 	x := newGroups(t, time.Now)
 	p := somePrompt(8*groupBlock + 1)
 	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
@@ -296,16 +207,15 @@ func TestHitsWithSpeculation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		x.Speculate(s, x.ID(h), keys[:6], time.Now().Add(time.Minute))
+		x.Report(s, x.ID(h), keys[:6], time.Now().Add(time.Minute))
 	}
 	var f Found
 	x.FindPrompt(&f, s, keys, p)
 	seen := 0
 	for m := range f.All() {
-		hit := []int32{0, 4, 7}[m.ID]
-		coming := []int32{5, 5, 7}[m.ID]
-		if m.Reported != hit || m.Hit != hit*groupBlock || m.Blocks != coming || m.Coming != coming*groupBlock || m.Full != []int32{0, 5, 8}[m.ID]*groupBlock || !m.Grouped {
-			t.Errorf("%+v, want %d hit and %d coming", m, hit, coming)
+		hit := []int32{5, 5, 7}[m.ID]
+		if m.Blocks != hit || m.Hit != hit*groupBlock || m.Full != []int32{6, 6, 8}[m.ID]*groupBlock || !m.Grouped {
+			t.Errorf("%+v, want %d hit", m, hit)
 		}
 		seen++
 	}

@@ -247,10 +247,8 @@ func (h *holder) takeLeased(of *Part) (taken []*expiry.Table) {
 		return taken
 	}
 	for s, ks := range *h.x.keyspaces.Load() {
-		for _, l := range ks.allLeases {
-			if of.Covers(s) {
-				taken = append(taken, l)
-			}
+		if l := ks.leases.Load(); l != nil && of.Covers(s) {
+			taken = append(taken, l)
 		}
 	}
 	h.leased = slices.DeleteFunc(h.leased, func(l *expiry.Table) bool { return slices.Contains(taken, l) })

@@ -28,8 +28,8 @@ func TestManyHoldersEndAnywhere(t *testing.T) {
 		for _, n := range []int{1, 7, 10, 25, 64} {
 			all := x.Lookup(nil, x.f.scope, x.f.key[:n])
 			for _, m := range all {
-				if m.Reported != min(want[m.ID], int32(n)) {
-					t.Fatalf("holder %d matches %d of %d blocks, and has %d", m.ID, m.Reported, n, want[m.ID])
+				if m.Blocks != min(want[m.ID], int32(n)) {
+					t.Fatalf("holder %d matches %d of %d blocks, and has %d", m.ID, m.Blocks, n, want[m.ID])
 				}
 			}
 			if len(all) != len(want) {

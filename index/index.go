@@ -143,9 +143,7 @@ func (ks *keyspace) discard() {
 			t.Discard()
 		}
 	}
-	for _, l := range ks.allLeases {
-		l.Close()
-	}
+	ks.leases.Load().Close()
 }
 
 // requestSweep makes Run sweep soon.

@@ -221,7 +221,7 @@ func TestALiarCreditsNobody(t *testing.T) {
 					ids[l.x.ID(h)] = h
 				}
 				for _, m := range l.x.Lookup(nil, l.f.scope, l.f.keys(nodes)) {
-					if h, honest := ids[m.ID]; honest && m.Reported > l.m.match(h, nodes, l.clock.t).Reported {
+					if h, honest := ids[m.ID]; honest && m.Blocks > l.m.match(h, nodes, l.clock.t).Blocks {
 						t.Fatalf("step %d: %v of %d blocks: %+v, want %+v at most", step, h, len(nodes), m, l.m.match(h, nodes, l.clock.t))
 					}
 				}

@@ -8,11 +8,10 @@ type HolderID int32
 // Match is how much of one prompt one holder has. Counts are blocks from the start of
 // the prompt without a gap.
 type Match struct {
-	ID       HolderID
-	Blocks   int32 // on GPU: reported or speculative
-	Reported int32 // on GPU: reported
-	Lower    int32 // Blocks, or a copy in CPU memory
-	Storage  int32 // Lower, or a copy in storage
+	ID      HolderID
+	Blocks  int32 // on GPU
+	Lower   int32 // Blocks, or a copy in CPU memory
+	Storage int32 // Lower, or a copy in storage
 
 	// HybridUnknown reports that the holder has several cache groups, and that full
 	// attention is unknown among them, so its blocks prove nothing. Counts are 0.
@@ -27,7 +26,6 @@ type Match struct {
 	Hit     int32
 	Full    int32 // at least Hit; 0: unknown
 	Loaded  int32 // tokens behind Hit that it loads from CPU memory
-	Coming  int32 // tokens hit once the prompts in flight are computed; at least Hit
 
 	// Seen is the time of the newest evidence, in Unix nanoseconds: the
 	// holder's last batch.

@@ -18,7 +18,7 @@ import (
 // of which block it has in which tier, and until when it is said to have others.
 type model struct {
 	copies map[Holder]map[place]int
-	leases [leaseBases]map[Holder]map[int]time.Time
+	leases map[Holder]map[int]time.Time
 	linked bool // blocks are linked by the index; else stored by key
 }
 
@@ -52,9 +52,6 @@ func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 		if p := (place{tier, n}); m.copies[h][p] == 0 || !full {
 			m.copies[h][p]++
 		}
-		if tier == TierGPU {
-			delete(m.leases[leaseSpeculative][h], n)
-		}
 	}
 }
 
@@ -64,7 +61,6 @@ func (m *model) remove(t *forest, h Holder, tier Tier, n int) (orphaned int) {
 	if p := (place{tier, n}); m.copies[h][p] > 0 {
 		m.copies[h][p]--
 		if tier == TierGPU {
-			delete(m.leases[leaseSpeculative][h], n)
 			return m.forgetBehind(t, h, n)
 		}
 	}
@@ -87,9 +83,7 @@ func (m *model) forgetBehind(t *forest, h Holder, n int) (blocks int) {
 
 func (m *model) clear(h Holder) {
 	m.copies[h] = map[place]int{}
-	for kind := range m.leases {
-		m.leases[kind][h] = map[int]time.Time{}
-	}
+	m.leases[h] = map[int]time.Time{}
 }
 
 func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
@@ -99,11 +93,9 @@ func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
 		}
 		return n
 	}
-	leased := func(kind leaseBasis, n int) bool { return m.leases[kind][h][n].After(now) }
-	gpu := func(n int) bool { return m.copies[h][place{TierGPU, n}] > 0 || leased(leaseReported, n) }
-	spec := func(n int) bool { return gpu(n) || leased(leaseSpeculative, n) }
-	cpu := func(n int) bool { return spec(n) || m.copies[h][place{TierCPU, n}] > 0 }
-	out.Reported, out.Blocks, out.Lower = run(gpu), run(spec), run(cpu)
+	gpu := func(n int) bool { return m.copies[h][place{TierGPU, n}] > 0 || m.leases[h][n].After(now) }
+	cpu := func(n int) bool { return gpu(n) || m.copies[h][place{TierCPU, n}] > 0 }
+	out.Blocks, out.Lower = run(gpu), run(cpu)
 	out.Storage = run(func(n int) bool { return cpu(n) || m.copies[h][place{TierStorage, n}] > 0 })
 	return out
 }
@@ -212,11 +204,8 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Cleanup(x.Close)
 	w := &world{
 		t: t, rng: rng, x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
-		m: &model{copies: map[Holder]map[place]int{}, linked: scheme == SchemeTokens},
+		m: &model{copies: map[Holder]map[place]int{}, leases: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
 		f: newForest(rng, 80, seeds, Scope{Model: "m", Scheme: scheme, BlockSize: 16}),
-	}
-	for kind := range w.m.leases {
-		w.m.leases[kind] = map[Holder]map[int]time.Time{}
 	}
 	for i := range 5 {
 		w.begin(Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i/2), Rank: i})
@@ -289,7 +278,7 @@ func (w *world) step() {
 	case op < 93:
 		w.x.Sweep()
 	case op < 98 && w.spec:
-		w.lease(h, leaseBasis(w.rng.IntN(int(leaseBases))))
+		w.lease(h)
 	case w.spec:
 		w.clock.t = w.clock.t.Add(time.Duration(w.rng.IntN(500)) * time.Millisecond)
 		w.x.expireLeases()
@@ -297,27 +286,18 @@ func (w *world) step() {
 }
 
 // lease leases a path for a holder, or takes it back.
-func (w *world) lease(h Holder, kind leaseBasis) {
+func (w *world) lease(h Holder) {
 	nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
-	held, id, keys := w.m.leases[kind][h], w.x.ID(h), w.f.keys(nodes)
+	held, id, keys := w.m.leases[h], w.x.ID(h), w.f.keys(nodes)
 	if w.rng.IntN(3) == 0 {
 		for _, n := range nodes {
 			delete(held, n)
 		}
-		if kind == leaseReported {
-			w.x.Retract(&Part{Model: w.f.scope.Model, Scheme: w.f.scope.Scheme}, w.f.scope.Group, id, keys)
-		} else {
-			w.x.Withdraw(w.f.scope, id, keys)
-		}
+		w.x.Retract(&Part{Model: w.f.scope.Model, Scheme: w.f.scope.Scheme}, w.f.scope.Group, id, keys)
 		return
 	}
 	until := w.clock.t.Add(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
-	switch kind {
-	case leaseReported:
-		w.x.Report(w.f.scope, id, keys, until)
-	case leaseSpeculative:
-		w.x.Speculate(w.f.scope, id, keys, until)
-	}
+	w.x.Report(w.f.scope, id, keys, until)
 	for _, n := range nodes {
 		if until.After(held[n]) {
 			held[n] = until
@@ -372,7 +352,7 @@ func (w *world) checkPath(step int, nodes []int) {
 	}
 	for h := range w.inc {
 		want, m := w.m.match(h, nodes, w.clock.t), got[w.x.ID(h)]
-		if m.Blocks != want.Blocks || m.Reported != want.Reported || m.Lower != want.Lower || m.Storage != want.Storage {
+		if m.Blocks != want.Blocks || m.Lower != want.Lower || m.Storage != want.Storage {
 			w.t.Fatalf("step %d: %v of %d blocks: got %+v, want %+v", step, h, len(nodes), m, want)
 		}
 	}
@@ -439,11 +419,13 @@ func TestModelLeases(t *testing.T) {
 			t.Errorf("seed %d: %d leases left", seed, st.Leases)
 		}
 		for _, ks := range *w.x.keyspaces.Load() {
-			for kind, l := range ks.allLeases {
-				left := l.Counts()
-				if left.Builds = 0; left != (expiry.Counts{}) {
-					t.Errorf("seed %d, kind %d: %+v left", seed, kind, left)
-				}
+			l := ks.leases.Load()
+			if l == nil {
+				continue
+			}
+			left := l.Counts()
+			if left.Builds = 0; left != (expiry.Counts{}) {
+				t.Errorf("seed %d: %+v left", seed, left)
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (v *promptLookup) seat(id HolderID) int {
 func (m *Match) keep(tokens int32, block int) {
 	if m.Hit > tokens && block > 0 {
 		m.Hit = tokens
-		m.Blocks, m.Reported = min(m.Blocks, tokens/int32(block)), min(m.Reported, tokens/int32(block))
+		m.Blocks = min(m.Blocks, tokens/int32(block))
 	}
 }
 

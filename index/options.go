@@ -32,7 +32,7 @@ type Options struct {
 	MaxScopes      int // scopes with entries
 	MaxScopeBlocks int // distinct blocks per scope
 	MaxBlocks      int // distinct blocks; and as many of holders with several cache groups, counted for each holder
-	MaxLeases      int // speculative and leased entries, (block, holder) pairs
+	MaxLeases      int // entries of Report, (block, holder) pairs
 
 	SweepEvery time.Duration // how often Run sweeps
 	ReplicaTTL time.Duration // a reporter that sends nothing for longer is dropped

@@ -13,8 +13,7 @@ import (
 const (
 	inCPU = iota
 	inStorage
-	inReported
-	inSpeculative
+	inLeases
 
 	layers
 )
@@ -56,12 +55,7 @@ func (ks *keyspace) hasOverlay() bool {
 	if ks.lower[TierCPU].Load() != nil || ks.lower[TierStorage].Load() != nil {
 		return true
 	}
-	for _, l := range ks.allLeases {
-		if l.Len() > 0 {
-			return true
-		}
-	}
-	return false
+	return ks.leases.Load().Len() > 0
 }
 
 // lookupOverlay finishes a lookup in a keyspace that has more than GPU blocks.
@@ -95,10 +89,9 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	for i := range r.continued {
 		c := &r.continued[i]
 		m := &dst[c.match]
-		m.Reported = ks.extend(r, c, c.from, inReported)
-		m.Blocks = ks.extend(r, c, m.Reported, inReported, inSpeculative)
-		m.Lower = ks.extend(r, c, m.Blocks, inReported, inSpeculative, inCPU)
-		m.Storage = ks.extend(r, c, m.Lower, inReported, inSpeculative, inCPU, inStorage)
+		m.Blocks = ks.extend(r, c, c.from, inLeases)
+		m.Lower = ks.extend(r, c, m.Blocks, inLeases, inCPU)
+		m.Storage = ks.extend(r, c, m.Lower, inLeases, inCPU, inStorage)
 		ks.loaded(m)
 	}
 }
@@ -177,8 +170,8 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id Holde
 
 // layer returns the sets of a layer, and their slots.
 func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
-	if layer >= inReported {
-		l := ks.leases[layer-inReported].Load()
+	if layer == inLeases {
+		l := ks.leases.Load()
 		return l.Sets(), l.Slots()
 	}
 	return &ks.sh.sets, &ks.sh.slots
@@ -196,26 +189,19 @@ func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint
 		at[inStorage] = t.Get(k).Set()
 		any |= at[inStorage]
 	}
-	for kind := range ks.leases {
-		l := ks.leases[kind].Load()
-		if l == nil || l.Len() == 0 {
-			continue
-		}
-		at[inReported+kind] = l.Get(k, now)
-		any |= at[inReported+kind]
+	if l := ks.leases.Load(); l.Len() > 0 {
+		at[inLeases] = l.Get(k, now)
+		any |= at[inLeases]
 	}
 	return any != 0
 }
 
 // slotsOf returns a holder's slots in all tables.
 func (ks *keyspace) slotsOf(id HolderID, slot int32) (s [layers]int32) {
-	s[inCPU], s[inStorage] = slot, slot
-	for kind := range ks.leases {
-		s[inReported+kind] = -1
-		if l := ks.leases[kind].Load(); l != nil {
-			if n, ok := l.Slots().Of(int32(id)); ok {
-				s[inReported+kind] = int32(n)
-			}
+	s = [layers]int32{inCPU: slot, inStorage: slot, inLeases: -1}
+	if l := ks.leases.Load(); l != nil {
+		if n, ok := l.Slots().Of(int32(id)); ok {
+			s[inLeases] = int32(n)
 		}
 	}
 	return s
@@ -226,8 +212,8 @@ func (ks *keyspace) in(at *[layers]holderset.ID, c *continuation, layer int) boo
 	if id == 0 || slot < 0 {
 		return false
 	}
-	if layer >= inReported {
-		return ks.leases[layer-inReported].Load().Sets().Has(id, slot)
+	if layer == inLeases {
+		return ks.leases.Load().Sets().Has(id, slot)
 	}
 	return ks.sh.sets.Has(id, slot)
 }
@@ -262,7 +248,7 @@ func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, n
 func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.continued {
 		c := &r.continued[i]
-		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inCPU, inStorage, inReported, inSpeculative) {
+		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inCPU, inStorage, inLeases) {
 			c.ended = true
 		}
 		any = any || !c.ended

@@ -60,7 +60,7 @@ func TestParts(t *testing.T) {
 					total += want
 					got := 0
 					for _, m := range x.Lookup(nil, s, x.f.key) {
-						got = int(m.Reported)
+						got = int(m.Blocks)
 					}
 					if got != want {
 						t.Fatalf("%d blocks in %+v, want %d", got, s, want)

@@ -56,9 +56,9 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 		for i := range rounds * 20 {
 			p := deepest[rng.IntN(len(deepest))]
 			id := x.ID(Holder{Replica: fmt.Sprint("w", i%4)})
-			x.Speculate(f.scope, id, f.keys(p), time.Now().Add(time.Duration(rng.IntN(3))*time.Millisecond))
+			x.Report(f.scope, id, f.keys(p), time.Now().Add(time.Duration(rng.IntN(3))*time.Millisecond))
 			if i%7 == 0 {
-				x.Withdraw(f.scope, id, f.keys(p))
+				x.Retract(&Part{Model: f.scope.Model, Scheme: f.scope.Scheme}, f.scope.Group, id, f.keys(p))
 			}
 		}
 		cancel()
@@ -77,8 +77,8 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 				x.Why(x.ID(Holder{Replica: fmt.Sprint("w", len(p)%4)}), f.scope, &Trail{Keys: f.keys(p)})
 				found := false
 				for _, m := range dst {
-					found = found || m.ID == steadyID && int(m.Reported) == len(p)
-					if m.ID == never || int(m.Storage) > len(p) || m.Reported > m.Blocks {
+					found = found || m.ID == steadyID && int(m.Blocks) == len(p)
+					if m.ID == never || int(m.Storage) > len(p) {
 						t.Errorf("impossible match %+v for %d blocks", m, len(p))
 						return
 					}
@@ -175,8 +175,8 @@ func TestLookupAllocatesNothing(t *testing.T) {
 		h, _ := x.HolderOf(m.ID)
 		var r int
 		fmt.Sscan(h.Replica, &r)
-		if h.Replica != "writer" && int(m.Reported) != blocks-1-11*r {
-			t.Errorf("replica %d matches %d blocks, want %d", r, m.Reported, blocks-1-11*r)
+		if h.Replica != "writer" && int(m.Blocks) != blocks-1-11*r {
+			t.Errorf("replica %d matches %d blocks, want %d", r, m.Blocks, blocks-1-11*r)
 		}
 	}
 }

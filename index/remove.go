@@ -65,7 +65,7 @@ type removing struct {
 	node     uint32
 	ks       *keyspace
 	from, to int
-	watched  bool // there are copies or twins, or speculation in the node's keyspace
+	watched  bool // there are copies or twins
 	every    bool // all copies of a block are removed
 }
 
@@ -104,7 +104,6 @@ func (w *removing) removeOne(hash uint64) bool {
 	}
 	if w.watched {
 		key := w.sh.nodes.Key(p)
-		w.ks.cancelOne(w.info.holder.id, key)
 		if w.copyLeft(w.ks, key) || w.inherit(hash, at, p, key) {
 			return true
 		}
@@ -130,7 +129,7 @@ func (w *removing) moveTo(p radix.Place) {
 	w.node, w.ks = p.Node(), w.sh.keyspaces[w.sh.nodes.Tree(p)]
 	w.to = w.info.gpu.Held(w.node)
 	w.from = w.to
-	w.watched = len(w.sh.copies) > 0 || len(w.info.twins.of) > 0 || w.ks.leases[leaseSpeculative].Load() != nil
+	w.watched = len(w.sh.copies) > 0 || len(w.info.twins.of) > 0
 }
 
 // flush removes the holder from the removed blocks in their node.

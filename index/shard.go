@@ -81,8 +81,8 @@ type keyspace struct {
 
 	tree    radix.Tree                             // blocks on GPU, with all before them
 	lower   [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
-	leases  [leaseBases]atomic.Pointer[expiry.Table]
-	dropped bool // drained and discarded: the scope needs another
+	leases  atomic.Pointer[expiry.Table]           // of Report
+	dropped bool                                   // drained and discarded: the scope needs another
 }
 
 func newShard(x *Index, key shardKey) *shard {

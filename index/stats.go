@@ -29,9 +29,7 @@ func OffHeap() int { return int(offheap.Mapped()) }
 type ScopeStats struct {
 	Scope  Scope
 	Blocks int // distinct blocks, in each tier by itself
-	Leases int // entries with a deadline: reported and speculative ones
-
-	ReportedLeases int // of Leases: entries of Report
+	Leases int // entries with a deadline
 }
 
 // Scopes yields the counts of every scope, drained ones with zeros.
@@ -44,13 +42,7 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 				st.Blocks = ks.blocks()
 			}
 			ks.sh.mu.Unlock()
-			for kind, l := range ks.allLeases {
-				n := l.Len()
-				st.Leases += n
-				if kind == leaseReported {
-					st.ReportedLeases = n
-				}
-			}
+			st.Leases = ks.leases.Load().Len()
 			if !yield(st) {
 				return
 			}
@@ -66,8 +58,7 @@ func (x *Index) Reported() iter.Seq[Scope] {
 			ks.sh.mu.Lock()
 			some := !ks.dropped && ks.blocks() > 0
 			ks.sh.mu.Unlock()
-			l := ks.leases[leaseReported].Load()
-			if (some || l != nil && l.Len() > 0) && !yield(s) {
+			if (some || ks.leases.Load().Len() > 0) && !yield(s) {
 				return
 			}
 		}

@@ -24,13 +24,6 @@ type reference struct {
 	key   uint64
 }
 
-// cancel ends speculation about the segment's blocks, which are reported now.
-func (r *segment) cancel(id HolderID) {
-	if r.tier == TierGPU {
-		r.ks.cancel(id, r.keys)
-	}
-}
-
 // resolve finds a block of a slot by its hash, in one keyspace.
 func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) {
 	info := &sh.info[slot]

@@ -22,7 +22,7 @@ func TestABlockBehindTwoBlocks(t *testing.T) {
 	x.send(b, x.Begin(b), stored(2), stored(7, 2))
 	for first, want := range map[prefixhash.Key]Holder{1: a, 2: b} {
 		all := x.Lookup(nil, x.f.scope, []prefixhash.Key{first, 7})
-		if len(all) != 1 || all[0].ID != x.ID(want) || all[0].Reported != 2 {
+		if len(all) != 1 || all[0].ID != x.ID(want) || all[0].Blocks != 2 {
 			t.Errorf("behind %d: %+v, want two blocks of %v", first, all, want)
 		}
 	}

@@ -63,10 +63,8 @@ func (x *Index) Sweep() {
 func (x *Index) untilDeadline() time.Duration {
 	first := int64(0)
 	for _, ks := range *x.keyspaces.Load() {
-		for _, l := range ks.allLeases {
-			if n := l.Next(); n != 0 && (first == 0 || n < first) {
-				first = n
-			}
+		if n := ks.leases.Load().Next(); n != 0 && (first == 0 || n < first) {
+			first = n
 		}
 	}
 	if first == 0 {
@@ -78,9 +76,7 @@ func (x *Index) untilDeadline() time.Duration {
 func (x *Index) expireLeases() {
 	now := x.o.Now().UnixNano()
 	for _, ks := range *x.keyspaces.Load() {
-		for _, l := range ks.allLeases {
-			l.Expire(now)
-		}
+		ks.leases.Load().Expire(now)
 	}
 }
 
@@ -354,7 +350,7 @@ func (x *Index) dropDrained() {
 // takeDrained removes the empty keyspaces from the shard. Both locks are held.
 func (sh *shard) takeDrained() (drained []*keyspace) {
 	for i, ks := range sh.keyspaces {
-		if ks == nil || ks.blocks() > 0 || !ks.idleLeases() {
+		if ks == nil || ks.blocks() > 0 || ks.leases.Load().Len() > 0 {
 			continue
 		}
 		ks.dropped = true

@@ -60,7 +60,7 @@ func matched(t *testing.T, x *index.Index, scope index.Scope, keys []prefixhash.
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		got := int32(0)
 		for _, m := range x.Lookup(nil, scope, keys) {
-			got = m.Reported
+			got = m.Blocks
 		}
 		if got == n {
 			return

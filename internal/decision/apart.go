@@ -104,10 +104,13 @@ func (d *Decider) chooseBoth(a *Ask, mv *View, set *policy.Settings, w *Work, re
 	w.noted(&res.own, w.ranked[0])
 }
 
-// speculateLeg counts the prompt as cached where it will be computed.
-func (d *Decider) speculateLeg(a *Ask, mv *View, w *Work, s *Split) {
-	s.speculation.keys = w.missing(a, mv, w.compared.P)
-	s.speculation.begin(d, mv, s.at, time.Unix(0, s.leg.Terms().Due).Add(eventGrace))
+// expectLeg counts the prompt as coming where it will be computed.
+func (d *Decider) expectLeg(a *Ask, mv *View, w *Work, s *Split) {
+	if a.Cacheless {
+		return
+	}
+	s.past.of(a, mv, w, s.at, 1)
+	s.past.begin(d, mv, s.at, time.Unix(0, s.leg.Terms().Due).Add(eventGrace))
 }
 
 // takes reports whether a request may go to c in place of the first of the list: KV caches

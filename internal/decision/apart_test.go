@@ -63,7 +63,7 @@ func TestSplitDecision(t *testing.T) {
 		t.Fatalf("at rest: %+v", rec.Split)
 	}
 	r.busy(2)
-	p := prompt(2, 0, 500)
+	p := prompt(2, 0, 512)
 	d, rec = r.maySplit(p)
 	if d.Split == nil || d.Split.Prefill != "10.0.0.1:8000" || rec.Split.Reason != SplitDone || rec.Split.Moves != p.Tokens(0) || d.Split.Wait <= 2*time.Second {
 		t.Fatalf("busy: %+v, %+v", d.Split, rec.Split)
@@ -73,12 +73,12 @@ func TestSplitDecision(t *testing.T) {
 	if leg.InFlight() != 1 || leg.Pending() < 0.2 || leg.Sentinels() != 1 || own.Sentinels() == 0 {
 		t.Errorf("the prefill is not charged: %d, %g", leg.InFlight(), leg.Pending())
 	}
-	if _, rec := r.ask(p); candidate(t, rec, here).Match.Matched() != 500*blockSize {
+	if _, rec := r.ask(p); candidate(t, rec, here).Match.Matched() != toldOf(512) {
 		t.Errorf("the replica that answers is not expected to hold the prompt")
 	}
 	again, rec := r.maySplit(p)
 	again.Reservation.Release()
-	if c := candidate(t, rec, d.Split.Prefill); c.Match.Matched() != 500*blockSize || c.Match.Cached() != 0 {
+	if c := candidate(t, rec, d.Split.Prefill); c.Match.Matched() != toldOf(512) || c.Match.Cached() != 0 {
 		t.Errorf("the replica that prefills is not expected to hold the prompt: %+v", c)
 	}
 	scores, winner := rec.Rescore(r.decider.Settings(must(r.decider.Find("m", ""))))
@@ -201,26 +201,26 @@ func TestOtherRoutersKnowBothLegs(t *testing.T) {
 	one, other, told := newRig(t, policy.Config{}, all...), newRig(t, policy.Config{}, all...), new(colleagues)
 	one.decider.o.Peers = told
 	one.chargeOn(one.account(decodeLeg), 3*time.Second)
-	p := prompt(1, 0, 500)
+	p := prompt(1, 0, 512)
 	d, rec := one.maySplit(p)
 	if d.Split == nil {
 		t.Fatalf("%+v", rec.Split)
 	}
-	told.pass(t, other, Speculated, Speculated)
+	told.pass(t, other, Observed, Observed)
 	coming := func() (at []int) {
 		w := new(Work)
 		other.decider.Decide(&Ask{Model: "m", Prompts: p, MaySplit: true, Dry: true}, w)
 		return []int{candidate(t, &w.Record, prefillLeg).Match.Matched(), candidate(t, &w.Record, decodeLeg).Match.Matched()}
 	}
-	if got := coming(); !slices.Equal(got, []int{500 * blockSize, 500 * blockSize}) {
+	if got := coming(); !slices.Equal(got, []int{toldOf(512), toldOf(512)}) {
 		t.Errorf("coming: %v", got)
 	}
 	if s := one.account(prefillLeg).Share(one.decider.now()); s.Requests != 1 || s.Pending == 0 {
 		t.Errorf("other routers are told of %+v on the replica that prefills", s)
 	}
 	d.Split.Failed(SplitPrefillFailed)
-	told.pass(t, other, Withdrawn)
-	if got := coming(); !slices.Equal(got, []int{0, 500 * blockSize}) {
+	told.pass(t, other, Ended)
+	if got := coming(); !slices.Equal(got, []int{0, toldOf(512)}) {
 		t.Errorf("after the failure: %v", got)
 	}
 	d.Reservation.Release()

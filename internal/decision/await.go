@@ -95,12 +95,12 @@ func (d *Decider) Await(dec *Decision, id string, w *Work) {
 	if r == nil || r.here == nil {
 		return
 	}
-	cache, used := r.speculation.past.awaits()
+	cache, used := r.past.awaits()
 	if m := r.here.replica.Model(r.mv.model.ID); m != nil {
 		used.Most = m.MaxLen
 	}
 	keys := r.checked(w)
-	if (cache == nil || !r.speculation.past.alone) && !dec.Telling && len(keys) == 0 && !w.guess.Any() {
+	if (cache == nil || !r.past.alone) && !dec.Telling && len(keys) == 0 && !w.guess.Any() {
 		return
 	}
 	l := &d.awaited

@@ -18,17 +18,15 @@ import (
 // Fleet gives the replicas as an immutable snapshot.
 type Fleet interface{ Snapshot() *fleet.Snapshot }
 
-// Index gives the cached prefix of a key chain per holder, and takes the prefixes
-// that routing makes likely to be cached.
+// Index gives the cached prefix of a key chain per holder.
 type Index interface {
-	Speculate(s index.Scope, h index.HolderID, keys []prefixhash.Key, until time.Time)
-	Withdraw(s index.Scope, h index.HolderID, keys []prefixhash.Key)
 	ID(h index.Holder) index.HolderID
 	Guess(id index.HolderID, s index.Scope, keys []prefixhash.Key, p index.Prompt) index.Guess
 	Answered(id index.HolderID, s index.Scope, g *index.Guess, reported int, alone bool)
 	Disprove(id index.HolderID, s index.Scope, keys []prefixhash.Key, depth int, sent time.Time) bool
 	ExplainGroups(id index.HolderID, s index.Scope, p index.Prompt) (g index.Groups, ok bool)
 	FindPrompt(f *index.Found, s index.Scope, keys []prefixhash.Key, p index.Prompt)
+	Partial(id index.HolderID, s index.Scope) bool
 	BlockSize(id index.HolderID, tenant, model string) int
 	Trust(id index.HolderID, tenant, model string) (index.GroupTrust, bool)
 	Why(id index.HolderID, s index.Scope, t *index.Trail) index.Ending
@@ -55,7 +53,7 @@ type Decider struct {
 	index    Index
 	ledger   *load.Ledger
 	book     *policy.Book
-	history  *history.History // of the holders that report nothing
+	history  *history.History // what was sent to each holder
 	sessions *sessions.Table
 	pressure *Pressure
 	splits   splits
@@ -328,9 +326,7 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 			from = end
 		}
 	}
-	if d.recalls(a, mv) {
-		d.recall(a, mv, w)
-	}
+	d.recall(a, mv, w)
 }
 
 // chain puts the keys of all prompts for a scope into w.keys, unless w.keys has
@@ -365,16 +361,15 @@ func (d *Decider) matchPrompt(mv *View, scope int, keys []prefixhash.Key, w *Wor
 			continue
 		}
 		h := &w.matched[at]
-		reported, coming := int(m.Reported)*s.BlockSize, int(m.Blocks-m.Reported)*s.BlockSize
+		reported := int(m.Blocks) * s.BlockSize
 		if m.Grouped { // Hit counts tokens: it may end inside one of these blocks
-			reported, coming = int(m.Hit), int(max(0, m.Coming-m.Hit))
-			h.match[policy.Cut].Tokens += max(0, m.Full-max(m.Hit, m.Coming))
+			reported = int(m.Hit)
+			h.match[policy.Cut].Tokens += max(0, m.Full-m.Hit)
 			h.grouped = true
 		}
 		h.match[policy.GPU].Tokens += int32(reported)
-		h.match[policy.Coming].Tokens += int32(coming)
 		if m.Grouped || m.Storage > m.Blocks {
-			h.below(&mv.holders[at], &m, reported+coming, s.BlockSize)
+			h.below(&mv.holders[at], &m, reported, s.BlockSize)
 		}
 		if c := &mv.holders[at]; c.store > 0 {
 			w.stores[c.store] = max(w.stores[c.store], stored(&m, s.BlockSize))

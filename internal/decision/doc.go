@@ -4,9 +4,9 @@
 //
 // A Decider answers an Ask with a Decision and the Record that explains it. The
 // Decision's Reservation holds two things until the request ends: a charge on a
-// load.Account, and the speculation that the prompt will be cached there. Nothing here
-// depends on the request's form: the router, `lab policy` and `lab replay` run the same
-// code.
+// load.Account, and the prompt in the history of the holder, by which it counts as coming there
+// until events tell. Nothing here depends on the request's form: the router, `lab policy` and
+// `lab replay` run the same code.
 //
 // The invariants: Decide never fails and never waits; a request that cannot be placed
 // gets a Decision without a destination and with the Reason. Each charge of a decision

@@ -24,7 +24,7 @@ func TestRoutersShareSessions(t *testing.T) {
 			return r.decider.Decide(&Ask{Model: "m", Prompts: prompt(family, 0, blocks), MayHold: true}, new(Work))
 		}
 		small := cold(one, 5, 200)
-		told.pass(t, two, Observed, Speculated)
+		told.pass(t, two, Observed)
 		seen, ok := two.decider.Working(index.Holder{Replica: "10.0.0.1:8000"})
 		if !ok || seen.Live != 1 || seen.Context < 3200 {
 			t.Fatalf("at work there: %+v", seen)
@@ -63,5 +63,5 @@ func TestRoutersShareSessions(t *testing.T) {
 	r.decider.o.Peers = told
 	r.ask(prompt(1, 0, 800))
 	r.decider.WakeHeld()
-	told.pass(t, r, Speculated) // without holding no session is told
+	told.pass(t, r, Observed) // without holding no session is told
 }

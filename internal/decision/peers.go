@@ -15,9 +15,7 @@ type Peers interface{ Send(p Prefix) }
 type Statement uint8
 
 const (
-	Speculated  Statement = iota + 1 // a request with the prefix was sent to the holder
-	Withdrawn                        // the speculation has ended
-	Observed                         // a prompt was sent to the holder, for its history
+	Observed    Statement = iota + 3 // a prompt was sent to the holder, for its history
 	Invalidated                      // the replica left; Keys are empty
 	Ended                            // the request of an Observed prompt has ended; Keys is its last one
 	Waiting                          // since when the first request of the model is held, if any is; Keys are empty
@@ -29,7 +27,7 @@ type Prefix struct {
 	Model, Tenant string // a served model's id, and the replica's tenant
 	Holder        index.Holder
 	Keys          []prefixhash.Key
-	Lasts         time.Duration // Speculated: the duration; Waiting: since the first attempt, 0 = none waits
+	Lasts         time.Duration // Observed: for how long it counts as coming, 0 = its events do not tell; Waiting: since the first attempt, 0 = none waits
 	Unit          int           // Observed: of the marks that the keys are at; 0 = prefixhash.TextUnit
 	Rest          int           // Observed: the tokens behind the last key; Ended: 0 = the prompt was not computed
 	Tokens        int           // Observed: of the prompt of a session; 0 = it is of none
@@ -40,7 +38,7 @@ type Prefix struct {
 const (
 	// maxSentBlocks bounds the keys that are sent of one prompt: 32,768 tokens in blocks of 16.
 	maxSentBlocks = 2048
-	// maxReceivedTTL bounds how long a peer's prefix is kept.
+	// maxReceivedTTL bounds how long a peer's prefix counts as coming.
 	maxReceivedTTL = time.Minute
 )
 
@@ -84,10 +82,6 @@ func (d *Decider) Receive(p Prefix) {
 		return
 	}
 	switch p.Statement {
-	case Speculated:
-		d.index.Speculate(mv.scopes[at.scope], at.id, p.Keys, now.Add(min(p.Lasts, maxReceivedTTL)))
-	case Withdrawn:
-		d.index.Withdraw(mv.scopes[at.scope], at.id, p.Keys)
 	case Observed:
 		d.arrived(&p, at)
 	case Ended:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
@@ -61,17 +62,17 @@ func TestRoutersShareSpeculation(t *testing.T) {
 	if told.told[0].Lasts <= 0 || told.told[0].Holder.Replica != home || told.told[0].Model != "m" {
 		t.Errorf("told %+v", told.told[0])
 	}
-	told.pass(t, other, Speculated)
+	told.pass(t, other, Observed)
 	if d, rec := other.dry(p); first(d) != home || rec.Predicted != 100*blockSize {
 		t.Errorf("the other router sends it to %s with %d tokens expected", first(d), rec.Predicted)
 	}
 	d.Reservation.Answered(503)
 	d.Reservation.Release()
-	told.pass(t, other, Withdrawn)
+	told.pass(t, other, Ended)
 	if _, rec := other.dry(p); rec.Predicted != 0 {
 		t.Errorf("withdrawn, and %d tokens are expected", rec.Predicted)
 	}
-	long := Prefix{Statement: Speculated, Model: "m", Holder: index.Holder{Replica: home}, Keys: p.keys(), Lasts: time.Hour}
+	long := Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: home}, Keys: atMarks(blockSize, p.keys()), Unit: blockSize, Lasts: time.Hour}
 	other.decider.Receive(long)
 	other.wait(maxReceivedTTL - time.Second)
 	if _, rec := other.dry(p); rec.Predicted == 0 {
@@ -81,10 +82,10 @@ func TestRoutersShareSpeculation(t *testing.T) {
 	if _, rec := other.dry(p); rec.Predicted != 0 {
 		t.Error("a peer's word is believed for longer than a minute")
 	}
-	big := prompt(2, 0, maxSentBlocks+500)
+	big := prompt(2, 0, (maxSentBlocks+500)*16)
 	one.ask(big)
 	if n := len(told.told[0].Keys); n != maxSentBlocks {
-		t.Errorf("%d blocks are told of a prompt of %d", n, maxSentBlocks+500)
+		t.Errorf("%d marks are told of a prompt of %d", n, maxSentBlocks+500)
 	}
 }
 
@@ -136,7 +137,7 @@ func TestHearingOfStrangers(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	p := prompt(1, 0, 10)
 	here := index.Holder{Replica: "10.0.0.1:8000"}
-	for _, kind := range []Statement{Speculated, Withdrawn, Observed} {
+	for _, kind := range []Statement{Observed, Ended} {
 		for _, told := range []Prefix{
 			{Statement: kind, Model: "x", Holder: here, Keys: p.keys(), Lasts: time.Minute},
 			{Statement: kind, Model: "m", Holder: index.Holder{Replica: "10.9.9.9:8000"}, Keys: p.keys(), Lasts: time.Minute},
@@ -167,7 +168,7 @@ func TestTenantsOfPeers(t *testing.T) {
 	r := newRig(t, policy.Config{}, []*fleet.Replica{shared, own}...)
 	p := prompt(1, 0, 10)
 	keys := func(tenant string) Prefix {
-		return Prefix{Statement: Speculated, Model: "m", Tenant: tenant, Holder: index.Holder{Replica: own.Addr}, Keys: p.keys(), Lasts: time.Minute}
+		return Prefix{Statement: Observed, Model: "m", Tenant: tenant, Holder: index.Holder{Replica: own.Addr}, Keys: atMarks(blockSize, p.keys()), Unit: blockSize, Lasts: time.Minute}
 	}
 	predicted := func() int {
 		w := new(Work)
@@ -180,4 +181,22 @@ func TestTenantsOfPeers(t *testing.T) {
 	if r.decider.Receive(keys("blue")); predicted() == 0 {
 		t.Error("the tenant's word does not count")
 	}
+}
+
+// atMarks returns a prompt's keys as routers tell them each other.
+func atMarks(unit int, keys []prefixhash.Key) []prefixhash.Key {
+	return prefixhash.MarksOf(unit).AppendPicked(nil, keys)
+}
+
+// toldOf returns the tokens of a prompt of so many blocks up to its last mark.
+func toldOf(blocks int) int {
+	m := prefixhash.MarksOf(blockSize)
+	return m.End(m.Within(blocks * blockSize))
+}
+
+// coming lets a prompt be on its way to a replica for an hour.
+func (r *rig) coming(to string, unit int, keys []prefixhash.Key) {
+	c, p := r.decider.history.Of(index.Holder{Replica: to}), history.Prompt{Keys: atMarks(unit, keys), Marks: prefixhash.MarksOf(unit)}
+	c.Use(p, 0, r.now)
+	c.Expect(p, r.now.Add(time.Hour))
 }

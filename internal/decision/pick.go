@@ -55,12 +55,12 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		return Decision{Reason: reason, Held: held}
 	}
 	best := w.ranked[0]
-	d.speculate(a, mv, set, w, res)
-	if res.speculation.past.priced {
+	d.expectHere(a, mv, set, w, res)
+	if res.past.priced {
 		w.noteUse(mv, deepest)
 	}
 	if res.split != nil {
-		d.speculateLeg(a, mv, w, res.split)
+		d.expectLeg(a, mv, w, res.split)
 	} else if !w.chooses(mv, res.here) {
 		d.expect(a, mv, w, res.here)
 	}
@@ -74,7 +74,7 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 	d.splits.decided(w.Record.Split.Reason)
 	return Decision{
 		Reason: w.reason(a, mv, deepest), Choice: w.Record.Choice, Rank: rank, Reservation: res,
-		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.speculation.past.telling(), Split: res.split,
+		Reported: int(res.own.Terms().Claimed), Telling: w.guess.Differ() || res.past.telling(), Split: res.split,
 		Order: res.order(a),
 	}
 }
@@ -215,47 +215,15 @@ func (d *Decider) sentinel(a *Ask, mv *View) (content uint64, blocks int) {
 	return content, blocks
 }
 
-// speculate tells the index, or the replica's history, that the prompts will be cached at
-// the chosen replica. If another replica serves the request, Served corrects it.
-func (d *Decider) speculate(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) {
-	c := &res.speculation
-	c.keys = w.missing(a, mv, w.ranked[0])
-	c.past.priced, c.past.work = a.pricesSpace(set) || res.work != nil, res.work
-	if c.past.priced || d.recalls(a, mv) {
-		to := res.here
-		if a.Text == nil && to.reports() && !c.past.priced {
-			to = mv.firstSilent() // another replica than the chosen one may serve
-		}
-		if to != nil {
-			c.past.of(a, mv, w, to)
-		}
+// expectHere tells the chosen replica's history that the prompts go there. If another replica serves
+// the request, Served corrects it.
+func (d *Decider) expectHere(a *Ask, mv *View, set *policy.Settings, w *Work, res *Reservation) {
+	if a.Cacheless || a.Prompts == nil && a.Text == nil {
+		return
 	}
-	c.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
-}
-
-// missing returns, pooled, the keys that candidate i has not reported and will report; nil
-// if there are none.
-func (w *Work) missing(a *Ask, mv *View, i int32) *[]prefixhash.Key {
-	at := &mv.holders[w.at[i]]
-	if a.Prompts == nil || a.Cacheless || !at.reports() {
-		return nil
-	}
-	if of := (onePrompt{of: a.Prompts}); of.Mixes().Namespace {
-		return nil // its usual keys are those of prompts without a namespace
-	}
-	w.chain(a, mv, at.scope)
-	keys := w.keys
-	// Reported blocks need no speculation, but cache groups keep places of the whole prompt.
-	if len(w.ends) == 1 && !w.matched[w.at[i]].grouped {
-		reported := w.cands[i].Match.Cached() / max(1, mv.scopes[at.scope].BlockSize)
-		keys = keys[min(reported, len(keys)):]
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	pooled := speculated.Get().(*[]prefixhash.Key)
-	*pooled = append((*pooled)[:0], keys...)
-	return pooled
+	res.past.priced, res.past.work = a.pricesSpace(set), res.work
+	res.past.of(a, mv, w, res.here, a.answer(res.here))
+	res.past.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
 }
 
 // gather collects the candidates the request may use. The first w.answer of them may

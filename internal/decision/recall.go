@@ -2,6 +2,7 @@ package decision
 
 import (
 	"cmp"
+	"sync"
 	"time"
 
 	"warmroute/index"
@@ -19,8 +20,8 @@ const assumedBlock = 16
 // them, and the events are received.
 func (c *holder) reports() bool { return c.events && !c.account.Silent() }
 
-// recalls reports whether a request needs the history: it is known by its text alone, or some
-// holder reports nothing.
+// recalls reports whether nothing but the history tells what some holder has: the request is known
+// by its text alone, or a holder reports nothing.
 func (d *Decider) recalls(a *Ask, mv *View) bool {
 	return a.Text != nil || a.Prompts != nil && (mv.silent || d.ledger.Silent() > 0)
 }
@@ -29,6 +30,7 @@ func (d *Decider) recalls(a *Ask, mv *View) bool {
 type marked struct {
 	marks *prefixhash.Marks // nil = keys are not of the request
 	keys  []prefixhash.Key
+	lora  prefixhash.LoRA
 	sizes []int // tokens of each prompt
 	ends  []int // by prompt, the end of its keys
 }
@@ -62,9 +64,11 @@ func (a *Ask) answer(c *holder) int {
 // blocks of the holder's scope.
 func (w *Work) mark(a *Ask, mv *View, c *holder) {
 	m, marks := &w.marked, a.marks(c)
-	if m.marks == marks {
+	lora := mv.scopes[c.scope].LoRA
+	if m.marks == marks && m.lora == lora {
 		return
 	}
+	m.lora = lora
 	m.marks, m.keys, m.sizes, m.ends = marks, m.keys[:0], m.sizes[:0], m.ends[:0]
 	if a.Text != nil {
 		m.keys = append(m.keys, a.Text...)
@@ -80,17 +84,20 @@ func (w *Work) mark(a *Ask, mv *View, c *holder) {
 	}
 }
 
-// recall adds to w.matched what the histories of holders have of the prompts: of those that
-// report nothing, and for a text of all. A store has what was sent to any of its readers.
+// recall adds to w.matched what the histories of holders have of the prompts: what is on its way to
+// those that report their blocks, and all that was sent to the others, and for a text to any. A
+// store has what was sent to any of its readers.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
-	now := d.now()
-	w.emptyStores(mv)
+	now, shared := d.now(), false
 	for i := range mv.holders {
 		c := &mv.holders[i]
+		w.mark(a, mv, c)
 		if a.Text == nil && c.reports() {
+			if !a.namespaced() {
+				d.comes(mv, c, &w.matched[i], w, now)
+			}
 			continue
 		}
-		w.mark(a, mv, c)
 		has := 0
 		w.marked.each(func(p history.Prompt, tokens int) { has += min(c.history.Match(p, now), tokens) })
 		h := &w.matched[i]
@@ -99,8 +106,15 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 			h.match[policy.GPU] = policy.Stretch{Tokens: int32(has), Source: a.learnedFrom()}
 		}
 		if c.store > 0 {
+			if !shared {
+				w.emptyStores(mv)
+				shared = true
+			}
 			w.stores[c.store] = max(w.stores[c.store], has)
 		}
+	}
+	if !shared {
+		return
 	}
 	for i := range mv.holders {
 		if store := mv.holders[i].store; store > 0 {
@@ -108,6 +122,38 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 		}
 	}
 }
+
+// namespaced reports whether the usual keys of the prompts are those of prompts without a namespace.
+func (a *Ask) namespaced() bool {
+	of := onePrompt{of: a.Prompts}
+	return a.Prompts != nil && of.Mixes().Namespace
+}
+
+// comes adds what requests in flight will leave on a holder's GPU, and its events have not told. Where
+// cache groups keep a part of a prompt's past, others hit it at its end.
+func (d *Decider) comes(mv *View, c *holder, h *held, w *Work, now time.Time) {
+	has, whole := 0, 0
+	w.marked.each(func(p history.Prompt, tokens int) {
+		all, ends := c.history.Coming(p, now)
+		has, whole = has+min(all, tokens), whole+min(ends, tokens)
+	})
+	if has > whole && has > h.gpu() && d.index.Partial(c.id, mv.scopes[c.scope]) {
+		has = whole
+	}
+	more := int32(has - h.gpu())
+	if more <= 0 {
+		return
+	}
+	h.match[policy.Coming].Tokens = more
+	// Tokens that are in an earlier place count there alone.
+	for p := policy.CPU; int(p) < len(h.match) && more > 0; p++ {
+		n := min(more, h.match[p].Tokens)
+		h.match[p].Tokens, more = h.match[p].Tokens-n, more-n
+	}
+}
+
+// marksKeys has the memory of the keys of prompts in flight.
+var marksKeys = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
 
 // past is what a request leaves in the history of the holder that it is sent to.
 type past struct {
@@ -118,7 +164,8 @@ type past struct {
 	space  [1]use // of uses, for a request with one prompt
 	at     *holder
 	alone  bool           // nothing but the history tells what the holder has
-	priced bool           // histories of holders whose blocks are reported are kept, too: space has a price
+	lost   bool           // its events have not told of it; it may have been computed
+	priced bool           // space has a price
 	work   *sessions.Work // nil: the request is of no session
 }
 
@@ -130,18 +177,21 @@ type use struct {
 	hold history.Hold
 }
 
-// of takes the prompts as the history of c knows them.
-func (s *past) of(a *Ask, mv *View, w *Work, c *holder) {
+// of takes the prompts as the history of c knows them, with answers of so many tokens.
+func (s *past) of(a *Ask, mv *View, w *Work, c *holder, answer int) {
+	if c.reports() && a.namespaced() {
+		return
+	}
 	w.mark(a, mv, c)
 	m := &w.marked
 	if a.ended() { // keys are missing
 		return
 	}
-	s.marks, s.text, s.keys = m.marks, a.Text != nil, speculated.Get().(*[]prefixhash.Key)
+	s.marks, s.text, s.keys = m.marks, a.Text != nil, marksKeys.Get().(*[]prefixhash.Key)
 	*s.keys = append((*s.keys)[:0], m.keys...)
 	s.uses = s.space[:0]
 	m.each(func(p history.Prompt, tokens int) {
-		rest := max(0, tokens-m.marks.End(len(p.Keys))) + a.answer(c)
+		rest := max(0, tokens-m.marks.End(len(p.Keys))) + answer
 		s.uses = append(s.uses, use{end: m.ends[len(s.uses)], size: tokens, rest: rest})
 	})
 }
@@ -155,12 +205,13 @@ func (s *past) prompt(i int) history.Prompt {
 	return history.Prompt{Keys: (*s.keys)[from:s.uses[i].end], Marks: s.marks}
 }
 
-// begin records that the request is sent to a holder, if the holder's history is used.
-func (s *past) begin(d *Decider, mv *View, at *holder) {
-	if s.keys == nil || !s.text && (at.marks != s.marks || at.reports() && !s.priced) {
+// begin records that the request is sent to a holder. If its events report what it has, the prompts
+// count as coming until then.
+func (s *past) begin(d *Decider, mv *View, at *holder, until time.Time) {
+	if s.keys == nil || !s.text && at.marks != s.marks {
 		return
 	}
-	s.at, s.alone = at, s.text || !at.reports()
+	s.at, s.alone, s.lost = at, s.text || !at.reports(), false
 	if s.alone {
 		at.history.Relied(d.now())
 	}
@@ -168,14 +219,14 @@ func (s *past) begin(d *Decider, mv *View, at *holder) {
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
 		u.hold = at.history.Use(p, u.rest, d.now())
-		if s.told() {
-			d.send(s.observed(u, p), mv, at)
+		observed := s.observed(u, p)
+		if !s.alone {
+			observed.Lasts = until.Sub(d.now())
 		}
+		d.send(observed, mv, at)
 	}
+	s.expect(until)
 }
-
-// told reports whether other routers are told of the request.
-func (s *past) told() bool { return s.alone || s.work != nil }
 
 // observed returns what other routers are told of a prompt that is sent to a holder.
 func (s *past) observed(u *use, p history.Prompt) Prefix {
@@ -185,6 +236,16 @@ func (s *past) observed(u *use, p history.Prompt) Prefix {
 		s.work.Paid = 0 // once, also if another holder is tried
 	}
 	return observed
+}
+
+// expect records until when the prompts count as coming where events tell; the zero time: no longer.
+func (s *past) expect(until time.Time) {
+	if s.at == nil || s.alone {
+		return
+	}
+	for i := range s.uses {
+		s.at.history.Expect(s.prompt(i), until)
+	}
 }
 
 // end records that the request has ended where it was sent.
@@ -198,12 +259,9 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 		if s.priced && len(p.Keys) > 0 {
 			mv.reuse.ended(p.Keys[len(p.Keys)-1], d.now())
 		}
-		if !s.told() {
-			continue
-		}
 		keys := sentKeys(p.Keys)
 		ended := Prefix{Statement: Ended, Keys: keys[max(0, len(keys)-1):]}
-		if computed {
+		if computed && !s.lost {
 			ended.Rest = u.rest
 		}
 		d.send(ended, mv, s.at)
@@ -230,7 +288,7 @@ func (s *past) telling() bool {
 // giveBack returns the keys to their pool.
 func (s *past) giveBack() {
 	if s.keys != nil {
-		speculated.Put(s.keys)
+		marksKeys.Put(s.keys)
 		s.keys = nil
 	}
 }
@@ -246,6 +304,9 @@ func (d *Decider) arrived(p *Prefix, at *holder) {
 			}
 			prompt := history.Prompt{Keys: p.Keys, Marks: marks}
 			at.history.Arrived(prompt, p.Rest, d.now())
+			if p.Lasts > 0 {
+				at.history.Expect(prompt, d.now().Add(min(p.Lasts, maxReceivedTTL)))
+			}
 			d.visited(p, prompt, at)
 			return
 		}

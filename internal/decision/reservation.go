@@ -3,16 +3,14 @@ package decision
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"warmroute/internal/load"
 	"warmroute/internal/sessions"
-	"warmroute/prefixhash"
 )
 
-// Reservation holds one request's charge on an account, and its speculated prefix,
+// Reservation holds one request's charge on an account, and its place in the holder's history,
 // until the request's stream ends. If the hint was withheld it has no charge, and holds the
 // request's prompts until the serving replica is known. Any goroutine may call FirstToken and
 // Release; only the request's stream calls Answered, Ended and Decider.Served.
@@ -24,55 +22,17 @@ type Reservation struct {
 	ending ending // the response's
 	asked  bool   // it names a rank
 
-	here        *holder // the holder that it was sent to
-	mv          *View
-	own         load.Charge // the first charge, so that a decision allocates once
-	speculation speculation
-	split       *Split         // nil = one replica does all
-	work        *sessions.Work // nil: no request of the model is held
-	would       *holder        // named by a withheld hint, until it is known which replica served; nil without work
+	here  *holder // the holder that it was sent to
+	mv    *View
+	own   load.Charge // the first charge, so that a decision allocates once
+	past  past
+	split *Split         // nil = one replica does all
+	work  *sessions.Work // nil: no request of the model is held
+	would *holder        // named by a withheld hint, until it is known which replica served; nil without work
 
 	awaited int    // its place, if its answer is awaited
 	seq     uint64 // of its decision; 0: its answer is not awaited
 }
-
-// speculation names the keys that a request is expected to leave in a cache.
-type speculation struct {
-	keys *[]prefixhash.Key // not reported before, pooled; nil = none
-	past past              // for the histories of holders that report nothing
-}
-
-// begin counts the keys as cached at a replica until the deadline, or until the replica's
-// events report them, or as part of its history.
-func (s *speculation) begin(d *Decider, mv *View, at *holder, until time.Time) {
-	s.past.begin(d, mv, at)
-	if s.keys == nil || !at.reports() {
-		return
-	}
-	d.index.Speculate(mv.scopes[at.scope], at.id, *s.keys, until)
-	d.send(Prefix{Statement: Speculated, Keys: *s.keys, Lasts: until.Sub(d.now())}, mv, at)
-}
-
-// withdraw ends the speculation about a cache.
-func (s *speculation) withdraw(d *Decider, mv *View, at *holder) {
-	s.past.end(d, mv, false)
-	if s.keys == nil {
-		return
-	}
-	d.index.Withdraw(mv.scopes[at.scope], at.id, *s.keys)
-	d.send(Prefix{Statement: Withdrawn, Keys: *s.keys}, mv, at)
-}
-
-// giveBack returns the keys to their pool.
-func (s *speculation) giveBack() {
-	s.past.giveBack()
-	if s.keys != nil {
-		speculated.Put(s.keys)
-		s.keys = nil
-	}
-}
-
-var speculated = sync.Pool{New: func() any { return new([]prefixhash.Key) }}
 
 // FirstToken records that the first token has come, for callers that see it before KV
 // events do. It reports whether this call was the first.
@@ -141,10 +101,10 @@ func (r *Reservation) Release() {
 	c := r.charge.Load()
 	if c == nil { // the hint was withheld
 		if r.would != nil {
-			r.speculation.past.begin(r.d, r.mv, r.would)
-			r.speculation.past.end(r.d, r.mv, r.status < http.StatusBadRequest && r.ending != endBroken)
+			r.past.begin(r.d, r.mv, r.would, time.Time{})
+			r.past.end(r.d, r.mv, r.status < http.StatusBadRequest && r.ending != endBroken)
 		}
-		r.speculation.giveBack()
+		r.past.giveBack()
 		return
 	}
 	r.d.awaited.ended(r, c.Alone())
@@ -157,19 +117,25 @@ func (r *Reservation) Release() {
 	// cached. If the event is only late, it reports the blocks a moment later.
 	unheard := !came && c.Terms().Sentinel != 0 && r.ending != endComplete
 	refused := c.RecordEnd(r.status, came) && !(r.status == 0 && r.ending == endComplete)
-	r.speculation.past.end(r.d, r.mv, !refused)
-	if refused || unheard || r.ending == endBroken {
-		r.speculation.withdraw(r.d, r.mv, r.here)
+	switch {
+	case unheard || !came && r.ending == endBroken:
+		r.past.lost = true
+		r.past.expect(time.Time{})
+	case came: // its events have told
+		r.past.expect(time.Time{})
+	case r.status != 0: // else its response is still to come
+		r.past.expect(r.d.now().Add(eventGrace + time.Duration(c.Account().Lag()*1e9)))
 	}
+	r.past.end(r.d, r.mv, !refused)
 	c.Settle(!refused && r.ending != endBroken && (r.ending == endComplete || c.Looked(r.status, came)))
-	r.speculation.giveBack()
+	r.past.giveBack()
 }
 
 // end empties a reservation whose charge is released.
 func (r *Reservation) end() {
 	if !r.done.Swap(true) {
 		r.work.End(r.d.now())
-		r.speculation.giveBack()
+		r.past.giveBack()
 	}
 }
 
@@ -191,9 +157,9 @@ func (d *Decider) await(a *Ask, mv *View, w *Work, work *sessions.Work) *Reserva
 	}
 	r := &Reservation{d: d, mv: mv, work: work}
 	if work != nil {
-		r.would, r.speculation.past.priced, r.speculation.past.work = to, true, work
+		r.would, r.past.priced, r.past.work = to, true, work
 	}
-	r.speculation.past.of(a, mv, w, to)
+	r.past.of(a, mv, w, to, a.answer(to))
 	return r
 }
 
@@ -209,8 +175,8 @@ func (d *Decider) Served(dec *Decision, addr string) {
 		if at := r.mv.serving(addr, 0); at != nil && len(at.replica.Ranks) <= 1 {
 			r.work.At(at.history)
 			r.would = nil
-			r.speculation.past.begin(d, r.mv, at)
-			r.speculation.past.end(d, r.mv, true)
+			r.past.begin(d, r.mv, at, time.Time{})
+			r.past.end(d, r.mv, true)
 		}
 		return
 	}
@@ -223,7 +189,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	c := r.charge.Load()
 	c.Release()
 	c.Settle(false)
-	r.speculation.withdraw(r.d, r.mv, r.here)
+	r.past.end(d, r.mv, false)
 	at := r.mv.serving(addr, r.here.asks())
 	if at == nil { // not a replica of this model: Envoy does not follow hints here
 		r.end()
@@ -243,9 +209,5 @@ func (d *Decider) Served(dec *Decision, addr string) {
 	r.put(new(load.Charge), at.account, terms)
 	r.work.At(at.history)
 	r.here = at
-	if at.scope == from.scope {
-		r.speculation.begin(d, r.mv, at, time.Unix(0, r.charge.Load().Terms().Due))
-	} else {
-		r.speculation.past.begin(d, r.mv, at)
-	}
+	r.past.begin(d, r.mv, at, time.Unix(0, r.charge.Load().Terms().Due))
 }

@@ -65,7 +65,7 @@ type Split struct {
 	asked atomic.Int64                // Unix ns at which Prefill's answer came, or failed to; 0 = it is not seen
 	ended atomic.Pointer[SplitReason] // nil = the prefill is under way
 
-	speculation speculation // about Prefill's cache
+	past past // at Prefill
 }
 
 // splitOn charges the prefill on at and the decode on res.here, in one step. local has the
@@ -121,7 +121,7 @@ func (s *Split) Done(moved int) {
 func (s *Split) Sent() {
 	if s.end(SplitDone) {
 		s.res.own.Account().Took(0)
-		s.speculation.giveBack()
+		s.leave()
 	}
 }
 
@@ -143,7 +143,7 @@ func (s *Split) Failed(why SplitReason) {
 	case SplitNoParams:
 		status = http.StatusOK
 	}
-	s.speculation.withdraw(s.res.d, s.res.mv, s.at)
+	s.past.end(s.res.d, s.res.mv, false)
 	s.ranked(status)
 	s.close(status, s.leg.Release())
 	s.res.computes(s)
@@ -161,16 +161,22 @@ func (s *Split) Abandoned() {
 	if !s.end(SplitClientGone) {
 		return
 	}
-	s.speculation.withdraw(s.res.d, s.res.mv, s.at)
+	s.past.end(s.res.d, s.res.mv, false)
 	s.leg.Release()
 	s.leg.Settle(false)
-	s.speculation.giveBack()
+	s.leave()
 }
 
 // over ends the split with its request.
 func (s *Split) over() {
 	s.Abandoned()
 	s.leg.Release()
+}
+
+// leave records that Prefill has the prompt, unless it failed, and gives the keys back.
+func (s *Split) leave() {
+	s.past.end(s.res.d, s.res.mv, true)
+	s.past.giveBack()
 }
 
 // close judges the prefill replica by a status, 0 = not at all. came reports whether its event had come.
@@ -180,7 +186,7 @@ func (s *Split) close(status int, came bool) {
 		looked = !s.leg.RecordEnd(status, came) && s.leg.Looked(status, came)
 	}
 	s.leg.Settle(looked)
-	s.speculation.giveBack()
+	s.leave()
 }
 
 // computes replaces the charge on the decode replica by one of the whole request.

@@ -88,20 +88,20 @@ func TestBlockSizesOfTheirOwn(t *testing.T) {
 	large, small, third := replica(1), replica(2), replica(3)
 	large.BlockSize = 2 * blockSize
 	r := newRig(t, policy.Config{}, large, small, third)
-	p := sized{ids: 10*2*blockSize + 1}
+	p := sized{ids: 8*2*2*blockSize + 1}
 	for _, rep := range []*fleet.Replica{small, large} {
 		scope := index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: rep.BlockSize}
 		keys := p.AppendKeys(nil, &scope, 0)
-		r.index.Speculate(scope, r.index.ID(index.Holder{Replica: rep.Addr}), keys[:len(keys)/2], r.now.Add(time.Minute))
+		r.coming(rep.Addr, rep.BlockSize, keys[:len(keys)/2])
 	}
 	w := new(Work)
 	d := r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
 	for _, rep := range []*fleet.Replica{small, large} {
-		if c := candidate(t, &w.Record, rep.Addr); c.Match.Matched() != 5*2*blockSize || c.Match.Below() != 0 || c.Match.Cached() != 0 {
+		if c := candidate(t, &w.Record, rep.Addr); c.Match.Matched() != 8*2*blockSize || c.Match.Below() != 0 || c.Match.Cached() != 0 {
 			t.Errorf("blocks of %d: %+v", rep.BlockSize, c)
 		}
 	}
-	if w.Record.Blocks != 20 {
+	if w.Record.Blocks != 32 {
 		t.Errorf("%d blocks", w.Record.Blocks)
 	}
 	d.Reservation.Release()

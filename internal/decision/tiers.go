@@ -63,11 +63,8 @@ func (h *held) below(c *holder, m *index.Match, gpu, block int) {
 // stored returns the tokens of a prompt that a holder has told of, in any place. What it has
 // told of on its GPU is in its store too: connectors write every block through.
 func stored(m *index.Match, block int) int {
-	switch {
-	case m.Grouped:
+	if m.Grouped {
 		return int(m.Hit + m.Loaded)
-	case m.Blocks > m.Reported:
-		return int(m.Reported) * block
 	}
 	return int(m.Storage) * block
 }

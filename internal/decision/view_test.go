@@ -84,15 +84,15 @@ func TestMostReplicasDescribeTheModel(t *testing.T) {
 		if got := mv.Salt(&openai.Request{Route: openai.Messages, CacheSalt: &salt}); got != nil {
 			t.Errorf("%s: the salt of /v1/messages counts, which one replica reads", name)
 		}
-		p := sized{ids: 10*blockSize + 1}
+		p := sized{ids: 12*blockSize + 1}
 		scope := index.Scope{Model: usual.Base, Scheme: index.SchemeTokens, BlockSize: blockSize}
-		r.index.Speculate(scope, r.index.ID(index.Holder{Replica: replica(3).Addr}), p.AppendKeys(nil, &scope, 0), r.now.Add(1e9))
+		r.coming(replica(3).Addr, blockSize, p.AppendKeys(nil, &scope, 0))
 		w := new(Work)
 		r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
 		for _, rep := range []*fleet.Replica{first, replica(2), replica(3)} {
 			want := 0
 			if rep.Addr == replica(3).Addr {
-				want = 10 * blockSize
+				want = 12 * blockSize
 			}
 			if c := candidate(t, &w.Record, rep.Addr); c.Match.Matched() != want {
 				t.Errorf("%s: %d tokens on %s, want %d", name, c.Match.Matched(), rep.Addr, want)

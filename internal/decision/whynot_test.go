@@ -127,8 +127,8 @@ func TestEveryCause(t *testing.T) {
 		}, "has nothing of it; all known blocks were dropped at 2023-11-14 22:13:20 UTC (1m0s before), because events were lost or their reporter began again, and the first block has not been reported since"},
 		{why.InFlight, func(r *rig, _ *Ask) {
 			r.stored(one, chained{blocks: p.blocks[:3]})
-			r.index.Speculate(index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize}, r.index.ID(index.Holder{Replica: one}), p.keys(), r.now.Add(time.Hour))
-		}, "has 48 tokens; a request in flight will leave 112 tokens more, their event has not come"},
+			r.coming(one, blockSize, p.keys())
+		}, "has 48 tokens; a request in flight will leave 80 tokens more, their event has not come"},
 		{why.Doubted, func(r *rig, _ *Ask) {
 			r.stored(one, p)
 			r.explainOf(&Ask{Prompts: p})

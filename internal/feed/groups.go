@@ -96,7 +96,7 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	c := r.Cache
 	release := prefixhash.ParseRelease(r.Version)
-	t := &index.GroupSettings{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Retention: r.Retention, Replay: c.ReplayWindow, Reports: r.KVReportFull}
+	t := &index.GroupSettings{Rule: index.GroupRuleOf(release), Unit: unitOf(r), Block: r.BlockSize, Chunk: c.ChunkSize, Replay: c.ReplayWindow, Reports: r.KVReportFull}
 	// Of a release without a rule it is not known which metrics it has when it drafts.
 	if c.DraftGroups != "" || r.Draftless && t.Rule != index.GroupRuleUnknown {
 		t.Eagle, _ = c.Drafts() // validated

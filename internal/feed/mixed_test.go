@@ -32,7 +32,7 @@ func TestMixedFleet(t *testing.T) {
 	match := func(addr string) (blocks int) {
 		for _, m := range h.index.Lookup(nil, scope, keys) {
 			if m.ID == h.index.ID(index.Holder{Replica: addr}) {
-				blocks = int(m.Reported)
+				blocks = int(m.Blocks)
 			}
 		}
 		return blocks

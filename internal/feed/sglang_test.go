@@ -38,7 +38,7 @@ func (h *harness) hit(r *fleet.Replica, p *sglangPrompt) (tokens int) {
 	var f index.Found
 	h.index.FindPrompt(&f, s, keys[:min(len(keys), max(0, len(p.tokens)-1)/r.BlockSize)], p)
 	for m := range f.All() {
-		if tokens = int(m.Reported) * r.BlockSize; m.Grouped {
+		if tokens = int(m.Blocks) * r.BlockSize; m.Grouped {
 			tokens = int(m.Hit)
 		}
 		tokens += int(m.Loaded)

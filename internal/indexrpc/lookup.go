@@ -85,7 +85,7 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 		BlockSize: int(q.GetBlockSize()), Group: int(q.GetGroup())}
 	if scope.BlockSize > 0 {
 		for _, m := range s.x.Lookup(nil, scope, keys) {
-			dst = s.route(dst, m, uint64(m.Reported)*uint64(scope.BlockSize))
+			dst = s.route(dst, m, uint64(m.Blocks)*uint64(scope.BlockSize))
 		}
 		return dst
 	}
@@ -110,11 +110,11 @@ func (s *Server) match(q *indexpb.LookupRouteRequest, tenant string, keys []pref
 // route appends a match of tokens, ranked by tokens and freshness.
 func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*indexpb.Route {
 	h, ok := s.x.HolderOf(m.ID)
-	if !ok || m.Reported == 0 || tokens == 0 {
+	if !ok || m.Blocks == 0 || tokens == 0 {
 		return dst
 	}
 	f := freshness(s.o.Now().Sub(s.newest(h, m)), s.o.TTL)
-	return append(dst, &indexpb.Route{ReplicaId: h.Replica, Rank: int32(h.Rank), MatchedBlocks: uint64(m.Reported),
+	return append(dst, &indexpb.Route{ReplicaId: h.Replica, Rank: int32(h.Rank), MatchedBlocks: uint64(m.Blocks),
 		MatchedTokens: tokens, Freshness: f, Score: float64(tokens) * f})
 }
 
@@ -145,7 +145,7 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 			continue
 		}
 		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
-			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(st.Blocks + st.ReportedLeases)}
+			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(st.Blocks + st.Leases)}
 		out.Models = append(out.Models, m)
 	}
 	for _, h := range s.x.Holders() {

@@ -18,7 +18,6 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
-	"warmroute/prefixhash"
 )
 
 func TestIdempotentDeltas(t *testing.T) {
@@ -377,9 +376,6 @@ func TestMetrics(t *testing.T) {
 	}
 	b.report(from("r", "engine", 100, 3))
 	b.report(from("s", "engine", 100, 3))
-	gauge("warmroute_index_entries{model=\"m\"} 3\n")
-	// The router's own guesses are no blocks of replicas.
-	b.x.Speculate(index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}, b.x.ID(index.Holder{Replica: "r"}), []prefixhash.Key{7, 8}, b.clock().Add(time.Minute))
 	gauge("warmroute_index_entries{model=\"m\"} 3\n")
 	b.want(ask("engine", 100, 1), "r:128 s:128")
 	other := ask("engine", 100, 1)

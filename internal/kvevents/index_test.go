@@ -61,7 +61,7 @@ func lookup(x *index.Index, h index.Holder, c *capture, s step, tokens []uint32,
 	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot(captureModel, r.LoRA), tokens[:blocks*size], size, r.AppendExtras(nil, blocks, size))
 	for _, m := range x.Lookup(nil, scope, keys) {
 		if m.ID == x.ID(h) {
-			return int(m.Reported) * size
+			return int(m.Blocks) * size
 		}
 	}
 	return 0

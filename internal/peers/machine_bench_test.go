@@ -37,7 +37,7 @@ func BenchmarkRequest(b *testing.B) {
 		teller.ledger.Lock()
 		c.Put(teller.ledger.Of(replica(i%4)), load.Terms{Sent: w.now.UnixNano(), Due: w.now.Add(time.Hour).UnixNano(), Model: 1e8, Expected: 1e8, Tokens: 1000})
 		teller.ledger.Unlock()
-		teller.outbox.Send(decision.Prefix{Statement: decision.Speculated, Model: "m", Holder: replica(i % 4), Keys: keys, Lasts: time.Second})
+		teller.outbox.Send(decision.Prefix{Statement: decision.Observed, Model: "m", Holder: replica(i % 4), Keys: keys, Lasts: time.Second})
 		write()
 		c.FirstToken()
 		write()

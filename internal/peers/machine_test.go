@@ -63,7 +63,7 @@ func TestWhatComesUpMeanwhileGoesTogether(t *testing.T) {
 	before := n.m.stats.Sent
 	for i := range 1000 {
 		n.charge(w.now, i%4)
-		n.outbox.Send(decision.Prefix{Statement: decision.Speculated, Model: "m", Holder: replica(i % 4), Keys: []prefixhash.Key{1, 2, 3}, Lasts: time.Second})
+		n.outbox.Send(decision.Prefix{Statement: decision.Observed, Model: "m", Holder: replica(i % 4), Keys: []prefixhash.Key{1, 2, 3}, Lasts: time.Second})
 	}
 	w.settle()
 	if got := n.m.stats.Sent - before; got != 1 {

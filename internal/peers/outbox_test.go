@@ -13,7 +13,7 @@ import (
 func TestWhatWaitsIsBounded(t *testing.T) {
 	o := NewOutbox()
 	for range waitingPrefixes + 10 {
-		o.Send(decision.Prefix{Statement: decision.Speculated, Model: "m", Keys: []prefixhash.Key{1}})
+		o.Send(decision.Prefix{Statement: decision.Observed, Model: "m", Keys: []prefixhash.Key{1}})
 	}
 	if n := o.Dropped(); n != 10 {
 		t.Errorf("%d prefixes of %d were dropped", n, waitingPrefixes+10)
@@ -21,7 +21,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	o = NewOutbox()
 	long := make([]prefixhash.Key, waitingKeys/2)
 	for range 3 {
-		o.Send(decision.Prefix{Statement: decision.Speculated, Model: "m", Keys: long})
+		o.Send(decision.Prefix{Statement: decision.Observed, Model: "m", Keys: long})
 	}
 	if n := o.Dropped(); n != 1 {
 		t.Errorf("%d prefixes of half the room were dropped, of three", n)
@@ -38,7 +38,7 @@ func TestAllocTelling(t *testing.T) {
 	n, to, keys := w.nodes[0], replica(1), make([]prefixhash.Key, 64)
 	tell := func() {
 		w.now = w.now.Add(time.Microsecond)
-		n.outbox.Send(decision.Prefix{Statement: decision.Speculated, Model: "m", Holder: to, Keys: keys, Lasts: time.Second})
+		n.outbox.Send(decision.Prefix{Statement: decision.Observed, Model: "m", Holder: to, Keys: keys, Lasts: time.Second})
 		if n.m.Write(w.now) == nil {
 			t.Error("nothing was told")
 		}

@@ -15,8 +15,8 @@ func TestEveryKindOfPrefixArrives(t *testing.T) {
 	w.settle()
 	keys := []prefixhash.Key{1, 1 << 63}
 	sent := []decision.Prefix{
-		{Statement: decision.Speculated, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
-		{Statement: decision.Withdrawn, Model: "m", Holder: replica(1), Keys: keys},
+		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(1), Keys: keys, Lasts: time.Second},
+		{Statement: decision.Ended, Model: "m", Holder: replica(1), Keys: keys},
 		{Statement: decision.Observed, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys, Rest: 700, Tokens: 900, Paid: time.Second},
 		{Statement: decision.Ended, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys[1:], Rest: 700},
 		{Statement: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},

@@ -204,7 +204,7 @@ func TestReporterTokens(t *testing.T) {
 	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil)
 	held := func() int32 {
 		for _, m := range b.x.Lookup(nil, scope, keys) {
-			return m.Reported
+			return m.Blocks
 		}
 		return 0
 	}
@@ -427,7 +427,7 @@ func TestTwinsStay(t *testing.T) {
 		flush(t, r)
 		got := int32(0)
 		for _, m := range b.x.Lookup(nil, engineScope, []prefixhash.Key{key}) {
-			got = m.Reported
+			got = m.Blocks
 		}
 		if got != want {
 			t.Errorf("%d blocks are held, want %d", got, want)

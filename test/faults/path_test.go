@@ -206,7 +206,7 @@ func (p *path) watch(ctx context.Context, prompts *prompts) {
 		for _, m := range found {
 			h, ok := x.HolderOf(m.ID)
 			if n := byHolder[h]; ok {
-				p.measure(n, c, int(m.Reported), at)
+				p.measure(n, c, int(m.Blocks), at)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func (p *path) mismatched(x *index.Index, n *node, whole bool) error {
 		}
 		for _, m := range x.Lookup(nil, scope, c.keys) {
 			if h, ok := x.HolderOf(m.ID); ok && h == n.holder {
-				got = int(m.Reported)
+				got = int(m.Blocks)
 			}
 		}
 		if got > want || got < want && whole {

@@ -12,7 +12,6 @@
 //
 // Deadlines are Unix nanoseconds. Lookups compare them as ticks, which are rounded
 // up to 2^24 ns, about 17 ms. Get, Has and Slots are for lookups, which have entered
-// an epoch and take no lock. Any goroutine may call all other methods. Set, End and
-// EndHeld never wait: they push their operation on a stack, and the goroutine with
-// the lock does all operations on it.
+// an epoch and take no lock. Any goroutine may call all other methods; Set, End, Kill and
+// Expire wait for each other.
 package expiry

@@ -2,37 +2,28 @@ package expiry
 
 import (
 	"container/heap"
-	"slices"
-	"sync"
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 )
 
-// lease is an operation on a holder's entries: they last until a deadline or, with
-// until 0, end.
+// lease is a deadline that one call gave to a holder's entries.
 type lease struct {
-	next   *lease // on the stack
-	holder int32
 	slot   int
 	keys   []uint64
 	until  int64
-
 	number uint64 // above 0
 	left   int    // entries that last by this lease
 	place  int    // in the heap
 }
 
-var leases = sync.Pool{New: func() any { return new(lease) }}
-
-func newLease(holder int32, keys []prefixhash.Key, until int64) *lease {
-	op := leases.Get().(*lease)
-	op.holder, op.until, op.keys = holder, until, slices.Grow(op.keys[:0], len(keys))
-	for _, k := range keys {
-		op.keys = append(op.keys, hashtable.KeyOf(uint64(k)))
+func hashed(keys []prefixhash.Key) []uint64 {
+	all := make([]uint64, len(keys))
+	for i, k := range keys {
+		all[i] = hashtable.KeyOf(uint64(k))
 	}
-	return op
+	return all
 }
 
 // leaseHeap is the leases by which entries last, the earliest deadline first.
@@ -59,34 +50,27 @@ func (h *leaseHeap) Pop() any {
 	return v
 }
 
-// apply does one operation and reports whether op is kept.
-func (t *Table) apply(op *lease) bool {
-	slot, ok := t.slots.Of(op.holder)
-	if op.until == 0 {
-		if ok {
-			t.endAll(op.keys, slot, nil)
-		}
-		return false
+// set is Set.
+func (t *Table) set(holder int32, keys []prefixhash.Key, until int64) {
+	if until <= t.s.Now().UnixNano() { // lookups would see the entries until the next tick
+		return
 	}
-	if op.until <= t.s.Now().UnixNano() { // over before apply: lookups would see its entries until the next tick
-		return false
-	}
+	slot, ok := t.slots.Of(holder)
 	if !ok {
-		if slot, ok = t.join(op.holder); !ok {
-			return false
+		if slot, ok = t.join(holder); !ok {
+			return
 		}
 	}
-	for t.s.Len()+len(op.keys) > t.s.Max && len(t.heap) > 0 {
+	for t.s.Len()+len(keys) > t.s.Max && len(t.heap) > 0 {
 		t.endFirst()
 	}
-	op.slot, op.left = slot, 0
+	op := &lease{slot: slot, keys: hashed(keys), until: until}
 	t.enter(op)
-	t.count(len(op.keys)) // before lookups see the entries
-	t.count(t.extendAll(op) - len(op.keys))
+	t.count(len(keys)) // before lookups see the entries
+	t.count(t.extendAll(op) - len(keys))
 	if op.left == 0 {
 		t.finish(op)
 	}
-	return true
 }
 
 // count counts entries of this table and of all.
@@ -100,8 +84,7 @@ func (t *Table) extendAll(op *lease) (made int) {
 	f := holderset.Toggler{Sets: &t.sets, Slot: op.slot}
 	defer f.Flush()
 	tick := t.s.tick(op.until)
-	for i, key := range op.keys {
-		t.touchAhead(op.keys, i)
+	for _, key := range op.keys {
 		row := t.rows.Insert(key)
 		if row.Value().Set() == 0 { // mostly
 			row.Owner = op.number
@@ -119,16 +102,6 @@ func (t *Table) extendAll(op *lease) (made int) {
 		}
 	}
 	return made
-}
-
-// ahead is how many rows are loaded at a time.
-const ahead = 32
-
-// touchAhead loads the next rows before apply works on them.
-func (t *Table) touchAhead(keys []uint64, i int) {
-	if i%ahead == 0 {
-		t.rows.Touch(keys[i:min(i+ahead, len(keys))])
-	}
 }
 
 // join gives a holder a slot.
@@ -152,13 +125,6 @@ func (t *Table) join(holder int32) (int, bool) {
 func (t *Table) freeIdle(slot int) {
 	if t.pending[slot] == 0 && !t.slots.Live.Has(slot) {
 		t.slots.Free([]int{slot})
-	}
-}
-
-// expire ends the leases whose deadline has come.
-func (t *Table) expire(now int64) {
-	for len(t.heap) > 0 && t.heap[0].until <= now {
-		t.endFirst()
 	}
 }
 
@@ -245,27 +211,12 @@ func (t *Table) finish(op *lease) {
 	t.free = append(t.free, op.number)
 	t.pending[op.slot]--
 	t.freeIdle(op.slot)
-	leases.Put(op)
-}
-
-// endKeys ends a slot's entries of keys, in pieces.
-func (t *Table) endKeys(keys []prefixhash.Key, slot int) {
-	var piece [4 * ahead]uint64
-	for len(keys) > 0 {
-		n := min(len(keys), len(piece))
-		for i, k := range keys[:n] {
-			piece[i] = hashtable.KeyOf(uint64(k))
-		}
-		t.endAll(piece[:n], slot, nil)
-		keys = keys[n:]
-	}
 }
 
 // endAll ends a slot's entries of keys: all, or the ones that last by one lease.
 func (t *Table) endAll(keys []uint64, slot int, by *lease) {
 	ended := 0
-	for i, key := range keys {
-		t.touchAhead(keys, i)
+	for _, key := range keys {
 		if row := t.rows.Find(key); row != nil {
 			if op := t.leaseOf(row, slot); op != nil && (by == nil || op == by) {
 				t.end(row, slot)

@@ -44,10 +44,9 @@ func (s *Shared) tick(at int64) uint64 {
 // Tick returns the current tick.
 func (s *Shared) Tick() uint64 { return s.tick(s.Now().UnixNano() - 1<<tickShift + 1) }
 
-// Table is the entries of one scope and one kind.
+// Table is the entries of one scope. A nil Table has none.
 type Table struct {
-	s   *Shared
-	ops atomic.Pointer[lease] // the newest first
+	s *Shared
 
 	mu      sync.Mutex
 	closed  bool
@@ -55,7 +54,7 @@ type Table struct {
 	sets    holderset.Sets
 	rows    *hashtable.Table // Owner is the lease of the only holder
 	owners  map[entry]uint64 // leases of keys with two and more holders, by number
-	emptied bool             // rows have been emptied since the stack was drained
+	emptied bool             // rows have been emptied since the last change
 	heap    leaseHeap
 	leases  []*lease     // by number - 1
 	free    []uint64     // numbers without a lease
@@ -81,7 +80,12 @@ func NewTable(s *Shared) *Table {
 }
 
 // Len returns the number of entries.
-func (t *Table) Len() int { return int(t.held.Load()) }
+func (t *Table) Len() int {
+	if t == nil {
+		return 0
+	}
+	return int(t.held.Load())
+}
 
 // Counts are a table's sizes, for tests.
 type Counts struct {
@@ -96,11 +100,13 @@ func (t *Table) Counts() Counts {
 	return Counts{t.rows.Len(), len(t.owners), len(t.heap), t.sets.Len(), t.rows.Builds()}
 }
 
-// Idle reports whether the table has no entries and no pending operations.
-func (t *Table) Idle() bool { return t.held.Load() == 0 && t.ops.Load() == nil }
-
 // Next returns the earliest deadline, 0 when there is none.
-func (t *Table) Next() int64 { return t.next.Load() }
+func (t *Table) Next() int64 {
+	if t == nil {
+		return 0
+	}
+	return t.next.Load()
+}
 
 // Get returns the set of slots that have a key at a tick.
 func (t *Table) Get(key, tick uint64) holderset.ID {
@@ -119,88 +125,47 @@ func (t *Table) Slots() *holderset.Slots { return &t.slots }
 // Set makes a holder's entries of keys last until a deadline. Entries that last
 // longer stay as they are.
 func (t *Table) Set(holder int32, keys []prefixhash.Key, until int64) {
-	t.do(newLease(holder, keys, until))
+	t.change(func() { t.set(holder, keys, until) })
 }
 
 // End ends a holder's entries of keys.
 func (t *Table) End(holder int32, keys []prefixhash.Key) {
-	if !t.mu.TryLock() {
-		t.do(newLease(holder, keys, 0))
-		return
-	}
-	t.drainLocked()
-	if slot, ok := t.slots.Of(holder); ok && !t.closed {
-		t.endKeys(keys, slot)
-		t.drained()
-	}
-	t.mu.Unlock()
-	t.drain()
-}
-
-// EndHeld ends a holder's entries of keys, as KeyOf returns them; the holder mostly
-// has none of them.
-func (t *Table) EndHeld(holder int32, keys []uint64) {
-	if t.held.Load() == 0 {
-		return
-	}
-	slot, ok := t.slots.Of(holder)
-	if !ok {
-		return
-	}
-	r := t.s.Clock.Enter()
-	var op *lease
-	for _, key := range keys {
-		if id := t.rows.Get(key).Set(); id != 0 && t.sets.Has(id, slot) {
-			if op == nil {
-				op = newLease(holder, nil, 0)
-			}
-			op.keys = append(op.keys, key)
+	t.change(func() {
+		if slot, ok := t.slots.Of(holder); ok {
+			t.endAll(hashed(keys), slot, nil)
 		}
-	}
-	r.Leave()
-	if op != nil {
-		t.do(op)
-	}
+	})
 }
 
-// do pushes an operation and drains the stack, unless another goroutine does.
-func (t *Table) do(op *lease) {
-	for {
-		op.next = t.ops.Load()
-		if t.ops.CompareAndSwap(op.next, op) {
-			break
+// Kill hides a holder's entries; they end by their deadlines.
+func (t *Table) Kill(holder int32) {
+	t.change(func() {
+		if slot, ok := t.slots.Of(holder); ok {
+			t.slots.Kill(slot)
+			t.freeIdle(slot)
 		}
-	}
-	t.drain()
+	})
 }
 
-func (t *Table) drain() {
-	for t.ops.Load() != nil && t.mu.TryLock() {
-		t.drainLocked()
-		t.mu.Unlock()
+// Expire ends the entries that are due.
+func (t *Table) Expire(now int64) {
+	if next := t.Next(); next != 0 && next <= now {
+		t.change(func() {})
 	}
 }
 
-func (t *Table) drainLocked() {
+// change ends what is due, changes the entries, and publishes the next deadline.
+func (t *Table) change(how func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return
+	}
 	t.rows.Settle(t.s.Clock.Oldest())
-	t.expire(t.s.Now().UnixNano())
-	var first *lease
-	for op := t.ops.Swap(nil); op != nil; { // oldest first
-		op.next, op, first = first, op.next, op
+	for now := t.s.Now().UnixNano(); len(t.heap) > 0 && t.heap[0].until <= now; {
+		t.endFirst()
 	}
-	for op := first; op != nil; {
-		next := op.next
-		op.next = nil
-		if t.closed || !t.apply(op) {
-			leases.Put(op)
-		}
-		op = next
-	}
-	t.drained()
-}
-
-// drained publishes the next deadline after operations.
-func (t *Table) drained() {
+	how()
 	if t.emptied { // the emptied rows may be reused after the lookups that run now
 		t.s.Clock.Retire()
 		t.emptied = false
@@ -212,31 +177,11 @@ func (t *Table) drained() {
 	}
 }
 
-// Kill hides a holder's entries; they end by their deadlines.
-func (t *Table) Kill(holder int32) {
-	t.mu.Lock()
-	t.drainLocked()
-	if slot, ok := t.slots.Of(holder); ok {
-		t.slots.Kill(slot)
-		t.freeIdle(slot)
-	}
-	t.mu.Unlock()
-	t.drain()
-}
-
-// Expire ends the entries that are due.
-func (t *Table) Expire(now int64) {
-	if next := t.next.Load(); next == 0 || next > now {
-		return
-	}
-	t.mu.Lock()
-	t.drainLocked()
-	t.mu.Unlock()
-	t.drain()
-}
-
 // Close ends all entries; later operations do nothing.
 func (t *Table) Close() {
+	if t == nil {
+		return
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true

@@ -80,22 +80,3 @@ func (s *Settings) adjust(g Group) Group {
 	}
 	return g
 }
-
-// retention returns which blocks of windows vLLM keeps: before 0.32 it keeps all, unless
-// events have left some out.
-func (m *Member) retention(l *Layout) int {
-	if l.Rule == Rule032 {
-		if m.settings == nil {
-			return 0
-		}
-		return m.settings.Retention
-	}
-	for i := range l.Specs {
-		for _, group := range l.Specs[i].Groups {
-			if l.Specs[i].Kind == Window && m.observed.groups[group].masked {
-				return 0
-			}
-		}
-	}
-	return RetainAll
-}

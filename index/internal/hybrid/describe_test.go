@@ -75,32 +75,6 @@ func TestEventsShowNewsOnce(t *testing.T) {
 	equal(t, "the same keying", m.ObserveKeying(Keying{Unit: 16}), false)
 }
 
-// TestRetention: the parts of windows that vLLM keeps by rule, settings and events.
-func TestRetention(t *testing.T) {
-	full, window := seen(0, 16, "full_attention", 0), seen(1, 16, "sliding_window", 64)
-	without := func(e Event) Event {
-		e.Tokens, e.Hashes = 2*e.Block, []uint64{1}
-		return e
-	}
-	for name, c := range map[string]struct {
-		rule   Rule
-		events []Event
-		want   int
-	}{
-		"0.32 as set":             {Rule032, []Event{full, window}, 256},
-		"0.27 keeps all":          {Rule027, []Event{full, window}, RetainAll},
-		"0.27 leaves some out":    {Rule027, []Event{full, without(window)}, 0},
-		"of full attention alone": {Rule027, []Event{without(full), window}, RetainAll},
-	} {
-		m, _ := newMember(newTestModel(), 1, &Settings{Rule: c.rule, Retention: 256})
-		apply(m, Keying{}, c.events...)
-		equal(t, name, m.plan.Load().retention, c.want)
-	}
-	m, _ := newMember(newTestModel(), 1, nil)
-	apply(m, Keying{}, seen(0, 16, "full_attention", 0))
-	equal(t, "nothing is set", m.plan.Load().retention, 0)
-}
-
 // TestTrustHasAReason: the first reason why a prediction may be wrong.
 func TestTrustHasAReason(t *testing.T) {
 	hashed := Keying{Hash: new(prefixhash.VLLM), Unit: 16}

@@ -13,7 +13,6 @@ type Lookup struct {
 	index   Index
 	members []*Member // by seat
 	request Probe
-	own     Query // the query of an arrival
 
 	chains memo[Keying, []prefixhash.Key]
 	depths memo[probed, depths]

@@ -217,12 +217,8 @@ func TestEndsHaveAHome(t *testing.T) {
 	plain, _ := newMember(newTestModel(), 0, &Settings{EagleKnown: true, Eagle: 1})
 	apply(plain, Keying{}, fullEvent)
 	equal(t, "of full attention alone", plain.HasEnds(fullHome), false)
-	ahead := fullEvent
-	ahead.Ahead = 2
-	looks, _ := newMember(newTestModel(), 0, known)
-	apply(looks, Keying{}, ahead)
-	equal(t, "hashes that look ahead are foreseen", looks.Foreseen(), true)
-	equal(t, "nobody drops a block", plain.Foreseen(), false)
+	equal(t, "windows keep a part", m.Partial(), true)
+	equal(t, "full attention keeps all", plain.Partial(), false)
 }
 
 func hides(m *Member) bool {

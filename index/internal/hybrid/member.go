@@ -141,7 +141,6 @@ func (m *Member) Reshape() {
 func (m *Member) join(l *Layout) {
 	told := m.told()
 	p := newPlan(l, told.assumed(), m.observed.keying, m.observed.ahead)
-	p.retention = m.retention(l)
 	m.updateTrust(p)
 	p = m.model.share(p)
 	m.plan.Store(p)
@@ -172,7 +171,6 @@ func (m *Member) join(l *Layout) {
 // flight, and keeps the learned facts. Which of these prompts the holder had computed before it
 // cleared its cache is not known. With alone, the tier is known to be left.
 func (m *Member) Clear(alone bool) {
-	m.model.arrivals.drop(m.ID)
 	if !alone {
 		m.doubtBelow()
 	}
@@ -194,7 +192,6 @@ func (m *Member) Clear(alone bool) {
 
 // End takes the member out of lookups for good: its holder ends or begins anew.
 func (m *Member) End() {
-	m.model.arrivals.drop(m.ID)
 	m.leave()
 	m.empty()
 	if m.tier != nil {
@@ -234,6 +231,12 @@ func (m *Member) Stored(e *Event) {
 	m.model.mu.Unlock()
 	m.settle()
 	m.describeBelow(e)
+}
+
+// Partial reports whether groups of the member keep only a part of a prompt's past.
+func (m *Member) Partial() bool {
+	p := m.joined.Load()
+	return p != nil && p.layout.full < len(p.layout.Specs)
 }
 
 // InNodes reports whether the index's nodes take the blocks of an event.

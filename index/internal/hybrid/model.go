@@ -45,7 +45,6 @@ type Model struct {
 	sights atomic.Uint32 // Sights
 	mixed  atomic.Uint32 // what prompts have mixed into their blocks
 
-	arrivals arrivals
 }
 
 // NewModel returns a model without members. Its name is the root of its prompts' keys.
@@ -164,7 +163,7 @@ func (g *Model) share(p *Plan) *Plan {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, o := range g.plans {
-		if o.assumed == p.assumed && o.retention == p.retention && o.sameBlocks(p) {
+		if o.assumed == p.assumed && o.sameBlocks(p) {
 			return o
 		}
 	}

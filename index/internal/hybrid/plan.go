@@ -29,14 +29,13 @@ func (h Home) keying() Keying { return Keying{Unit: h.Block, Ahead: h.Ahead} }
 // Plan is the way in which a lookup finds a member's hit. Members with equal layouts and
 // assumptions share a plan. It is immutable once it is shared.
 type Plan struct {
-	layout    *Layout
-	assumed   Assumed
-	retention int      // as in InFlight
-	keying    Keying   // of the keys in the model's table
-	home      Home     // of full attention, then of spec 0; zero: no single group shows where all blocks lie
-	rows      []uint64 // by spec, the value that is mixed with its keys in the model's table
-	method    method
-	shape     *ends.Shape // the ends at which the other groups allow a hit, of byEnds
+	layout  *Layout
+	assumed Assumed
+	keying  Keying   // of the keys in the model's table
+	home    Home     // of full attention, then of spec 0; zero: no single group shows where all blocks lie
+	rows    []uint64 // by spec, the value that is mixed with its keys in the model's table
+	method  method
+	shape   *ends.Shape // the ends at which the other groups allow a hit, of byEnds
 }
 
 // newPlan chooses how the blocks of a layout are joined with prompts. hashed is the keying

@@ -10,7 +10,6 @@ type Settings struct {
 	Eagle       uint32 // the groups that drop a block, as bits
 	EagleKnown  bool
 	Chunk       int
-	Retention   int // prefix_cache_retention_interval, or RetainAll; 0 also if it is unknown
 	Replay      int
 	ReplayKnown bool // Replay is given, and may be 0
 	Reports     bool // requests have their hits announced again
@@ -26,6 +25,3 @@ type Settings struct {
 	// Of vLLM's, a cache of one group of full attention has none.
 	Limit string
 }
-
-// RetainAll is the Retention of a cache that keeps every block that a window needs.
-const RetainAll = -1

@@ -117,10 +117,7 @@ func inRange(numbers map[string]int) error {
 
 // groupSettings returns the header's settings of the groups.
 func (h *header) groupSettings() (*index.GroupSettings, error) {
-	t := &index.GroupSettings{Unit: h.number("prefix_match_unit"), Block: h.number("block_size"), Retention: h.number("prefix_cache_retention_interval")}
-	if h.Labels["prefix_cache_retention_interval"] == "None" {
-		t.Retention = index.RetainAll
-	}
+	t := &index.GroupSettings{Unit: h.number("prefix_match_unit"), Block: h.number("block_size")}
 	if t.Unit == 0 {
 		t.Unit = h.number("hash_block_size")
 	}

@@ -194,7 +194,7 @@ func (p *Predictor) query(q *query) (*Answer, error) {
 		if m.ID != p.id {
 			continue
 		}
-		a.Device = int(m.Reported) * s.BlockSize
+		a.Device = int(m.Blocks) * s.BlockSize
 		if m.Grouped {
 			a.Device = int(m.Hit)
 		}

@@ -17,6 +17,7 @@ type Cache struct {
 	tokens   int          // of the nodes that are not evicted, and the rests of the requests in flight
 	evicted  atomic.Int64 // of the evicted nodes; 0 = Keeps need not look
 	edge     *node        // the oldest node of the list that is not evicted; &ends = there is none
+	expected atomic.Int64 // Unix ns; no node is due later
 	learner  *learner     // of the capacity; nil: it is named
 	answer   answers
 	latest   time.Time                // use
@@ -37,6 +38,8 @@ type node struct {
 	keys         []prefixhash.Key
 	marks        *prefixhash.Marks
 	seen         int64 // Unix ns
+	due          int64 // Unix ns; until then it is expected on its way to the holder (Coming); 0 = it is not
+	whole        int64 // Unix ns; the same for prompts that end here
 	first        int32 // the number of marks before the keys
 	rest         int32 // tokens behind the keys that no prompt is known to match
 	pins         int32 // requests in flight that use it; it is in the list if there are none
@@ -89,6 +92,57 @@ func (c *Cache) Match(p Prompt, now time.Time) int {
 		}
 	}
 	return p.Marks.End(i)
+}
+
+// Expect records until when a prompt in use counts as coming: by then the holder's events tell
+// whether it is there. The zero time takes it back.
+func (c *Cache) Expect(p Prompt, until time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	due := until.UnixNano()
+	if until.IsZero() {
+		due = 0
+	}
+	c.expected.Store(max(c.expected.Load(), due))
+	for i := 0; i < len(p.Keys); {
+		n := c.nodes[p.Keys[i]]
+		if n == nil { // the cache was emptied
+			return
+		}
+		i += len(n.keys)
+		if n.pins == 1 { // no other request
+			n.due, n.whole = due, min(n.whole, due)
+		}
+		if n.due = max(n.due, due); i == len(p.Keys) {
+			n.whole = max(n.whole, due)
+		}
+	}
+}
+
+// Coming returns the tokens of a prompt that requests which were sent to the holder have, if their
+// events may not have come yet, and how many tokens the longest of them has that has no others.
+func (c *Cache) Coming(p Prompt, now time.Time) (tokens, whole int) {
+	at := now.UnixNano()
+	if c.expected.Load() <= at {
+		return 0, 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := 0
+	for i < len(p.Keys) {
+		n := c.nodes[p.Keys[i]]
+		if n == nil || n.due <= at {
+			break
+		}
+		same := n.same(p.Keys[i:])
+		if i += same; same < len(n.keys) {
+			break
+		}
+		if n.whole > at {
+			whole = i
+		}
+	}
+	return p.Marks.End(i), p.Marks.End(whole)
 }
 
 // Keeps returns the tokens of a prompt before those that the cache has evicted, or that the
@@ -218,7 +272,9 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 			c.tokens -= n.tokens()
 			delete(c.nodes, n.keys[0])
 		default:
-			n.seen = at
+			if n.seen = at; !computed {
+				n.due, n.whole = 0, 0
+			}
 			c.link(n, c.ends.older)
 		}
 	}
@@ -251,8 +307,8 @@ func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32, now int6
 
 // split cuts n after some of its keys. What is behind them stays in its place of the list.
 func (c *Cache) split(n *node, at int) {
-	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, pins: n.pins, evicted: n.evicted}
-	n.keys, n.rest = slices.Clone(n.keys[:at]), 0
+	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, due: n.due, whole: n.whole, pins: n.pins, evicted: n.evicted}
+	n.keys, n.rest, n.whole = slices.Clone(n.keys[:at]), 0, 0
 	c.nodes[tail.keys[0]] = tail
 	if n.pins == 0 {
 		c.count(n, -tail.tokens())

@@ -1,6 +1,7 @@
 // Package history records what was sent where, and expects it in a replica's cache for as
-// long as the replica's engine would keep it: for replicas that do not report their blocks, and
-// where what is evicted has a price (Cache.Worth), for all.
+// long as the replica's engine would keep it (Cache.Match): for replicas that do not report their
+// blocks. Of the others it knows what is on its way there until their events tell (Cache.Coming),
+// and of all what they would evict (Cache.Worth).
 //
 // A Cache is the model of one holder's cache: the keys of prompts at their marks
 // (prefixhash.Marks), and the answers' tokens, which no prompt is known to match. What was

@@ -12,6 +12,8 @@ const (
 	mostVisits = 1024
 	// longestVisit is how long one of them counts as in flight if its end is not reported.
 	longestVisit = 10 * time.Minute
+	// linger is how long the prompt of one that has ended counts as coming.
+	linger = 250 * time.Millisecond
 )
 
 // visit is a request of another router in flight.
@@ -43,6 +45,7 @@ func (c *Cache) Left(last prefixhash.Key, computed bool, now time.Time) {
 	if i < 0 {
 		return
 	}
+	c.Expect(c.visits[i].prompt, now.Add(linger))
 	c.End(c.visits[i].prompt, c.visits[i].hold, computed, now)
 	c.visits = slices.Delete(c.visits, i, i+1)
 }

@@ -158,7 +158,7 @@ func checkFleet(t *testing.T, all []*linked) {
 	}
 	for i, r := range all {
 		open = append(open, r.charge(i%4))
-		r.link.outbox.Send(decision.Prefix{Statement: decision.Speculated, Model: "m", Holder: replica(0), Lasts: time.Second})
+		r.link.outbox.Send(decision.Prefix{Statement: decision.Observed, Model: "m", Holder: replica(0), Lasts: time.Second})
 	}
 	for i, r := range all {
 		within(t, fmt.Sprintf("router %d counts all requests", i), func() bool { return r.others() == int64(len(all)-1) })

@@ -29,8 +29,8 @@ type Prefix_Kind int32
 
 const (
 	Prefix_UNKNOWN     Prefix_Kind = 0
-	Prefix_SPECULATED  Prefix_Kind = 1 // it is on its way to the KV cache
-	Prefix_WITHDRAWN   Prefix_Kind = 2 // it is not
+	Prefix_SPECULATED  Prefix_Kind = 1 // of earlier routers; ignored
+	Prefix_WITHDRAWN   Prefix_Kind = 2 // of earlier routers; ignored
 	Prefix_OBSERVED    Prefix_Kind = 3 // a prompt was sent there, for the history
 	Prefix_INVALIDATED Prefix_Kind = 4 // the replica left: nothing is learned of it any more
 	Prefix_ENDED       Prefix_Kind = 5 // the request of an observed prompt has ended; keys has the last one
@@ -345,7 +345,7 @@ type Prefix struct {
 	Replica       string                 `protobuf:"bytes,4,opt,name=replica,proto3" json:"replica,omitempty"`
 	Rank          uint32                 `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"`
 	Keys          []uint64               `protobuf:"fixed64,6,rep,packed,name=keys,proto3" json:"keys,omitempty"`
-	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // SPECULATED: for how long; WAITING: since its first attempt, 0 = none is held
+	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // OBSERVED: for how long it counts as coming; WAITING: since its first attempt, 0 = none is held
 	Rest          uint32                 `protobuf:"varint,8,opt,name=rest,proto3" json:"rest,omitempty"`                      // OBSERVED: tokens behind the last key; ENDED: 0 = the prompt was not computed
 	Unit          uint32                 `protobuf:"varint,9,opt,name=unit,proto3" json:"unit,omitempty"`                      // OBSERVED: tokens, of the marks that the keys are at; 0 = 64
 	Tokens        uint32                 `protobuf:"varint,10,opt,name=tokens,proto3" json:"tokens,omitempty"`                 // OBSERVED: of the prompt of a session, 0 = it is of none

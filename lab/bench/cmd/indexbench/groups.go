@@ -136,7 +136,7 @@ func (f *groupFleet) lookup(replicas, blocks int) error {
 	f.x.FindPrompt(&f.found, f.scope, f.keys, &f.prompt)
 	got, n := 0, 0
 	for m := range f.found.All() {
-		got += int(m.Reported)
+		got += int(m.Blocks)
 		n++
 	}
 	want := replicas / 8 * (8 + 1) * blocks / 2

@@ -61,7 +61,7 @@ func grow(scheme string, length, replicas int, staggered bool) error {
 	for _, keys := range r.queries {
 		r.x.Find(&found, r.scope, keys)
 		for m := range found.All() {
-			got += int(m.Reported)
+			got += int(m.Blocks)
 		}
 	}
 	if got != want {

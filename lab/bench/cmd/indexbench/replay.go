@@ -113,8 +113,8 @@ func (r *replayer) interleaved(name string) error {
 			queryBlocks += len(keys)
 			most := int32(0)
 			for m := range found.All() {
-				most = max(most, m.Reported)
-				total += int64(m.Reported)
+				most = max(most, m.Blocks)
+				total += int64(m.Blocks)
 			}
 			best += int64(most)
 			continue

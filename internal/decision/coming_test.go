@@ -101,20 +101,62 @@ func TestServedElsewhereMovesTheCharge(t *testing.T) {
 	}
 }
 
+// TestComingEndsSoonAfterTheAnswer: events that have not come a moment later were lost, and the blocks
+// may be evicted since. Where the answer is not seen, the prompt counts until its time.
+func TestComingEndsSoonAfterTheAnswer(t *testing.T) {
+	for status, stays := range map[int]bool{200: false, 0: true} {
+		r := newRig(t, policy.Config{}, replicas(2)...)
+		p := prompt(1, 0, 100)
+		d, _ := r.ask(p)
+		d.Reservation.Answered(status)
+		d.Reservation.Ended(true)
+		d.Reservation.Release()
+		if _, rec := r.dry(p); rec.Predicted == 0 {
+			t.Errorf("status %d: nothing is expected at once", status)
+		}
+		r.wait(eventGrace + time.Millisecond)
+		if _, rec := r.dry(p); (rec.Predicted > 0) != stays {
+			t.Errorf("status %d: %d tokens are expected later", status, rec.Predicted)
+		}
+	}
+}
+
+// TestPartsOfPromptsInFlight: a prompt that leaves one in flight in its midst finds what they share in
+// full attention, and nothing where another group keeps the end of a prompt alone.
+func TestPartsOfPromptsInFlight(t *testing.T) {
+	for name, hybrid := range map[string]bool{"full attention": false, "groups": true} {
+		r := newRig(t, policy.Config{}, replicas(1)...)
+		if hybrid {
+			r.hybrid(prompt(9, 0, 12), 12)
+		}
+		parted := func(end int) chained {
+			return chained{blocks: append(prompt(1, 0, 16).blocks, prompt(end, 0, 16).blocks...), extra: 1}
+		}
+		r.ask(parted(2))
+		want := 16 * blockSize
+		if hybrid {
+			want = 0
+		}
+		if _, rec := r.dry(parted(3)); rec.Predicted != want {
+			t.Errorf("%s: %d tokens are predicted, want %d", name, rec.Predicted, want)
+		}
+	}
+}
+
 // TestTheNextTurnInFlight: a prompt in flight whose beginning is cached already is found whole,
 // also in a cache with several groups.
 func TestTheNextTurnInFlight(t *testing.T) {
-	first, next := prompt(1, 0, 10), prompt(1, 0, 14)
+	first, next := prompt(1, 0, 12), prompt(1, 0, 16) // their ends are at marks
 	for name, stored := range map[string]func(*rig){
 		"full attention": func(r *rig) { r.stored(one, first) },
-		"groups":         func(r *rig) { r.hybrid(first, 10) },
+		"groups":         func(r *rig) { r.hybrid(first, 12) },
 	} {
 		r := newRig(t, policy.Config{}, replicas(1)...)
 		stored(r)
-		if _, rec := r.ask(next); rec.Predicted != 10*blockSize {
+		if _, rec := r.ask(next); rec.Predicted != 12*blockSize {
 			t.Errorf("%s: %d tokens are predicted before", name, rec.Predicted)
 		}
-		if _, rec := r.ask(next); rec.Predicted != 14*blockSize {
+		if _, rec := r.ask(next); rec.Predicted != 16*blockSize {
 			t.Errorf("%s: %d tokens are predicted while the prompt is in flight", name, rec.Predicted)
 		}
 	}
