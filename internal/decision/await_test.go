@@ -98,7 +98,7 @@ func TestADisprovedBlockIsNotCreditedAgain(t *testing.T) {
 		}
 		longer := prompt(1, 0, 11) // its first ten blocks are r.p
 		s := r.send(Ask{Prompts: longer})
-		s.Reservation.Answered(400) // no speculation stays
+		s.Reservation.Answered(400) // nothing stays coming
 		s.Reservation.Release()
 		r.decider.Answered(s.Seq, s.id, Counted{Cached: tt.cached}, tt.exact, tt.disproved)
 		if _, rec := r.dry(longer); rec.Candidates[0].State.Match.Cached() != tt.want {

@@ -9,9 +9,9 @@ import (
 	"warmroute/internal/decision/policy"
 )
 
-// TestSpeculationLastsUntilEventsTell: from the decision on, the prefix counts at
+// TestComingUntilEventsTell: from the decision on, the prefix counts at
 // its replica; the events replace that, and silence ends it.
-func TestSpeculationLastsUntilEventsTell(t *testing.T) {
+func TestComingUntilEventsTell(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	p := prompt(1, 0, 100)
 	d, _ := r.ask(p)

@@ -7,7 +7,7 @@ import (
 	"warmroute/internal/sessions"
 )
 
-// consider ranks the candidates as pick does, and charges, speculates and learns
+// consider ranks the candidates as pick does, and charges, counts prompts as coming, and learns
 // nothing. A dry decision also gets what its record is asked for.
 func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int) Decision {
 	d.ledger.Lock()

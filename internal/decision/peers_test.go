@@ -52,9 +52,9 @@ func (r *rig) dry(p chained) (Decision, *Record) {
 	return r.decider.Decide(&Ask{Model: "m", Prompts: p, Dry: true}, w), &w.Record
 }
 
-// TestRoutersShareSpeculation: a prompt that one router has just sent somewhere counts on
+// TestRoutersShareComing: a prompt that one router has just sent somewhere counts on
 // the other, until it is withdrawn or its time is over.
-func TestRoutersShareSpeculation(t *testing.T) {
+func TestRoutersShareComing(t *testing.T) {
 	one, other, told := routers(t, true)
 	p := prompt(1, 0, 100)
 	d, _ := one.ask(p)

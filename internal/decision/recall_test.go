@@ -189,7 +189,7 @@ func TestHistoryFollowsTheRequest(t *testing.T) {
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{firstAddr}, Withheld: tt.withheld}, new(Work))
 		r.decider.Served(&d, secondAddr)
 		end(d)
-		r.wait(time.Minute) // speculation is over
+		r.wait(time.Minute) // the prompt is no longer coming
 		if one, two, _ := r.matches(t, p); one.Match.Matched() != 0 || two.Match.Matched() != long*blockSize {
 			t.Errorf("%s: %d and %d tokens", tt.name, one.Match.Matched(), two.Match.Matched())
 		}
