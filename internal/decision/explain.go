@@ -7,8 +7,8 @@ import (
 	"warmroute/internal/sessions"
 )
 
-// consider ranks the candidates as pick does, and charges, counts prompts as coming, and learns
-// nothing. A dry decision also gets what its record is asked for.
+// consider ranks the candidates as pick does, but charges and learns nothing, and counts no prompt
+// as coming. A dry decision also gets what its record is asked for.
 func (d *Decider) consider(a *Ask, mv *View, set *policy.Settings, w *Work, deepest int) Decision {
 	d.ledger.Lock()
 	reason := d.rank(a, mv, set, w)
