@@ -235,13 +235,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if scraped == nil {
 		l.BlockSize = cmp.Or(l.BlockSize, w.page.blockSize)
 		l.HashAlgorithm = cmp.Or(l.HashAlgorithm, knownAlgorithm(w.page.hashAlgo))
-		l.Blocks, l.HashUnit, l.Retention, l.Draftless = w.page.blocks, w.page.hashUnit, w.page.retention, w.page.draftless()
+		l.Blocks, l.HashUnit, l.Draftless = w.page.blocks, w.page.hashUnit, w.page.draftless()
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
 			l.BlockSize = cmp.Or(l.BlockSize, before.BlockSize)
 			l.HashAlgorithm = cmp.Or(l.HashAlgorithm, before.HashAlgorithm)
-			l.Blocks, l.HashUnit, l.Retention, l.Draftless = before.Blocks, before.HashUnit, before.Retention, before.Draftless
+			l.Blocks, l.HashUnit, l.Draftless = before.Blocks, before.HashUnit, before.Draftless
 		}
 	}
 	if w.mayBeSGLang(scraped) {

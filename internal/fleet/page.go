@@ -50,7 +50,6 @@ type page struct {
 	blocks    int     // num_gpu_blocks, 0 when not given
 	hashAlgo  []byte
 	hashUnit  int // prefix_match_unit
-	retention int // prefix_cache_retention_interval, -1 for None
 	loras     adapters
 	connector string // whose metrics the page has; "" when it has none
 	sglang    bool   // it has SGLang's metrics or loads
@@ -73,7 +72,6 @@ type labels struct {
 	blocks           []byte
 	hashAlgo         []byte
 	hashUnit         []byte
-	retention        []byte
 	running, waiting []byte
 	maxLoRA          []byte
 	sleep            []byte
@@ -158,10 +156,6 @@ func (p *page) line(line []byte) {
 				p.blocks, _ = atoi(p.labels.blocks)
 				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
 				p.hashUnit, _ = atoi(p.labels.hashUnit)
-				p.retention, _ = atoi(p.labels.retention)
-				if string(p.labels.retention) == "None" {
-					p.retention = RetainAll
-				}
 			}
 		}
 	case "vllm:lora_requests_info":
@@ -361,8 +355,6 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.hashAlgo = value
 	case "prefix_match_unit":
 		p.labels.hashUnit = value
-	case "prefix_cache_retention_interval":
-		p.labels.retention = value
 	case "running_lora_adapters":
 		p.labels.running = value
 	case "waiting_lora_adapters":

@@ -301,13 +301,3 @@ func TestDraftless(t *testing.T) {
 		}
 	}
 }
-
-// TestRetention: None is a value of its own, and not a label that is missing.
-func TestRetention(t *testing.T) {
-	for label, want := range map[string]int{``: 0, `prefix_cache_retention_interval="0",`: 0, `prefix_cache_retention_interval="256",`: 256, `prefix_cache_retention_interval="None",`: RetainAll} {
-		var p page
-		if err := p.read(strings.NewReader("vllm:cache_config_info{"+label+"block_size=\"16\"} 1\n"), 1<<20); err != nil || p.retention != want {
-			t.Errorf("%s: %d (%v), want %d", label, p.retention, err, want)
-		}
-	}
-}

@@ -10,9 +10,6 @@ import (
 	"warmroute/prefixhash"
 )
 
-// RetainAll is the Retention of a replica that keeps all blocks that windows need.
-const RetainAll = -1
-
 // Replica is one server as last seen. It is immutable.
 type Replica struct {
 	Addr string // "ip:port", IPv6 in brackets: the address that Envoy dials; its identity everywhere
@@ -53,7 +50,6 @@ type Reported struct {
 	Blocks        int     // KV blocks of each rank's cache; 0 when not known
 	HashAlgorithm string  // prefix_caching_hash_algo, e.g. "sha256"; "" when not known
 	HashUnit      int     // prefix_match_unit; 0 when not set
-	Retention     int     // prefix_cache_retention_interval, or RetainAll; 0 also when not known
 	Draftless     bool    // its metrics show that no model drafts
 	Events        []EventSource
 	EventsRefused string         // why event sources that it reports are not used, "" if all are
