@@ -95,6 +95,8 @@ func runExample(t *testing.T, example string, change func(script string) string)
 		patient := strings.Replace(string(text), "message_timeout: 0.2s", "message_timeout: 30s", 1)
 		if strings.HasSuffix(file, "/warmroute.yaml") {
 			patient += "filter: {token_budget: 20s}\n"
+			// The file leaves these at their defaults, which another router on the machine may have.
+			patient += "index_service: {listen: \"127.0.0.1:0\"}\nxds: {listen: \"127.0.0.1:0\"}\n"
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), []byte(onFreePorts(patient)), 0o600); err != nil {
 			t.Fatal(err)
