@@ -55,7 +55,7 @@ type Config struct {
 	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
 	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`       // where a router that starts takes the index from
 
-	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, with which loads and what was sent are shared; without `listen` and `url` nothing is
+	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, which tell each other their loads and the prompts that they sent; without `listen` and `url` this router tells nothing
 	Filter FilterConfig  `yaml:"filter" applies:"reload"` // how requests are read and answered
 	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
 	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; these settings hold for all models

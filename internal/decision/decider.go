@@ -53,7 +53,7 @@ type Decider struct {
 	index    Index
 	ledger   *load.Ledger
 	book     *policy.Book
-	history  *history.History // what was sent to each holder
+	history  *history.History // of each holder: which prompts it was sent
 	sessions *sessions.Table
 	pressure *Pressure
 	splits   splits

@@ -18,9 +18,11 @@ func (f *Frames) Get(n int) *[]byte {
 	case n <= largeFrame:
 		return frame(&f.large, n, largeFrame)
 	}
-	return frame(new(sync.Pool), n, n)
+	b := make([]byte, n)
+	return &b
 }
 
+// frame returns a buffer of n bytes from a pool whose buffers have size bytes.
 func frame(of *sync.Pool, n, size int) *[]byte {
 	b, _ := of.Get().(*[]byte)
 	if b == nil {

@@ -24,7 +24,7 @@ func TestFrames(t *testing.T) {
 			t.Errorf("%d bytes: length %d, room for %d, want %d", c.n, len(*b), cap(*b), c.room)
 		}
 		(*b)[0] = 0xA5
-		*b = (*b)[:1] // gRPC returns what is left after a frame's padding
+		*b = (*b)[:1] // gRPC has shortened the frame by its padding
 		pool.Put(b)
 		if race.Enabled {
 			continue // the race detector drops pooled memory at random

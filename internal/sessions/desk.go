@@ -75,10 +75,11 @@ func (d *desk) working(c *history.Cache, rate float64, now time.Time) []*Session
 	return d.live
 }
 
-// room returns the tokens that a session needs beyond what the others that are live leave free,
-// and the number of these. Where it needs any, blocked are the tokens for which requests in flight may
-// make it wait: those above half of the cache, which it and they need.
-func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, blocked, live int) {
+// room returns the tokens that a session needs beyond what the others that are live leave free, the
+// number of these, and the seconds that it takes from them where it needs any: for the tokens that it
+// evicts, and for those that wait behind it in the engine's queue and are evicted there. Requests in
+// flight make it wait for what it and they need above half of the cache.
+func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int, price float64) {
 	used, running := 0, 0
 	for _, of := range d.working(p.Cache, p.Rate, now) {
 		if of == s {
@@ -90,13 +91,8 @@ func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, bloc
 		}
 	}
 	if lacking = used + need - p.Size; lacking <= 0 {
-		return 0, 0, live
+		return 0, live, 0
 	}
-	return lacking, min(need, running, max(0, running+need-p.Size/2)), live
-}
-
-// price returns the seconds that a prompt takes from others: for the tokens of theirs that it evicts,
-// and for those that wait behind it in the engine's queue and are evicted there.
-func price(lacking, blocked int, rate float64) float64 {
-	return min(mostSaved, float64(lacking+blocked)/rate)
+	waiting := min(need, running, max(0, running+need-p.Size/2))
+	return lacking, live, min(mostSaved, float64(lacking+waiting)/p.Rate)
 }

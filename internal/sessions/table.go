@@ -151,12 +151,12 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 		}
 		d := t.desk(p, now)
 		d.save(now, set.Share)
-		lacking, blocked, live := d.room(s, r.Tokens+r.Answer, p, now)
+		lacking, live, price := d.room(s, r.Tokens+r.Answer, p, now)
 		if least.Lacking < 0 || lacking < least.Lacking {
 			least.Lacking, least.Live = lacking, live
 		}
-		if cost := price(lacking, blocked, p.Rate); cost <= d.saved && (pays < 0 || cost < cheapest) {
-			pays, cheapest = i, cost
+		if price <= d.saved && (pays < 0 || price < cheapest) {
+			pays, cheapest = i, price
 		}
 	}
 	return pays, least
@@ -219,8 +219,8 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	w := &Work{of: t}
 	if p.known() && !warm(p.Cached, r.Tokens) {
 		d := t.desk(p, now)
-		lacking, blocked, _ := d.room(s, r.Tokens+r.Answer, p, now)
-		w.Paid = min(d.saved, price(lacking, blocked, p.Rate))
+		_, _, price := d.room(s, r.Tokens+r.Answer, p, now)
+		w.Paid = min(d.saved, price)
 		d.saved -= w.Paid
 	}
 	s = t.goes(s, rewritten, r.Session, r.Prompt, r.Tokens)
