@@ -147,7 +147,11 @@ func (rec *Record) passed(c, chosen *CandidateRecord) string {
 	if n := rec.evicts(&c.State) - rec.evicts(&chosen.State); n >= rec.Block && n > 0 {
 		return fmt.Sprintf("would evict %d tokens more that are likely to be used again (cost %.4f s, the chosen one %.4f s)", n, c.Score.Cost, chosen.Score.Cost)
 	}
-	return fmt.Sprintf("it costs more (%.4f s, the chosen one %.4f s)", c.Score.Cost, chosen.Score.Cost)
+	text := fmt.Sprintf("it costs more (%.4f s, the chosen one %.4f s)", c.Score.Cost, chosen.Score.Cost)
+	if own, other := c.State.Recent, chosen.State.Recent; own > other {
+		text += fmt.Sprintf(", also since it was sent more lately (%.1f s of prefill, the chosen one %.1f s)", own, other)
+	}
+	return text
 }
 
 // census counts the candidates' causes.

@@ -357,12 +357,15 @@ func TestTheLineComparesTheChosen(t *testing.T) {
 		return CandidateRecord{Replica: replica, State: policy.Candidate{Match: policy.Match{policy.GPU: {Tokens: int32(matched), Credit: 1, Source: policy.Reported}}, Load: policy.Load{Failing: failing}}, Score: policy.Score{Cost: 0.25, Verdict: v}}
 	}
 	full := cand("b", 96, policy.Ranked, false)
+	busy := full
+	busy.State.Recent = 2
 	for _, c := range []struct {
 		rec  Record
 		want string
 	}{
 		{Record{Reason: ReasonWarm, Choice: Choice{Chosen: "b,a"}, Candidates: []CandidateRecord{cand("a", 96, policy.Ranked, false), full}}, "no candidate has more than the chosen one"},
 		{Record{Reason: ReasonMoved, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 16, policy.Ranked, false), full}}, "b has 80 tokens more than the chosen one, but it costs more (0.2500 s, the chosen one 0.2500 s)"},
+		{Record{Reason: ReasonMoved, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 16, policy.Ranked, false), busy}}, "b has 80 tokens more than the chosen one, but it costs more (0.2500 s, the chosen one 0.2500 s), also since it was sent more lately (2.0 s of prefill, the chosen one 0.0 s)"},
 		{Record{Reason: ReasonGuarded, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), cand("b", 96, policy.LoadGuarded, false)}}, "b has 96 tokens more than the chosen one, but it has too many requests in flight"},
 		{Record{Reason: ReasonGuarded, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), cand("b", 96, policy.Failing, true)}}, "b has 96 tokens more than the chosen one, but it is failing"},
 		{Record{Reason: ReasonSaturated, Candidates: []CandidateRecord{cand("a", 0, policy.Ranked, false), full}}, "no replica was chosen; b has most, 96 tokens"},

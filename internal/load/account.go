@@ -40,6 +40,7 @@ type flight struct {
 	sent     atomic.Int64   // requests charged so far
 	work     atomic.Int64   // ns of prefill charged so far
 	placed   learned.Fading // blocks sent there lately; Ledger.Lock guards it
+	recent   recent         // guarded by Ledger.Lock
 }
 
 // put adds a request, and returns how many are in flight and how many were ever put.
@@ -125,6 +126,7 @@ func (a *Account) State(now int64) (s policy.Load) {
 	s.Foreign, s.Live = foreign, float64(a.Live()+o.live.Load())+tokens
 	s.Failing = a.health.failing(now) || now < o.failing.Load()
 	s.Speed, s.Loading = a.Speed(), a.loading(now)
+	s.Recent, s.RecentRequests = a.recent.of(now)
 	return s
 }
 

@@ -22,8 +22,11 @@ type Load struct {
 	Foreign  float64 `json:"foreign_seconds"`           // s of queued prefill that came around the routers, from scraped metrics
 	Loading  float64 `json:"loading_seconds,omitempty"` // s until the loads of the requests ahead are done
 	Live     float64 `json:"live_tokens"`               // context tokens of the requests in flight, with the ones in scraped metrics, and their answers as far as these have grown
-	Speed    float64 `json:"speed"`                     // actual over modelled first-token time, learned; 0 = not known, counts as 1
-	Failing  bool    `json:"failing"`                   // it failed requests lately: last resort
+	Recent   float64 `json:"recent_seconds,omitempty"`  // s of prefill that this router sent there lately, weighted by age
+	// RecentRequests is the number of requests with which Recent was sent, weighted alike.
+	RecentRequests float64 `json:"recent_requests,omitempty"`
+	Speed          float64 `json:"speed"`   // actual over modelled first-token time, learned; 0 = not known, counts as 1
+	Failing        bool    `json:"failing"` // it failed requests lately: last resort
 }
 
 // Residency says whether a candidate is known to lack the request's LoRA adapter.

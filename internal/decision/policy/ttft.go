@@ -11,7 +11,8 @@ import "math"
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
 //	O = Crowding                                              of Room, what the request's own tokens take
-//	cost = W + (1+L)*P + L*R + 3*L*O + S + speed*Beta*DecodeToken*Live - J/2
+//	A = 1 + (Recent / mean(Recent) - 1) * n/(n + 20)          its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests)
+//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + speed*Beta*DecodeToken*Live - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -24,6 +25,10 @@ import "math"
 // S is the prefill that evictions cost later: the share of what the candidate would evict that is
 // expected to be used again (Candidate.Space), as often as stored tokens are (Request.Reuse). Only
 // the difference to the least share counts: where all evict alike, nothing is added.
+//
+// A makes prompts that are new, or hardly cached, go where little prefill was sent: where one begins,
+// those that go on from it will come too. Without A a beginning that many prompts share draws them to
+// the replica that has it, and those keep returning there.
 //
 // O is to the room in a full cache what P is to the time of a replica: what the request takes from
 // those that come later. A prompt that is cached takes its answer's tokens alone.
@@ -125,10 +130,10 @@ func (c *Candidate) speed() float64 {
 // is empty only without candidates.
 func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	limits, awaiting := t.limits(cands)
-	lambda, space := t.lambda(awaiting, len(cands)), t.space(r, limits.mean)
+	lambda, space, work := t.lambda(awaiting, len(cands)), t.space(r, limits.mean), workOf(cands)
 	for i := range cands {
 		c := &cands[i]
-		scores[i] = Score{Cost: t.score(r, c, lambda, space) + spread(r, c), Verdict: verdict(c, limits.of(c))}
+		scores[i] = Score{Cost: t.score(r, c, lambda, space*c.Space+t.Lambda*work.beyond(c)) + spread(r, c), Verdict: verdict(c, limits.of(c))}
 	}
 	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true}
 	return by.best(ranked, n)
@@ -184,9 +189,39 @@ func (t *TTFT) space(r Request, inFlight float64) float64 {
 	return t.Space * (1 + t.Lambda) * r.Reuse / (1 + f*f)
 }
 
-func (t *TTFT) score(r Request, c *Candidate, lambda, space float64) float64 {
+// even is the number of requests by which the replicas' recent work is evened out: as many show only
+// half of a difference.
+const even = 20
+
+// work is what the candidates were sent lately, without those that fail.
+type work struct{ mean, trust float64 }
+
+func workOf(cands []Candidate) work {
+	var prefill, requests, n float64
+	for i := range cands {
+		if c := &cands[i]; !c.Failing {
+			prefill, requests, n = prefill+c.Recent, requests+c.RecentRequests, n+1
+		}
+	}
+	if prefill == 0 {
+		return work{}
+	}
+	return work{mean: prefill / n, trust: requests / (requests + even*n)}
+}
+
+// beyond returns how much more than the mean a candidate was sent, as a share of the mean, and at most
+// half of it less or all of it more: a replica that has just come shall not draw a queue.
+func (w *work) beyond(c *Candidate) float64 {
+	if w.mean == 0 {
+		return 0
+	}
+	return min(1, max(-0.5, (c.Recent/w.mean-1)*w.trust))
+}
+
+// score returns the cost of a candidate, whose prefill has a price of lambda and more.
+func (t *TTFT) score(r Request, c *Candidate, lambda, more float64) float64 {
 	held, load := c.Match.Loads()
-	cost := c.begins(load) + (1+lambda+space*c.Space)*c.speed()*t.Prefill(r.Input, held) + lambda*(load+crowded*c.Crowding) + t.decoding(c)
+	cost := c.begins(load) + (1+lambda+more)*c.speed()*t.Prefill(r.Input, held) + lambda*(load+crowded*c.Crowding) + t.decoding(c)
 	if cut := int(c.Match[Cut].Tokens); cut > 0 {
 		has := c.Match.Matched()
 		cost -= junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))

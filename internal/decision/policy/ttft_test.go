@@ -218,6 +218,42 @@ func TestAJunctionIsWorthSomething(t *testing.T) {
 	}
 }
 
+// TestRecentWorkIsEvenedOut: a prompt that is hardly cached goes where less prefill was sent, once
+// enough requests show it; one that is mostly cached stays. Replicas that fail count for nothing.
+func TestRecentWorkIsEvenedOut(t *testing.T) {
+	p := DefaultTTFT()
+	for name, tt := range map[string]struct {
+		cached         int
+		each, requests float64 // s of prefill of each request, and how many the first replica had; the other had half of them
+		want           int32
+	}{
+		"even by few":      {1_000, 0.1, 2, 0},
+		"hardly cached":    {1_000, 0.1, 100, 1},
+		"mostly cached":    {3_000, 0.1, 100, 0},
+		"nothing was sent": {1_000, 0, 0, 0},
+		"little was sent":  {1_000, 0.001, 100, 1}, // the share counts
+	} {
+		c := fleet(3)
+		c[0].Match = gpu(tt.cached, tt.cached)
+		c[0].Recent, c[0].RecentRequests = tt.each*tt.requests, tt.requests
+		c[1].Recent, c[1].RecentRequests = tt.each*tt.requests/2, tt.requests/2
+		c[2].Failing = true
+		if got := pick(&p, 1, Request{Input: 4_000}, c); got[0] != tt.want {
+			t.Errorf("%s: replica %d, want %d", name, got[0], tt.want)
+		}
+	}
+	c := fleet(8) // one has just come
+	for i := range 7 {
+		c[i].Recent, c[i].RecentRequests = 100, 1_000
+	}
+	if c[7].Pending = 1.8 * p.Prefill(4_000, 0); pick(&p, 1, Request{Input: 4_000}, c)[0] != 7 {
+		t.Error("a new replica gets none of the new prompts")
+	}
+	if c[7].Pending = 2 * p.Prefill(4_000, 0); pick(&p, 1, Request{Input: 4_000}, c)[0] == 7 {
+		t.Error("new prompts queue at a new replica while others are idle")
+	}
+}
+
 // TestSpaceCosts a part of the prefill, less the more requests are in flight, and nothing where
 // it is switched off or all evict alike.
 func TestSpaceCosts(t *testing.T) {
