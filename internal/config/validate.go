@@ -16,8 +16,8 @@ type validator interface{ Validate() error }
 func validate(v any) []error {
 	var problems []error
 	root := reflect.ValueOf(v).Elem()
-	if err := callValidate(root); err != nil {
-		problems = appendPrefixed(problems, "", err)
+	if x := validatorOf(root); x != nil {
+		problems = appendPrefixed(problems, "", x.Validate())
 	}
 	return validateFields(problems, root, "")
 }
@@ -26,11 +26,8 @@ func validateValue(problems []error, v reflect.Value, path string) []error {
 	if v.Kind() == reflect.Pointer && v.IsNil() {
 		return problems
 	}
-	if isValidator(v) {
-		if err := callValidate(v); err != nil {
-			return appendPrefixed(problems, path, err)
-		}
-		return problems
+	if x := validatorOf(v); x != nil {
+		return appendPrefixed(problems, path, x.Validate())
 	}
 	return validateFields(problems, v, path)
 }
@@ -65,30 +62,16 @@ func validateFields(problems []error, v reflect.Value, path string) []error {
 	return problems
 }
 
-func isValidator(v reflect.Value) bool {
+// validatorOf returns v or its address as a validator, nil if it is none.
+func validatorOf(v reflect.Value) validator {
+	if v.CanAddr() {
+		v = v.Addr() // its methods are also the value's
+	}
 	if !v.CanInterface() {
-		return false
+		return nil
 	}
-	if _, ok := v.Interface().(validator); ok {
-		return true
-	}
-	if v.CanAddr() {
-		_, ok := v.Addr().Interface().(validator)
-		return ok
-	}
-	return false
-}
-
-func callValidate(v reflect.Value) error {
-	if x, ok := v.Interface().(validator); ok {
-		return x.Validate()
-	}
-	if v.CanAddr() {
-		if x, ok := v.Addr().Interface().(validator); ok {
-			return x.Validate()
-		}
-	}
-	return nil
+	x, _ := v.Interface().(validator)
+	return x
 }
 
 // appendPrefixed takes joined errors apart and puts path in front of each.
