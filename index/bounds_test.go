@@ -228,7 +228,12 @@ func TestReportedWithDeadlineAnyShape(t *testing.T) {
 	lend(t, x.Index, x.f.scope, a, x.f.key[:2], at(2*time.Minute))
 	x.send(a, inc, Event{Kind: Removed, Hashes: []uint64{uint64(x.f.key[9])}})
 	x.wantReported(a, 9)
-	x.clock.t = x.clock.t.Add(time.Minute)
+	lend(t, x.Index, x.f.scope, a, x.f.key[9:10], at(30*time.Second)) // less than before it was taken back
+	x.wantReported(a, 10)
+	x.clock.t = x.clock.t.Add(30 * time.Second)
+	x.Sweep()
+	x.wantReported(a, 9)
+	x.clock.t = x.clock.t.Add(30 * time.Second)
 	x.Sweep()
 	x.wantReported(a, 2)
 	x.clock.t = x.clock.t.Add(time.Minute)
