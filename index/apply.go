@@ -42,6 +42,7 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	for i := 0; i < len(b.Events); {
 		i += a.apply(i)
 	}
+	h.boundExpiry()
 	if h.result.twins {
 		h.doubted(DoubtTwins)
 	}
@@ -96,7 +97,6 @@ func (a *applying) stored(i int, ev *Event) (events int) {
 	m := a.h.follower(ev)
 	if m == nil {
 		a.store(ev)
-		a.noteUntold(ev)
 		return 1
 	}
 	if n := m.Repeats(a.h.events[i:]); n > 0 {
@@ -112,7 +112,7 @@ func (a *applying) stored(i int, ev *Event) (events int) {
 // store stores the blocks of an event in its scope.
 func (a *applying) store(ev *Event) {
 	h, res := a.h, a.res
-	if ev.Scope.Scheme == "" || ev.Tier >= tiers || ev.Content != nil && len(ev.Content) != len(ev.Hashes) {
+	if ev.Scope.Scheme == "" || ev.Tier >= tiers || !ev.Until.IsZero() && !ev.Until.After(a.x.o.Now()) || ev.Content != nil && len(ev.Content) != len(ev.Hashes) {
 		res.Dropped += len(ev.Hashes)
 		return
 	}
@@ -141,7 +141,10 @@ func (a *applying) store(ev *Event) {
 	sh.settle(len(ev.Hashes))
 	before := ks.blocks()
 	r := &sh.event
-	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, hashes: ev.Hashes}
+	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, end: a.endOf(ev), hashes: ev.Hashes}
+	if ev.Tier == TierGPU && r.end != 0 {
+		r.tier = tierLeased
+	}
 	sh.storeEvent(r, ev, res)
 	a.x.blocks.Add(int64(ks.blocks() - before))
 }
@@ -149,7 +152,7 @@ func (a *applying) store(ev *Event) {
 // storeByHash stores the blocks of an event that does not describe them, as far as other
 // events of the holder have.
 func (a *applying) storeByHash(ev *Event) {
-	rest := ev.Hashes
+	rest, end := ev.Hashes, a.endOf(ev)
 	for _, sh := range a.h.shards {
 		if sh.key.modelKey() != ev.Scope.modelKey() || sh.key.group != ev.Scope.Group || ev.Tier == TierGPU {
 			continue
@@ -165,7 +168,7 @@ func (a *applying) storeByHash(ev *Event) {
 					continue
 				}
 				sh.keys = append(sh.keys[:0], key)
-				sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, keys: sh.keys, hashes: rest[i : i+1]}, a.res)
+				sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, end: end, keys: sh.keys, hashes: rest[i : i+1]}, a.res)
 			}
 			rest = missing
 			a.x.blocks.Add(int64(sh.blocks() - before))

@@ -218,44 +218,52 @@ func TestSilentReplicaExpiresWhenStrictlyOlder(t *testing.T) {
 
 func TestReportedWithDeadlineAnyShape(t *testing.T) {
 	x := newFixture(t, Options{})
-	x.Begin(a)
-	id := x.ID(a)
+	inc := x.Begin(a)
 	at := func(sh time.Duration) time.Time { return x.clock.t.Add(sh) }
-	x.Report(x.f.scope, id, x.f.key[5:10], at(time.Minute))
+	lend(t, x.Index, x.f.scope, a, x.f.key[5:10], at(time.Minute))
 	x.wantReported(a, 0)
-	x.Report(x.f.scope, id, x.f.key[:5], at(time.Minute))
-	x.Report(x.f.scope, id, x.f.key[:5], at(time.Minute)) // idempotent
+	lend(t, x.Index, x.f.scope, a, x.f.key[:5], at(time.Minute))
+	lend(t, x.Index, x.f.scope, a, x.f.key[:5], at(time.Minute)) // idempotent
 	x.wantReported(a, 10)
-	x.Report(x.f.scope, id, x.f.key[:2], at(2*time.Minute))
-	x.Retract(nil, 0, id, x.f.key[9:])
+	lend(t, x.Index, x.f.scope, a, x.f.key[:2], at(2*time.Minute))
+	x.send(a, inc, Event{Kind: Removed, Hashes: []uint64{uint64(x.f.key[9])}})
 	x.wantReported(a, 9)
-	x.clock.t = x.clock.t.Add(time.Minute)
+	lend(t, x.Index, x.f.scope, a, x.f.key[9:10], at(30*time.Second)) // less than before it was taken back
+	x.wantReported(a, 10)
+	x.clock.t = x.clock.t.Add(30 * time.Second)
+	x.Sweep()
+	x.wantReported(a, 9)
+	x.clock.t = x.clock.t.Add(30 * time.Second)
 	x.Sweep()
 	x.wantReported(a, 2)
-	x.clock.t = x.clock.t.Add(time.Minute + 17*time.Millisecond)
-	x.wantReported(a, 0) // without a sweep
+	x.clock.t = x.clock.t.Add(time.Minute)
 	x.Sweep()
-	if st := x.counts(); st.Leases != 0 {
-		t.Errorf("%d leases left", st.Leases)
+	x.wantReported(a, 0)
+	if n := x.expiring.Load(); n != 0 || x.counts().Blocks != 0 {
+		t.Errorf("%d deadlines and %d blocks left", n, x.counts().Blocks)
 	}
 }
 
 func TestLeasesAreBounded(t *testing.T) {
-	x := newFixture(t, Options{MaxLeases: 100})
+	x := newFixture(t, Options{MaxBlocks: 100})
 	for i := range 50 {
-		x.Report(x.f.scope, x.ID(Holder{Replica: fmt.Sprint(i)}), x.f.key[:10], x.clock.t.Add(time.Duration(i+1)*time.Second))
-		if n := x.counts().Leases; n > 100 {
+		lend(t, x.Index, x.f.scope, Holder{Replica: fmt.Sprint(i)}, x.f.key[:10], x.clock.t.Add(time.Duration(i+1)*time.Second))
+		if n := x.expiring.Load(); n > 100 {
 			t.Fatalf("%d leases, want at most 100", n)
 		}
 	}
-	if m := x.match(Holder{Replica: "49"}); m.Blocks != 10 {
-		t.Errorf("%+v, want the newest claim kept", m)
+	x.clock.t = x.clock.t.Add(10 * time.Second)
+	x.Sweep()
+	last := Holder{Replica: "49"}
+	lend(t, x.Index, x.f.scope, last, x.f.key[:10], x.clock.t.Add(time.Second))
+	if m := x.match(last); m.Blocks != 10 {
+		t.Errorf("%+v, want all of the newest once the first have ended", m)
 	}
 }
 
 func TestBeginEndsLeases(t *testing.T) {
 	x := newFixture(t, Options{})
-	x.Report(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	lend(t, x.Index, x.f.scope, a, x.f.key, x.clock.t.Add(time.Minute))
 	if m := x.match(a); m.Blocks != 64 {
 		t.Errorf("%+v, want 64", m)
 	}
@@ -266,12 +274,12 @@ func TestBeginEndsLeases(t *testing.T) {
 }
 
 func TestOptionsAreClampedWithAWarning(t *testing.T) {
-	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, MaxLeases: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
+	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
 	if o.MaxScopes != DefaultMaxScopes || o.MaxScopeBlocks != DefaultMaxScopeBlocks || o.MaxBlocks != DefaultMaxBlocks ||
-		o.MaxLeases != DefaultMaxLeases || o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL {
+		o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL {
 		t.Errorf("effective options %+v are not the defaults", o)
 	}
-	if len(warnings) != 6 || !strings.Contains(warnings[0], "max_scopes is -1") {
+	if len(warnings) != 5 || !strings.Contains(warnings[0], "max_scopes is -1") {
 		t.Errorf("warnings %q, want one for each value", warnings)
 	}
 	if _, none := (Options{}).Effective(); len(none) != 0 {
@@ -289,7 +297,7 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	x := newFixture(t, Options{})
 	inc := x.Begin(a)
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierCPU, x.all()))
-	x.Report(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
+	lend(t, x.Index, x.f.scope, a, x.f.key, x.clock.t.Add(time.Minute))
 	for range 2 {
 		x.Close()
 	}
@@ -299,14 +307,13 @@ func TestCloseIsIdempotentAndFinal(t *testing.T) {
 	if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc}); !errors.Is(err, ErrClosed) {
 		t.Errorf("apply: %v, want ErrClosed", err)
 	}
-	x.Report(x.f.scope, x.ID(a), x.f.key, x.clock.t.Add(time.Minute))
 	x.Remove(a.Replica)
 	x.Begin(b)
 	x.Sweep()
 	for e := range x.Snapshot() {
 		t.Errorf("a closed index yields %+v", e)
 	}
-	if st := x.counts(); st.Leases != 0 || st.Blocks != 0 {
+	if st := x.counts(); st.Blocks != 0 {
 		t.Errorf("%+v, want nothing", st)
 	}
 }
@@ -320,15 +327,15 @@ func TestRunSweepsAndEnds(t *testing.T) {
 		wg.Go(func() { x.Run(ctx) })
 		inc := x.Begin(a)
 		x.Apply(&Batch{Holder: a, Incarnation: inc, Events: []Event{f.stored(a, TierGPU, []int{0, 1, 2})}})
-		x.Report(f.scope, x.ID(b), f.key, time.Now().Add(1500*time.Millisecond))
+		lend(t, x, f.scope, b, f.key, time.Now().Add(1500*time.Millisecond))
 		time.Sleep(1499 * time.Millisecond)
-		if n := x.counts().Leases; n != 64 {
-			t.Errorf("%d leases before the deadline, want 64", n)
+		if n := x.counts().Blocks; n != 64+3 {
+			t.Errorf("%d blocks before the deadline, want 64 leased and 3 others", n)
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		if n := x.counts().Leases; n != 0 {
-			t.Errorf("%d leases after the deadline, want 0", n)
+		if n := x.counts().Blocks; n != 3 {
+			t.Errorf("%d blocks after the deadline, want the 3 others", n)
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -391,7 +398,6 @@ func TestNumbersAreStableUntilRemoved(t *testing.T) {
 		if _, ok := x.HolderOf(bad); ok {
 			t.Errorf("%d stands for somebody", bad)
 		}
-		x.Report(x.f.scope, bad, x.f.key, x.clock.t.Add(time.Minute))
 	}
 	seen := map[HolderID]bool{}
 	for i := range 3 * minFreeIDs {

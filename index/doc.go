@@ -27,7 +27,7 @@
 // matches nothing until the full-attention one is known (Match.HybridUnknown).
 // To explain a match (Why), the index remembers the last removals of each holder, and when
 // and why it dropped all blocks of one.
-// Entries that a reporter may not remove (Report) end at a deadline.
+// Blocks of a reporter that announces no removals end at a time (Event.Until).
 //
 // # Example
 //
@@ -55,7 +55,7 @@
 //
 // The structures are packages below internal, each of which imports only packages before it:
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
-// hashtable, holderset (sets and slots), expiry (entries with deadlines), radix
+// hashtable, holderset (sets and slots), radix
 // (nodes, runs, a holder's blocks by hash), ends and hybrid (caches with several groups).
 // This package has the scopes, the holders and their events: tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
@@ -67,8 +67,7 @@
 //
 // Lookups take no lock and never wait. They announce an epoch; memory that
 // writers remove is reused only when no lookup that could see it is running. Writers are
-// serialised per holder and per shard. Report and ID wait for
-// no lock that ingest holds. Run sweeps in the background, a thousand nodes
+// serialised per holder and per shard. ID waits for no lock that ingest holds. Run sweeps in the background, a thousand nodes
 // at a time under the lock; one sweep runs at a time. The index does no I/O,
 // and its clock is an option. Close returns the memory.
 package index

@@ -37,7 +37,9 @@ const (
 	TierCPU
 	TierStorage
 
-	tiers = 3
+	tiers      = 3
+	tierLeased = Tier(tiers) // what a reporter without removals tells: it counts as on GPU
+	layers     = tiers + 1
 )
 
 // EventType is the kind of change that an Event reports.
@@ -72,6 +74,10 @@ type Event struct {
 	Parent    uint64
 	Hashes    []uint64
 	Content   []prefixhash.Content
+
+	// Until is when the blocks end, if their holder announces no removals; zero: they do not.
+	// Only their keys count then, which are Hashes, whatever is before them. Stored only.
+	Until time.Time
 
 	Spec   string // vLLM's kv_cache_spec_kind, "" when not reported; Stored only
 	Window int    // of a sliding window, in tokens; 0 when not reported

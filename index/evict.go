@@ -16,7 +16,7 @@ const evictShare = 256
 func (sh *shard) evict(ks *keyspace, n int, spare uint32) (gone int) {
 	most := min(sh.x.o.MaxScopeBlocks, sh.x.o.MaxBlocks)
 	gone = sh.evictNodes(ks, max(n, most/evictShare), spare)
-	for tier := TierCPU; tier < tiers; tier++ {
+	for tier := TierCPU; tier < layers; tier++ {
 		t := ks.lower[tier].Load()
 		if t == nil {
 			continue
@@ -88,7 +88,7 @@ func (sh *shard) leave(slot int, id uint32, from int) {
 
 // forgetBlock removes a block of one table from all its holders.
 func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row, tier Tier) {
-	id := s.Value().Set()
+	id := s.Set()
 	sh.sets.Each(id, func(slot int) {
 		info := &sh.info[slot]
 		if info.holder == nil {

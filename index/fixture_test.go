@@ -64,4 +64,25 @@ func (x *fixture) wantReported(h Holder, want int32) {
 	}
 }
 
+// lend stores keys of a holder until a time. It begins a holder that has not begun.
+func lend(t testing.TB, x *Index, s Scope, h Holder, keys []prefixhash.Key, until time.Time) {
+	t.Helper()
+	inc, begun := x.Resume(h)
+	if !begun {
+		inc = x.Begin(h)
+	}
+	if _, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Full: true, Events: []Event{lent(s, keys, until)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lent is stored until a time.
+func lent(s Scope, keys []prefixhash.Key, until time.Time) Event {
+	ev := Event{Kind: Stored, Scope: s, Until: until}
+	for _, key := range keys {
+		ev.Hashes = append(ev.Hashes, uint64(key))
+	}
+	return ev
+}
+
 var a, b = Holder{Replica: "10.0.0.1:8000"}, Holder{Replica: "10.0.0.2:8000"}

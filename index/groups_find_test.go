@@ -47,7 +47,7 @@ func TestEachHolderIsAnsweredOnce(t *testing.T) {
 		}
 		last := Holder{Replica: "last"}
 		if elsewhere {
-			x.Report(groupSpace, x.ID(last), keys, time.Now().Add(time.Hour))
+			lend(t, x, groupSpace, last, keys, time.Now().Add(time.Hour))
 		}
 		var f Found
 		x.FindPrompt(&f, groupSpace, keys, p)
@@ -124,7 +124,7 @@ func TestAnswersReplaceMatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i < reported {
-				x.Report(groupSpace, x.ID(h), keys[:3], time.Now().Add(time.Hour))
+				lend(t, x, groupSpace, h, keys[:3], time.Now().Add(time.Hour))
 			}
 		}
 		alone := Holder{Replica: "alone"}

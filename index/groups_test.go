@@ -207,7 +207,7 @@ func TestHitsWithLeases(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		x.Report(s, x.ID(h), keys[:6], time.Now().Add(time.Minute))
+		lend(t, x, s, h, keys[:6], time.Now().Add(time.Minute))
 	}
 	var f Found
 	x.FindPrompt(&f, s, keys, p)

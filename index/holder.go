@@ -5,12 +5,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hybrid"
 )
 
 // holder is the index's state of one Holder while its replica is known. Lock order:
-// holder.mu, shard.mu, the lock of an expiry.Table, leaseMu.
+// holder.mu, shard.mu.
 type holder struct {
 	x    *Index
 	self Holder
@@ -22,11 +21,10 @@ type holder struct {
 	hosts       atomic.Pointer[[]*memberHost] // by model; replaced by a copy
 	doubt       atomic.Pointer[string]        // see Batch.Doubt; nil: there is none
 	removals    removals
-	untold      [tiers]untold // of the tiers below the GPU
-	undecided   bool          // the last AllBlocksCleared may be of the GPU or of CPU memory
+	expiry
+	undecided bool // the last AllBlocksCleared may be of the GPU or of CPU memory
 	followed
 	current
-	leases
 }
 
 // followed says since when the index has followed a holder without a loss.
@@ -40,12 +38,6 @@ type current struct {
 	last   lastStored
 	events []hybrid.Event
 	result Result
-}
-
-// leases are those of a holder.
-type leases struct {
-	leaseMu sync.Mutex
-	leased  []*expiry.Table // the tables that may have them
 }
 
 // lastStored is the scope of the last Stored event. The next event mostly has
@@ -227,32 +219,11 @@ func (h *holder) clear(of *Part) (blocks int) {
 	})
 	if len(h.shards) == 0 {
 		h.removals.forget()
-		for tier := range h.untold {
-			h.forgetUntold(Tier(tier))
-		}
-	}
-	for _, l := range h.takeLeased(of) {
-		l.Kill(int32(h.id))
+		h.told = [tiers]bool{}
+		h.stay(func(expiring) bool { return true })
 	}
 	h.x.requestSweep()
 	return blocks
-}
-
-// takeLeased takes the tables of a part out of those that may have the holder's leases.
-func (h *holder) takeLeased(of *Part) (taken []*expiry.Table) {
-	h.leaseMu.Lock()
-	defer h.leaseMu.Unlock()
-	if of == nil {
-		taken, h.leased = h.leased, nil
-		return taken
-	}
-	for s, ks := range *h.x.keyspaces.Load() {
-		if l := ks.leases.Load(); l != nil && of.Covers(s) {
-			taken = append(taken, l)
-		}
-	}
-	h.leased = slices.DeleteFunc(h.leased, func(l *expiry.Table) bool { return slices.Contains(taken, l) })
-	return taken
 }
 
 // has reports whether the holder may have blocks of a part in a model. h.mu is held.
@@ -271,7 +242,7 @@ func (h *holder) has(of *Part, k modelKey) bool {
 
 // holdings returns the blocks a holder has in each tier, of the tenants and models
 // wanted; nil wants all.
-func (h *holder) holdings(wanted func(tenant, model string) bool) (n [tiers]int) {
+func (h *holder) holdings(wanted func(tenant, model string) bool) (n [layers]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, c := range h.members() {

@@ -112,9 +112,9 @@ func TestNumbersAreGivenAgainInOrder(t *testing.T) {
 // not make its evidence newer or older.
 func TestEvidenceAndItsAge(t *testing.T) {
 	for name, alive := range map[string]func(x *fixture, inc uint64){
-		"a report": func(x *fixture, _ uint64) { x.Report(x.f.scope, x.ID(a), x.f.key[:1], x.clock.t.Add(time.Hour)) },
-		"a touch":  func(x *fixture, _ uint64) { x.Touch(a) },
-		"a batch":  func(x *fixture, inc uint64) { x.send(a, inc) },
+		"a lease": func(x *fixture, _ uint64) { lend(t, x.Index, x.f.scope, a, x.f.key[:1], x.clock.t.Add(time.Hour)) },
+		"a touch": func(x *fixture, _ uint64) { x.Touch(a) },
+		"a batch": func(x *fixture, inc uint64) { x.send(a, inc) },
 		"a late batch": func(x *fixture, inc uint64) {
 			if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc, At: x.clock.t.Add(-time.Hour)}); err != nil {
 				t.Error(err)
@@ -141,8 +141,7 @@ func TestEvidenceAndItsAge(t *testing.T) {
 	}
 	x := newFixture(t, Options{})
 	x.Touch(a)
-	x.Report(x.f.scope, 7, x.f.key, x.clock.t.Add(time.Hour))
-	if st := x.counts(); st.Holders != 0 || st.Leases != 0 {
+	if st := x.counts(); st.Holders != 0 {
 		t.Errorf("%+v of a holder that nobody knows", st)
 	}
 }

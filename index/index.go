@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"warmroute/index/internal/epoch"
-	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hybrid"
 	"warmroute/index/internal/offheap"
 )
@@ -19,7 +18,8 @@ type Index struct {
 	clock epoch.Clock
 	pool  offheap.Pool
 
-	expiries expiry.Shared // shared by all scopes
+	seed  uint64 // of the tables, a secret
+	start int64  // Unix nanoseconds: when the index was made
 
 	keyspaces atomic.Pointer[map[Scope]*keyspace] // replaced by a copy
 	registry
@@ -59,7 +59,7 @@ type totals struct {
 	evicted  atomic.Uint64
 	cut      atomic.Int64 // Unix ns of the last eviction by a cap
 	removals atomic.Int64 // remembered, of all holders
-	untold   atomic.Int64 // blocks in the holders' untold
+	expiring atomic.Int64 // blocks that end at a time, of all holders
 }
 
 // New makes an empty index.
@@ -68,7 +68,7 @@ func New(o Options) *Index {
 	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweeps: sweeps{sweepRequests: make(chan struct{}, 1)}}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
-	x.expiries = expiry.Shared{Clock: &x.clock, Pool: &x.pool, Seed: rand.Uint64(), Now: o.Now, Start: o.Now().UnixNano(), Max: o.MaxLeases, Join: x.joined, Wake: x.requestSweep}
+	x.seed, x.start = rand.Uint64(), o.Now().UnixNano()
 	x.budget.Max = o.MaxBlocks
 	x.keyspaces.Store(&map[Scope]*keyspace{})
 	x.models.Store(&map[modelKey]*hybrid.Model{})
@@ -143,7 +143,6 @@ func (ks *keyspace) discard() {
 			t.Discard()
 		}
 	}
-	ks.leases.Load().Close()
 }
 
 // requestSweep makes Run sweep soon.

@@ -35,7 +35,7 @@ func (sh *shard) check() error {
 	defer sh.mu.Unlock()
 	c := checker{sh: sh, slots: make([]checkedSlot, len(sh.info))}
 	for i := range c.slots {
-		c.slots[i] = checkedSlot{tables: [tiers]map[keyspaceKey]bool{{}, {}, {}}}
+		c.slots[i] = checkedSlot{tables: [layers]map[keyspaceKey]bool{{}, {}, {}, {}}}
 		if sh.slots.Live.Has(i) { // a dead one may have hashes of blocks that are gone
 			sh.info[i].gpu.Each(func(_ uint64, p radix.Place) {
 				c.slots[i].tables[TierGPU][keyspaceKey{sh.nodes.Tree(p), sh.nodes.Key(p)}] = true
@@ -72,7 +72,7 @@ type keyspaceKey struct {
 
 // checkedSlot has the tables' statements about a slot.
 type checkedSlot struct {
-	tables [tiers]map[keyspaceKey]bool
+	tables [layers]map[keyspaceKey]bool
 }
 
 func (c *checker) keyspaces() error {
@@ -85,13 +85,13 @@ func (c *checker) keyspaces() error {
 				return fmt.Errorf("keyspace %d: a table counts %d keys, there are %d", i, t.Len(), n)
 			}
 		}
-		for tier := TierCPU; tier < tiers; tier++ {
+		for tier := TierCPU; tier < layers; tier++ {
 			t := ks.lower[tier].Load()
 			if t == nil {
 				continue
 			}
 			for s := range t.All() {
-				c.sh.sets.Each(s.Value().Set(), func(slot int) { c.slots[slot].tables[tier][keyspaceKey{i, s.Key()}] = true })
+				c.sh.sets.Each(s.Set(), func(slot int) { c.slots[slot].tables[tier][keyspaceKey{i, s.Key()}] = true })
 			}
 		}
 	}
@@ -149,9 +149,12 @@ func (c *checker) slot(slot int) error {
 	if n := info.gpu.Len(); info.blocks[TierGPU] != n {
 		return fmt.Errorf("%d blocks on GPU counted, %d hashes there are", info.blocks[TierGPU], n)
 	}
-	for tier := TierCPU; tier < tiers; tier++ {
+	for tier := TierCPU; tier < layers; tier++ {
 		if info.blocks[tier] != len(is.tables[tier]) {
 			return fmt.Errorf("%d blocks counted in tier %d, there are %d", info.blocks[tier], tier, len(is.tables[tier]))
+		}
+		if tier == tierLeased { // the hashes are the keys
+			continue
 		}
 		for k := range is.tables[tier] {
 			named := false

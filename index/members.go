@@ -193,7 +193,7 @@ func (x *Index) makeModel(k modelKey) *hybrid.Model {
 		return m
 	}
 	next := maps.Clone(old)
-	next[k] = hybrid.NewModel(k.model, &x.budget, hybrid.Memory{Clock: &x.clock, Pool: &x.pool, Seed: x.expiries.Seed})
+	next[k] = hybrid.NewModel(k.model, &x.budget, hybrid.Memory{Clock: &x.clock, Pool: &x.pool, Seed: x.seed})
 	x.models.Store(&next)
 	if x.closed.Load() {
 		next[k].Close()
@@ -235,8 +235,10 @@ func (h *holder) observe(b *Batch) {
 	}
 }
 
-// followed reports whether members follow an event: it stores blocks on GPU.
-func (ev *Event) followed() bool { return ev.Kind == Stored && ev.Tier == TierGPU }
+// followed reports whether members follow an event: it stores blocks on GPU that do not end.
+func (ev *Event) followed() bool {
+	return ev.Kind == Stored && ev.Tier == TierGPU && ev.Until.IsZero()
+}
 
 // grouped returns the part of an event that members read.
 func (ev *Event) grouped() hybrid.Event {

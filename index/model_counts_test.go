@@ -56,6 +56,9 @@ func (w *world) checkStats(step int) {
 	distinct := map[place]bool{}
 	for h, held := range w.m.copies {
 		var blocks [tiers]int
+		for _, n := range w.m.leased(h, w.clock.t) {
+			distinct[place{tierLeased, n}] = true
+		}
 		for p, n := range held {
 			if n > 0 {
 				distinct[p] = true

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/race"
@@ -84,6 +83,16 @@ func (m *model) forgetBehind(t *forest, h Holder, n int) (blocks int) {
 func (m *model) clear(h Holder) {
 	m.copies[h] = map[place]int{}
 	m.leases[h] = map[int]time.Time{}
+}
+
+// leased returns the blocks that a holder has for a time.
+func (m *model) leased(h Holder, now time.Time) (nodes []int) {
+	for n, until := range m.leases[h] {
+		if until.After(now) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
 func (m *model) match(h Holder, nodes []int, now time.Time) (out Match) {
@@ -174,6 +183,15 @@ func (t *forest) removed(h Holder, tier Tier, nodes ...int) Event {
 	ev := Event{Kind: Removed, Tier: tier, Scope: Scope{Group: t.scope.Group}}
 	for _, n := range nodes {
 		ev.Hashes = append(ev.Hashes, t.engine(h, n))
+	}
+	return ev
+}
+
+// taken is removed by keys, as a reporter that lends blocks takes them back.
+func (t *forest) taken(nodes []int) Event {
+	ev := Event{Kind: Removed, Part: &Part{Model: t.scope.Model, Scheme: t.scope.Scheme}, Scope: Scope{Group: t.scope.Group}}
+	for _, key := range t.keys(nodes) {
+		ev.Hashes = append(ev.Hashes, uint64(key))
 	}
 	return ev
 }
@@ -281,23 +299,24 @@ func (w *world) step() {
 		w.lease(h)
 	case w.spec:
 		w.clock.t = w.clock.t.Add(time.Duration(w.rng.IntN(500)) * time.Millisecond)
-		w.x.expireLeases()
+		w.x.expire()
 	}
 }
 
 // lease leases a path for a holder, or takes it back.
 func (w *world) lease(h Holder) {
 	nodes := w.f.path(w.rng.IntN(len(w.f.parent)))
-	held, id, keys := w.m.leases[h], w.x.ID(h), w.f.keys(nodes)
+	held := w.m.leases[h]
 	if w.rng.IntN(3) == 0 {
 		for _, n := range nodes {
 			delete(held, n)
 		}
-		w.x.Retract(&Part{Model: w.f.scope.Model, Scheme: w.f.scope.Scheme}, w.f.scope.Group, id, keys)
+		w.apply(h, w.f.taken(nodes))
 		return
 	}
 	until := w.clock.t.Add(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
-	w.x.Report(w.f.scope, id, keys, until)
+	lend(w.t, w.x, w.f.scope, h, w.f.keys(nodes), until)
+	until = until.Add(tenth - 1).Truncate(tenth)
 	for _, n := range nodes {
 		if until.After(held[n]) {
 			held[n] = until
@@ -414,19 +433,9 @@ func TestModelLeases(t *testing.T) {
 		w.tiers, w.spec = 1+int(seed)%tiers, true
 		w.run(1500)
 		w.clock.t = w.clock.t.Add(time.Minute)
-		w.x.expireLeases()
-		if st := w.x.counts(); st.Leases != 0 {
-			t.Errorf("seed %d: %d leases left", seed, st.Leases)
-		}
-		for _, ks := range *w.x.keyspaces.Load() {
-			l := ks.leases.Load()
-			if l == nil {
-				continue
-			}
-			left := l.Counts()
-			if left.Builds = 0; left != (expiry.Counts{}) {
-				t.Errorf("seed %d: %+v left", seed, left)
-			}
+		w.x.expire()
+		if n := w.x.expiring.Load(); n != 0 {
+			t.Errorf("seed %d: %d deadlines left", seed, n)
 		}
 	}
 }

@@ -13,7 +13,6 @@ const (
 	DefaultMaxScopes      = 1000
 	DefaultMaxScopeBlocks = 32 << 20 // about 1.4 GiB
 	DefaultMaxBlocks      = 64 << 20
-	DefaultMaxLeases      = 8 << 20
 	DefaultSweepEvery     = time.Minute
 	DefaultReplicaTTL     = 20 * time.Minute
 	DefaultCPUTTL         = 10 * time.Minute
@@ -32,7 +31,6 @@ type Options struct {
 	MaxScopes      int // scopes with entries
 	MaxScopeBlocks int // distinct blocks per scope
 	MaxBlocks      int // distinct blocks; and as many of holders with several cache groups, counted for each holder
-	MaxLeases      int // entries of Report, (block, holder) pairs
 
 	SweepEvery time.Duration // how often Run sweeps
 	ReplicaTTL time.Duration // a reporter that sends nothing for longer is dropped
@@ -75,7 +73,6 @@ func (o Options) Effective() (Options, []string) {
 	}
 	number("max_scope_blocks", &o.MaxScopeBlocks, DefaultMaxScopeBlocks)
 	number("max_blocks", &o.MaxBlocks, DefaultMaxBlocks)
-	number("max_leases", &o.MaxLeases, DefaultMaxLeases)
 	span("sweep_every", &o.SweepEvery, DefaultSweepEvery)
 	span("replica_ttl", &o.ReplicaTTL, DefaultReplicaTTL)
 	span("cpu_ttl", &o.CPUTTL, DefaultCPUTTL)

@@ -8,19 +8,10 @@ import (
 	"warmroute/prefixhash"
 )
 
-// The tables in which a holder's match may continue after its blocks on GPU. They
-// have no order, so a lookup walks them; usually few or none have entries.
-const (
-	inCPU = iota
-	inStorage
-	inLeases
-
-	layers
-)
-
-// overlay is the scratch of a lookup in these tables.
+// overlay is the scratch of a lookup in the tables in which a holder's match may continue after its
+// blocks on GPU. They have no order, so a lookup walks them; usually few or none have entries.
 type overlay struct {
-	at        [layers]holderset.ID // the sets at one position
+	at        [layers]holderset.ID // the sets at one position, by tier
 	runs      []layerRun
 	continued []continuation
 	probed    [1 << probedBits]probedEnd
@@ -35,11 +26,10 @@ type layerRun struct {
 // continuation is a holder that has the block behind its gapless blocks in another
 // table.
 type continuation struct {
-	id    HolderID
 	from  int32
-	slots [layers]int32 // by layer, -1 = none
-	match int           // index into dst
-	ended bool          // the walk has passed its end
+	slot  int
+	match int  // index into dst
+	ended bool // the walk has passed its end
 }
 
 // probedBits is log2 of how many ends of holders' blocks a lookup remembers. Holders
@@ -52,15 +42,16 @@ type probedEnd struct {
 }
 
 func (ks *keyspace) hasOverlay() bool {
-	if ks.lower[TierCPU].Load() != nil || ks.lower[TierStorage].Load() != nil {
-		return true
+	for i := range ks.lower {
+		if ks.lower[i].Load() != nil {
+			return true
+		}
 	}
-	return ks.leases.Load().Len() > 0
+	return false
 }
 
 // lookupOverlay finishes a lookup in a keyspace that has more than GPU blocks.
 func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
-	now := ks.sh.x.expiries.Tick()
 	f.write()
 	dst := f.list
 	r.continued = r.continued[:0]
@@ -68,15 +59,15 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	from := int32(len(keys))
 	for i := range dst {
 		m := &dst[i]
-		if m.HybridUnknown || m.Grouped || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys, now) {
+		if m.HybridUnknown || m.Grouped || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys) {
 			continue
 		}
 		if slot, ok := ks.sh.slots.Of(int32(m.ID)); ok {
-			r.continued = append(r.continued, continuation{id: m.ID, from: m.Blocks, slots: ks.slotsOf(m.ID, int32(slot)), match: i})
+			r.continued = append(r.continued, continuation{from: m.Blocks, slot: slot, match: i})
 			from = min(from, m.Blocks)
 		}
 	}
-	if ks.probe(&r.at, keys[0], now) {
+	if ks.probe(&r.at, keys[0]) {
 		if dst = ks.starting(r, f, dst); len(r.continued) > 0 && r.continued[len(r.continued)-1].from == 0 {
 			from = 0
 		}
@@ -85,13 +76,13 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	if len(r.continued) == 0 {
 		return
 	}
-	ks.walkOverlay(r, from, keys, now)
+	ks.walkOverlay(r, from, keys)
 	for i := range r.continued {
 		c := &r.continued[i]
 		m := &dst[c.match]
-		m.Blocks = ks.extend(r, c, c.from, inLeases)
-		m.Lower = ks.extend(r, c, m.Blocks, inLeases, inCPU)
-		m.Storage = ks.extend(r, c, m.Lower, inLeases, inCPU, inStorage)
+		m.Blocks = ks.extend(r, c, c.from, tierLeased)
+		m.Lower = ks.extend(r, c, m.Blocks, tierLeased, TierCPU)
+		m.Storage = ks.extend(r, c, m.Lower, tierLeased, TierCPU, TierStorage)
 		ks.loaded(m)
 	}
 }
@@ -116,10 +107,10 @@ func (ks *keyspace) loaded(m *Match) {
 }
 
 // goesOn reports whether some holder has the block at end in another table.
-func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uint64) bool {
+func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key) bool {
 	p := &r.probed[uint64(end)*hashtable.Golden>>(64-probedBits)]
 	if p.end != end {
-		*p = probedEnd{end, ks.probe(&r.at, keys[end], now)}
+		*p = probedEnd{end, ks.probe(&r.at, keys[end])}
 	}
 	return p.any
 }
@@ -127,100 +118,51 @@ func (ks *keyspace) goesOn(r *scratch, end int32, keys []prefixhash.Key, now uin
 // starting appends a match and a continuation for each holder that has the first
 // block in another table, by r.at, and not on GPU.
 func (ks *keyspace) starting(r *scratch, f *Found, dst []Match) []Match {
-	for layer := inCPU; layer < layers; layer++ {
-		id := r.at[layer]
-		if id == 0 {
-			continue
+	slots := &ks.sh.slots
+	for i := range int(slots.Words()) {
+		some := uint64(0)
+		for _, id := range r.at {
+			some |= ks.sh.sets.Word(id, i)
 		}
-		sets, slots := ks.layer(layer)
-		for i := range int(slots.Words()) {
-			for w := sets.Word(id, i) & slots.Live.Load(i); w != 0; w &= w - 1 {
-				dst = ks.start(r, f, dst, layer, HolderID(slots.Holder(i<<6+bits.TrailingZeros64(w))))
-			}
+		if i < f.words {
+			some &^= f.first[i]
+		}
+		for w := some & slots.Live.Load(i) &^ ks.sh.hidden.Load(i); w != 0; w &= w - 1 {
+			dst = ks.start(r, f, dst, i<<6+bits.TrailingZeros64(w))
 		}
 	}
 	return dst
 }
 
-// start appends them for one holder found in a layer, unless an earlier layer had
-// it.
-func (ks *keyspace) start(r *scratch, f *Found, dst []Match, layer int, id HolderID) []Match {
+// start appends them for one slot.
+func (ks *keyspace) start(r *scratch, f *Found, dst []Match, slot int) []Match {
 	sh := ks.sh
+	id := HolderID(sh.slots.Holder(slot))
 	if f.block > 0 {
 		if m := sh.x.memberOf(id, sh.key.modelKey()); m != nil && m.HasEnds(ks.scope.home()) {
 			return dst
 		}
 	}
-	m, slot := Match{ID: id, Seen: sh.x.newestBatch(id)}, int32(-1)
-	if s, ok := sh.slots.Of(int32(id)); ok {
-		if sh.hidden.Has(s) || s>>6 < f.words && f.first[s>>6]>>(s&63)&1 != 0 {
-			return dst
-		}
-		slot = int32(s)
-	}
-	c := continuation{id: id, match: len(dst), slots: ks.slotsOf(id, slot)}
-	for earlier := inCPU; earlier < layer; earlier++ {
-		if ks.in(&r.at, &c, earlier) {
-			return dst
-		}
-	}
-	r.continued = append(r.continued, c)
-	return append(dst, m)
-}
-
-// layer returns the sets of a layer, and their slots.
-func (ks *keyspace) layer(layer int) (*holderset.Sets, *holderset.Slots) {
-	if layer == inLeases {
-		l := ks.leases.Load()
-		return l.Sets(), l.Slots()
-	}
-	return &ks.sh.sets, &ks.sh.slots
+	r.continued = append(r.continued, continuation{slot: slot, match: len(dst)})
+	return append(dst, Match{ID: id, Seen: sh.x.newestBatch(id)})
 }
 
 // probe reads the sets of a key in all tables into at, and reports whether any has it.
-func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key, now uint64) bool {
-	any, k := holderset.ID(0), hashtable.KeyOf(uint64(key))
-	*at = [layers]holderset.ID{}
-	if t := ks.lower[TierCPU].Load(); t != nil {
-		at[inCPU] = t.Get(k).Set()
-		any |= at[inCPU]
-	}
-	if t := ks.lower[TierStorage].Load(); t != nil {
-		at[inStorage] = t.Get(k).Set()
-		any |= at[inStorage]
-	}
-	if l := ks.leases.Load(); l.Len() > 0 {
-		at[inLeases] = l.Get(k, now)
-		any |= at[inLeases]
+func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key) bool {
+	any := holderset.ID(0)
+	for i := range ks.lower {
+		at[i] = 0
+		if t := ks.lower[i].Load(); t != nil {
+			at[i] = t.Get(hashtable.KeyOf(uint64(key)))
+			any |= at[i]
+		}
 	}
 	return any != 0
 }
 
-// slotsOf returns a holder's slots in all tables.
-func (ks *keyspace) slotsOf(id HolderID, slot int32) (s [layers]int32) {
-	s = [layers]int32{inCPU: slot, inStorage: slot, inLeases: -1}
-	if l := ks.leases.Load(); l != nil {
-		if n, ok := l.Slots().Of(int32(id)); ok {
-			s[inLeases] = int32(n)
-		}
-	}
-	return s
-}
-
-func (ks *keyspace) in(at *[layers]holderset.ID, c *continuation, layer int) bool {
-	id, slot := at[layer], int(c.slots[layer])
-	if id == 0 || slot < 0 {
-		return false
-	}
-	if layer == inLeases {
-		return ks.leases.Load().Sets().Has(id, slot)
-	}
-	return ks.sh.sets.Has(id, slot)
-}
-
-func (ks *keyspace) inAny(at *[layers]holderset.ID, c *continuation, layers ...int) bool {
-	for _, layer := range layers {
-		if ks.in(at, c, layer) {
+func (ks *keyspace) inAny(at *[layers]holderset.ID, c *continuation, tiers ...Tier) bool {
+	for _, tier := range tiers {
+		if ks.sh.sets.Has(at[tier], c.slot) {
 			return true
 		}
 	}
@@ -228,10 +170,10 @@ func (ks *keyspace) inAny(at *[layers]holderset.ID, c *continuation, layers ...i
 }
 
 // walkOverlay collects the runs from a position to the end of every continuation.
-func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, now uint64) {
+func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key) {
 	r.runs = r.runs[:0]
 	for p := from; p < int32(len(keys)); p++ {
-		ks.probe(&r.at, keys[p], now)
+		ks.probe(&r.at, keys[p])
 		if n := len(r.runs); n > 0 && r.runs[n-1].ids == r.at {
 			r.runs[n-1].to = p + 1
 			continue
@@ -248,7 +190,7 @@ func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key, n
 func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 	for i := range r.continued {
 		c := &r.continued[i]
-		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, inCPU, inStorage, inLeases) {
+		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, TierCPU, TierStorage, tierLeased) {
 			c.ended = true
 		}
 		any = any || !c.ended
@@ -257,7 +199,7 @@ func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
 }
 
 // extend returns how far a continuation goes from a position in one of the given tables.
-func (ks *keyspace) extend(r *scratch, c *continuation, p int32, also ...int) int32 {
+func (ks *keyspace) extend(r *scratch, c *continuation, p int32, also ...Tier) int32 {
 	for i := range r.runs {
 		run := &r.runs[i]
 		if run.to <= p {

@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -55,10 +56,14 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 		rng := rand.New(rand.NewPCG(9, 9))
 		for i := range rounds * 20 {
 			p := deepest[rng.IntN(len(deepest))]
-			id := x.ID(Holder{Replica: fmt.Sprint("w", i%4)})
-			x.Report(f.scope, id, f.keys(p), time.Now().Add(time.Duration(rng.IntN(3))*time.Millisecond))
+			h := Holder{Replica: fmt.Sprint("w", i%4)}
+			inc, _ := x.Resume(h) // mostly; its writer may begin it anew at any time
+			events := []Event{lent(f.scope, f.keys(p), time.Now().Add(time.Duration(rng.IntN(3))*time.Millisecond))}
 			if i%7 == 0 {
-				x.Retract(&Part{Model: f.scope.Model, Scheme: f.scope.Scheme}, f.scope.Group, id, f.keys(p))
+				events = append(events, f.taken(p))
+			}
+			if _, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Full: true, Events: events}); err != nil && !errors.Is(err, ErrIncarnation) {
+				t.Error(err)
 			}
 		}
 		cancel()

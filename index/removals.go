@@ -41,11 +41,11 @@ type removals struct {
 }
 
 // tenths returns a time in the unit of removals.
-func (x *Index) tenths(ns int64) uint32 { return uint32(max(0, ns-x.expiries.Start) / int64(tenth)) }
+func (x *Index) tenths(ns int64) uint32 { return uint32(max(0, ns-x.start) / int64(tenth)) }
 
 // timeOf returns the time of a removal.
 func (x *Index) timeOf(tenths uint32) time.Time {
-	return time.Unix(0, x.expiries.Start+int64(tenths)*int64(tenth))
+	return time.Unix(0, x.start+int64(tenths)*int64(tenth))
 }
 
 const tenth = 100 * time.Millisecond

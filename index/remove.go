@@ -3,6 +3,7 @@ package index
 import (
 	"slices"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/radix"
 )
 
@@ -22,6 +23,9 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 		if ok {
 			before := sh.blocks()
 			rest -= sh.remove(slot, ev.Tier, ev.Hashes, res)
+			if ev.Tier == TierGPU && len(h.ends) > 0 {
+				rest -= sh.remove(slot, tierLeased, ev.Hashes, res)
+			}
 			x.blocks.Add(int64(sh.blocks() - before))
 		}
 		sh.mu.Unlock()
@@ -155,35 +159,40 @@ func (w *removing) removeInside(p radix.Place) {
 	w.res.Orphaned += w.sh.forgetEnds(w.ks, w.slot, behind)
 }
 
-// removeLower removes a block from a tier below the GPU.
-func (w *removing) removeLower(hash uint64) bool {
-	for index, names := range w.info.lower {
-		key := names.Get(hash)
-		if key == 0 {
-			continue
-		}
-		ks := w.sh.keyspaces[index]
-		t := ks.lower[w.tier].Load()
-		if t == nil {
-			continue
-		}
-		s := t.Find(key)
-		if !w.sh.rowHas(s, w.slot) {
-			continue
-		}
-		if w.copyLeft(ks, key) {
-			return true
-		}
-		if !w.sh.toggleIn(t, s, w.slot) {
-			return true
-		}
-		w.count(1)
-		if !w.sh.inTable(&ks.lower[TierCPU], key, w.slot) && !w.sh.inTable(&ks.lower[TierStorage], key, w.slot) {
-			names.Delete(hash)
-		}
+// removeLower removes a block from a tier below the GPU, in every scope.
+func (w *removing) removeLower(hash uint64) (had bool) {
+	for _, ks := range w.sh.keyspaces {
+		had = ks != nil && w.removeFrom(ks, hash) || had
+	}
+	return had
+}
+
+// removeFrom removes a block from a tier below the GPU in one keyspace.
+func (w *removing) removeFrom(ks *keyspace, hash uint64) (had bool) {
+	t := ks.lower[w.tier].Load()
+	if t == nil {
+		return false
+	}
+	key, names := hashtable.KeyOf(hash), w.info.lower[ks.index]
+	switch {
+	case w.tier == tierLeased:
+	case names == nil:
+		return false
+	default:
+		key = names.Get(hash)
+	}
+	s := t.Find(key)
+	if !w.sh.rowHas(s, w.slot) {
+		return false
+	}
+	if w.copyLeft(ks, key) || !w.sh.toggleIn(t, s, w.slot) {
 		return true
 	}
-	return false
+	w.count(1)
+	if w.tier != tierLeased && !ks.below(key, w.slot) {
+		names.Delete(hash)
+	}
+	return true
 }
 
 // copyLeft removes one of several copies, and reports whether there were several.

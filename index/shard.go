@@ -4,7 +4,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"warmroute/index/internal/expiry"
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/hybrid"
@@ -53,7 +52,7 @@ type writing struct {
 // slotInfo is the writer's record of a holder's blocks.
 type slotInfo struct {
 	holder *holder
-	blocks [tiers]int // held
+	blocks [layers]int // held
 
 	gpu radix.Holding // its blocks on GPU with all blocks before them
 
@@ -79,10 +78,9 @@ type keyspace struct {
 	root  prefixhash.Key
 	index int // of the tree in the shard's nodes
 
-	tree    radix.Tree                             // blocks on GPU, with all before them
-	lower   [tiers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage]
-	leases  atomic.Pointer[expiry.Table]           // of Report
-	dropped bool                                   // drained and discarded: the scope needs another
+	tree    radix.Tree                              // blocks on GPU, with all before them
+	lower   [layers]atomic.Pointer[hashtable.Table] // [TierCPU], [TierStorage], [tierLeased]
+	dropped bool                                    // drained and discarded: the scope needs another
 }
 
 func newShard(x *Index, key shardKey) *shard {
@@ -97,7 +95,7 @@ func newShard(x *Index, key shardKey) *shard {
 // newKeyspace adds a scope. sh.mu is held.
 func newKeyspace(sh *shard, s Scope) *keyspace {
 	ks := &keyspace{sh: sh, scope: s, root: prefixhash.TokenRoot(s.Model, s.LoRA)}
-	sh.nodes.Add(&ks.tree, sh.x.expiries.Seed)
+	sh.nodes.Add(&ks.tree, sh.x.seed)
 	ks.index = ks.tree.Number()
 	if ks.index == len(sh.keyspaces) {
 		sh.keyspaces = append(sh.keyspaces, nil)
@@ -111,7 +109,7 @@ func (ks *keyspace) flat(p *atomic.Pointer[hashtable.Table]) *hashtable.Table {
 	if t := p.Load(); t != nil {
 		return t
 	}
-	t := hashtable.NewTable(&ks.sh.x.clock, &ks.sh.x.pool, ks.sh.x.expiries.Seed)
+	t := hashtable.NewTable(&ks.sh.x.clock, &ks.sh.x.pool, ks.sh.x.seed)
 	p.Store(t)
 	return t
 }
@@ -158,9 +156,9 @@ func (sh *shard) updateVisibility(h *holder, slot int) {
 	sh.hidden.Put(slot, hidden)
 }
 
-// toggleIn adds or takes a slot in one row, without the shortcut of a Toggler.
+// toggleIn adds or takes a slot in one row.
 func (sh *shard) toggleIn(t *hashtable.Table, s *hashtable.Row, slot int) bool {
-	cur := s.Value().Set()
+	cur := s.Set()
 	to, ok := sh.sets.Toggle(cur, slot)
 	if !ok {
 		return false
@@ -171,13 +169,18 @@ func (sh *shard) toggleIn(t *hashtable.Table, s *hashtable.Row, slot int) bool {
 }
 
 func (sh *shard) rowHas(s *hashtable.Row, slot int) bool {
-	return s != nil && sh.sets.Has(holderset.ID(s.Value().Set()), slot)
+	return s != nil && sh.sets.Has(holderset.ID(s.Set()), slot)
 }
 
 // inTable reports whether a possibly absent table has the key for the slot.
 func (sh *shard) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot int) bool {
 	t := p.Load()
 	return t != nil && sh.rowHas(t.Find(key), slot)
+}
+
+// below reports whether a slot has a key in a tier below the GPU.
+func (ks *keyspace) below(key uint64, slot int) bool {
+	return ks.sh.inTable(&ks.lower[TierCPU], key, slot) || ks.sh.inTable(&ks.lower[TierStorage], key, slot)
 }
 
 // blocks returns how many keys the keyspace keeps. The caller holds sh.mu.

@@ -29,7 +29,6 @@ func OffHeap() int { return int(offheap.Mapped()) }
 type ScopeStats struct {
 	Scope  Scope
 	Blocks int // distinct blocks, in each tier by itself
-	Leases int // entries with a deadline
 }
 
 // Scopes yields the counts of every scope, drained ones with zeros.
@@ -42,7 +41,6 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 				st.Blocks = ks.blocks()
 			}
 			ks.sh.mu.Unlock()
-			st.Leases = ks.leases.Load().Len()
 			if !yield(st) {
 				return
 			}
@@ -58,7 +56,7 @@ func (x *Index) Reported() iter.Seq[Scope] {
 			ks.sh.mu.Lock()
 			some := !ks.dropped && ks.blocks() > 0
 			ks.sh.mu.Unlock()
-			if (some || ks.leases.Load().Len() > 0) && !yield(s) {
+			if some && !yield(s) {
 				return
 			}
 		}

@@ -5,13 +5,13 @@ type counts struct {
 	Scopes, Holders int
 	Blocks          int // distinct ones, in each tier by itself
 	Hashes          int // of blocks, each for one holder
-	Leases, Grouped int
+	Grouped         int
 	Sets            int
 	Bytes           int // of nodes, tables and hashes
 }
 
 func (x *Index) counts() counts {
-	c := counts{Scopes: len(*x.keyspaces.Load()), Leases: x.expiries.Len(), Grouped: x.budget.Used()}
+	c := counts{Scopes: len(*x.keyspaces.Load()), Grouped: x.budget.Used()}
 	for range x.Holders() {
 		c.Holders++
 	}

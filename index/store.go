@@ -12,6 +12,7 @@ type segment struct {
 	tier   Tier
 	full   bool
 	tick   uint16
+	end    int64       // when the blocks end, Unix nanoseconds; 0: they do not
 	before radix.Place // on GPU: of the block before the first; 0: they begin prompts
 	keys   []uint64    // the blocks
 	hashes []uint64    // of the blocks, by their holder
@@ -221,37 +222,54 @@ func (w *storing) admit(n int, spare uint32) int {
 	return n
 }
 
-// storeLower stores blocks in a tier below the GPU.
+// storeLower stores blocks in a tier besides the GPU's nodes.
 func (w *storing) storeLower() {
 	sh, ks, tier := w.sh, w.segment.ks, w.segment.tier
-	t := ks.flat(&ks.lower[tier])
-	if w.info.lower == nil {
-		w.info.lower = map[int]*hashtable.Map{}
-	}
-	keys := w.info.lower[ks.index]
-	if keys == nil {
-		keys = new(hashtable.Map)
-		keys.Init(&sh.x.pool)
-		w.info.lower[ks.index] = keys
-	}
+	t, names := ks.flat(&ks.lower[tier]), w.names()
 	for ; len(w.keys) > 0; w.keys, w.hashes = w.keys[1:], w.hashes[1:] {
 		key, hash := w.keys[0], w.hashes[0]
-		if was := keys.Get(hash); was != 0 && was != key {
-			return
+		if names != nil {
+			if was := names.Get(hash); was != 0 && was != key {
+				return
+			}
 		}
 		s := t.Insert(key)
-		if sh.rowHas(s, w.segment.slot) {
-			keys.Put(hash, key)
+		had := sh.rowHas(s, w.segment.slot)
+		if !had && (s.Set() == 0 && w.admit(1, 0) == 0 || !sh.toggleIn(t, t.Find(key), w.segment.slot)) {
+			return
+		}
+		if names != nil {
+			names.Put(hash, key)
+		}
+		if end := w.segment.end; end != 0 {
+			w.info.holder.expire(expiring{ks, tier, hash}, end, had)
+		}
+		if had {
 			w.countCopy(key)
 			continue
 		}
-		if s.Value().Set() == 0 && w.admit(1, 0) == 0 || !sh.toggleIn(t, t.Find(key), w.segment.slot) {
-			return
-		}
-		keys.Put(hash, key)
 		w.info.blocks[tier]++
 		w.res.Stored++
 	}
+}
+
+// names returns the keys by hashes of the holder's blocks below the GPU; nil if the hashes are the
+// keys.
+func (w *storing) names() *hashtable.Map {
+	i := w.segment.ks.index
+	if w.segment.tier == tierLeased {
+		return nil
+	}
+	if names := w.info.lower[i]; names != nil {
+		return names
+	}
+	if w.info.lower == nil {
+		w.info.lower = map[int]*hashtable.Map{}
+	}
+	names := new(hashtable.Map)
+	names.Init(&w.sh.x.pool)
+	w.info.lower[i] = names
+	return names
 }
 
 func (w *storing) countCopy(key uint64) {

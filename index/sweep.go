@@ -9,12 +9,11 @@ import (
 	"warmroute/index/internal/holderset"
 )
 
-// Run sweeps every SweepEvery, and soon after a holder ended or a deadline
-// passed, until ctx ends. It returns nil.
+// Run sweeps every SweepEvery, and soon after a holder or a block ended, until ctx ends. It returns nil.
 func (x *Index) Run(ctx context.Context) error {
 	next := x.o.Now().Add(x.o.SweepEvery)
 	for {
-		wait := max(0, min(next.Sub(x.o.Now()), x.untilDeadline()))
+		wait := max(0, min(next.Sub(x.o.Now()), x.untilExpiry()))
 		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -34,50 +33,28 @@ func (x *Index) Run(ctx context.Context) error {
 	}
 }
 
-// sweepSoon removes the blocks of ended holders and ends due leases, between two sweeps.
+// sweepSoon removes the blocks of ended holders, and those that end now, between two sweeps.
 func (x *Index) sweepSoon() {
 	x.sweeping.Lock()
 	defer x.sweeping.Unlock()
 	x.sweepDead()
-	x.expireLeases()
+	x.expire()
 }
 
-// Sweep does one round of Run now: it drops silent reporters, ends leases and blocks below
-// the GPU past their deadline, and removes the blocks of ended holders. One sweep runs at a time;
+// Sweep does one round of Run now: it drops silent reporters, ends blocks whose time has come,
+// and removes the blocks of ended holders. One sweep runs at a time;
 // another call waits for it.
 func (x *Index) Sweep() {
 	x.sweeping.Lock()
 	defer x.sweeping.Unlock()
 	x.expireSilent(x.o.Now())
-	x.expireUntold(x.o.Now())
-	x.expireLeases()
+	x.expire()
 	x.sweepDead()
 	for _, sh := range x.allShards() {
 		sh.tidy()
 	}
 	x.dropDrained()
 	x.pool.Trim()
-}
-
-// untilDeadline returns the time until the next lease ends.
-func (x *Index) untilDeadline() time.Duration {
-	first := int64(0)
-	for _, ks := range *x.keyspaces.Load() {
-		if n := ks.leases.Load().Next(); n != 0 && (first == 0 || n < first) {
-			first = n
-		}
-	}
-	if first == 0 {
-		return x.o.SweepEvery
-	}
-	return time.Duration(first - x.o.Now().UnixNano())
-}
-
-func (x *Index) expireLeases() {
-	now := x.o.Now().UnixNano()
-	for _, ks := range *x.keyspaces.Load() {
-		ks.leases.Load().Expire(now)
-	}
 }
 
 // expireSilent drops the reporters that have been silent for longer than ReplicaTTL.
@@ -264,7 +241,7 @@ func (s *sweeper) table(t *hashtable.Table, part int) {
 	defer s.end()
 	before := t.Len()
 	for row := range t.Each(part) {
-		id := row.Value().Set()
+		id := row.Set()
 		if to := s.replacement(id); to != id {
 			t.Set(row, to)
 			s.sh.sets.Retain(to, 1)
@@ -312,7 +289,7 @@ func (sh *shard) forgetEvicted() {
 		for index, l := range sh.info[slot].lower {
 			ks := sh.keyspaces[index]
 			l.Each(func(_, key uint64) bool {
-				return sh.inTable(&ks.lower[TierCPU], key, slot) || sh.inTable(&ks.lower[TierStorage], key, slot)
+				return ks.below(key, slot)
 			})
 		}
 	}
@@ -350,7 +327,7 @@ func (x *Index) dropDrained() {
 // takeDrained removes the empty keyspaces from the shard. Both locks are held.
 func (sh *shard) takeDrained() (drained []*keyspace) {
 	for i, ks := range sh.keyspaces {
-		if ks == nil || ks.blocks() > 0 || ks.leases.Load().Len() > 0 {
+		if ks == nil || ks.blocks() > 0 {
 			continue
 		}
 		ks.dropped = true

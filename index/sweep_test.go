@@ -148,24 +148,24 @@ func TestSweepsGiveMemoryBack(t *testing.T) {
 // Run wakes for the deadline that comes first, in whatever scope, and for the next sweep if there is none.
 func TestTheNextDeadlineIsTheFirst(t *testing.T) {
 	x := newFixture(t, Options{SweepEvery: time.Hour})
-	if d := x.untilDeadline(); d != time.Hour {
+	if d := x.untilExpiry(); d != time.Hour {
 		t.Errorf("%v without a deadline, want the time between sweeps", d)
 	}
 	for i, minutes := range []int{7, 3, 9, 2, 5} {
 		s := x.f.scope
 		s.BlockSize = 16 << i
 		until := x.clock.t.Add(time.Duration(minutes) * time.Minute)
-		x.Report(s, x.ID(a), x.f.key[:1], until)
+		lend(t, x.Index, s, a, x.f.key[:1], until)
 		first := []int{7, 3, 3, 2, 2}[i]
-		if d := x.untilDeadline().Round(time.Second); d != time.Duration(first)*time.Minute {
+		if d := x.untilExpiry().Round(time.Second); d != time.Duration(first)*time.Minute {
 			t.Errorf("%v until the first of %d deadlines, want %d minutes", d, i+1, first)
 		}
 	}
-	leases := 0
+	blocks := 0
 	for s := range x.Scopes() {
-		leases += s.Leases
+		blocks += s.Blocks
 	}
-	if leases != 5 {
-		t.Errorf("%d leases, want 5", leases)
+	if blocks != 5 {
+		t.Errorf("%d blocks, want 5", blocks)
 	}
 }

@@ -23,19 +23,10 @@ func loraTo(l prefixhash.LoRA) *indexpb.Lora {
 	return &indexpb.Lora{Name: l.Name, Path: l.Path}
 }
 
-// lease names keys that last until a deadline.
-type lease struct {
-	scope index.Scope
-	keys  []prefixhash.Key
-	until time.Time
-}
-
-// delta is a report in the form that the index takes: events, and leases.
+// delta is a report in the form that the index takes.
 type delta struct {
-	events       []index.Event
-	leased       []lease
-	leasedBlocks uint64
-	dropped      uint64
+	events  []index.Event
+	dropped uint64
 }
 
 // delta reads a report's prefixes. It drops a prefix if one of its hashes has no key
@@ -64,23 +55,18 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 		if q.GetTtlMs() > 0 {
 			until = now.Add(time.Duration(min(q.GetTtlMs(), int64(s.o.TTL/time.Millisecond))) * time.Millisecond)
 		}
-		switch {
-		case opaque:
-			for i, k := range keys {
-				if !s.opaque.keep(opaqueKey{scope, k}, p.GetTokenCounts()[i], until, now) {
-					d.dropped++
-					continue
-				}
-				d.lease(lease{scope, keys[i : i+1], until})
+		e := index.Event{Kind: index.Stored, Scope: scope, Hashes: make([]uint64, 0, n)}
+		for i, k := range keys {
+			if opaque && !s.opaque.keep(opaqueKey{scope, k}, p.GetTokenCounts()[i], until, now) {
+				d.dropped++
+				continue
 			}
-		case q.GetTtlMs() > 0:
-			d.lease(lease{scope, keys, until})
-		default:
-			e := index.Event{Kind: index.Stored, Scope: scope, Tier: index.Tier(p.GetTier()), Hashes: make([]uint64, n),
-				Spec: p.GetSpecKind(), Window: int(p.GetWindow()), Ahead: int(p.GetLookahead())}
-			for i, k := range keys {
-				e.Hashes[i] = uint64(k)
-			}
+			e.Hashes = append(e.Hashes, uint64(k))
+		}
+		if opaque || q.GetTtlMs() > 0 {
+			e.Until = until
+		} else {
+			e.Tier, e.Spec, e.Window, e.Ahead = index.Tier(p.GetTier()), p.GetSpecKind(), int(p.GetWindow()), int(p.GetLookahead())
 			if len(p.GetParentHash()) > 0 {
 				parent, ok := s.key(p.GetParentHash())
 				if !ok {
@@ -89,8 +75,8 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 				}
 				e.HasParent, e.Parent = true, uint64(parent)
 			}
-			d.events = append(d.events, e)
 		}
+		d.events = append(d.events, e)
 	}
 	return d
 }
@@ -108,11 +94,6 @@ func (s *Server) key(hash []byte) (prefixhash.Key, bool) {
 	var last [8]byte
 	copy(last[max(0, 8-n):], hash[max(0, n-8):])
 	return prefixhash.Key(binary.BigEndian.Uint64(last[:])), n > 0
-}
-
-func (d *delta) lease(l lease) {
-	d.leased = append(d.leased, l)
-	d.leasedBlocks += uint64(len(l.keys))
 }
 
 // opaqueLimit bounds the hashes whose token counts are kept: about 100 MB.

@@ -145,7 +145,7 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 			continue
 		}
 		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
-			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(st.Blocks + st.Leases)}
+			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(st.Blocks)}
 		out.Models = append(out.Models, m)
 	}
 	for _, h := range s.x.Holders() {

@@ -58,7 +58,7 @@ func (m *metrics) held() map[string]int {
 	defer m.mu.Unlock()
 	out := make(map[string]int)
 	for st := range m.s.x.Scopes() {
-		if n := st.Blocks + st.Leases; n > 0 {
+		if n := st.Blocks; n > 0 {
 			m.models[st.Scope.Model] = true
 			out[st.Scope.Model] += n
 		}

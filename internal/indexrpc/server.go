@@ -172,14 +172,10 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	if err != nil {
 		return err
 	}
-	id := s.x.ID(h)
-	for _, l := range d.leased {
-		s.x.Report(l.scope, id, l.keys, l.until)
-	}
-	if len(d.events)+len(d.leased) > 0 {
+	if len(d.events) > 0 {
 		r.freshen(batch.At)
 	}
-	out.Stored += uint64(result.Stored) + d.leasedBlocks
+	out.Stored += uint64(result.Stored)
 	out.Dropped += uint64(result.Dropped) + d.dropped
 	out.First = out.First || first
 	return nil
@@ -248,7 +244,6 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 				e.Hashes = append(e.Hashes, uint64(key))
 			}
 			batch.Events = []index.Event{e}
-			s.x.Retract(e.Part, e.Scope.Group, s.x.ID(h), keys)
 		}
 	case indexpb.EventType_ALL_CLEARED:
 		batch.Events = []index.Event{{Kind: index.Cleared, Part: partOf(q)}}

@@ -9,38 +9,25 @@ import (
 	"warmroute/index/internal/offheap"
 )
 
-// Value is a table's value of a key: a tick, and the number of a set of holders, 0
-// for the empty set.
-type Value uint64
+// SetMask is the largest number of a set.
+const SetMask = 1<<24 - 1
 
-// SetMask is the largest number of a set. MaxTick is the largest tick.
-const (
-	SetMask   = 1<<24 - 1
-	MaxTick   = 1<<32 - 1
-	tickShift = 32
-)
-
-// Set returns the number of the set.
-func (v Value) Set() uint32 { return uint32(v & SetMask) }
-
-// Tick returns the deadline of an entry, if it has one.
-func (v Value) Tick() uint64 { return uint64(v >> tickShift) }
-
-// Row is one key of a table. Readers load key and value; the rest belongs to the
-// writer.
+// Row is one key of a table, with the number of a set of holders, 0 for the empty set. Readers
+// load both.
 type Row struct {
 	key   uint64 // 0: none
-	value uint64 // a Value; of a row without a set, its tick is the epoch in which it was emptied
-	Owner uint64 // for the writer; 0 in a new row
+	value uint64 // the set; without one, the epoch in which the row was emptied, from epochShift on
 }
 
-// Key returns the key of a row. Only the writer calls it, and Value.
+const epochShift = 32
+
+// Key returns the key of a row. Only the writer calls it, and Set.
 func (s *Row) Key() uint64 { return s.key }
 
-// Value returns the value of a row.
-func (s *Row) Value() Value { return Value(s.value) }
+// Set returns the number of the row's set.
+func (s *Row) Set() uint32 { return uint32(s.value & SetMask) }
 
-func (s *Row) empty() bool { return s.value&SetMask == 0 }
+func (s *Row) empty() bool { return s.Set() == 0 }
 
 // Parts is the number of a table's arrays, which grow one at a time.
 const (
@@ -67,10 +54,6 @@ type Table struct {
 
 	settled uint64 // rows emptied in earlier epochs may be reused
 
-	// Churns is set before the first key if keys come and go with every request.
-	Churns bool
-
-	sink uint64 // keeps touches from being optimised away
 }
 
 type part struct {
@@ -109,9 +92,8 @@ func (t *Table) home(key uint64) (*part, uint64) {
 	return p, i
 }
 
-// Get returns the value of a key, or a value without a set when the key is absent.
-// For lookups.
-func (t *Table) Get(key uint64) Value {
+// Get returns the set of a key, the empty one when the key is absent. For lookups.
+func (t *Table) Get(key uint64) uint32 {
 	p, i := t.home(key)
 	for {
 		s := &p.rows[i]
@@ -119,7 +101,7 @@ func (t *Table) Get(key uint64) Value {
 		if k == key {
 			v := atomic.LoadUint64(&s.value)
 			if atomic.LoadUint64(&s.key) == key {
-				return Value(v)
+				return uint32(v & SetMask)
 			}
 			// The row has another key now: this key was emptied, and may since
 			// have come back in another row.
@@ -135,18 +117,8 @@ func (t *Table) Get(key uint64) Value {
 	}
 }
 
-// Touch starts loading the rows of keys. Only the writer calls it and all methods
+// Find returns the row of a key, nil when absent. Only the writer calls it and all methods
 // below.
-func (t *Table) Touch(keys []uint64) {
-	sink := uint64(0)
-	for _, key := range keys {
-		p, i := t.home(key)
-		sink += p.rows[i].key
-	}
-	t.sink = sink
-}
-
-// Find returns the row of a key, nil when absent.
 func (t *Table) Find(key uint64) *Row {
 	p, i := t.home(key)
 	for {
@@ -186,7 +158,6 @@ func (t *Table) Insert(key uint64) *Row {
 		}
 		t.clearBefore(q, p, i, reuse)
 		if reuse != nil {
-			reuse.Owner = 0
 			atomic.StoreUint64(&reuse.key, key) // its value has no set, and is the new key's from now on
 			return reuse
 		}
@@ -195,7 +166,7 @@ func (t *Table) Insert(key uint64) *Row {
 			atomic.StoreUint64(&s.key, key)
 			return s
 		}
-		t.rebuild(q, t.fill(q))
+		t.rebuild(q, roomy)
 	}
 }
 
@@ -210,7 +181,6 @@ func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 		if s.key == 0 || !s.empty() || s == spare || !t.reusable(s) {
 			return
 		}
-		s.Owner = 0
 		atomic.StoreUint64(&s.key, 0)
 		t.used[q]--
 	}
@@ -219,30 +189,26 @@ func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
 // reusable reports whether a row without a set may change its key. It compares
 // epochs by their low 32 bits; a row that is too old for them waits for a rebuild.
 func (t *Table) reusable(s *Row) bool {
-	return int32(uint32(t.settled)-uint32(s.value>>tickShift)) > 0
+	return int32(uint32(t.settled)-uint32(s.value>>epochShift)) > 0
 }
 
 // Settle allows the reuse of rows that were emptied before the oldest running
 // lookup began, in the epoch oldest. The writer calls it before a batch.
 func (t *Table) Settle(oldest uint64) { t.settled = oldest }
 
-// Set changes a row's set and keeps its tick.
-func (t *Table) Set(s *Row, set uint32) { t.put(s, set, s.value>>tickShift) }
-
-// SetUntil changes a row's set and tick.
-func (t *Table) SetUntil(s *Row, set uint32, tick uint64) { t.put(s, set, tick) }
-
-func (t *Table) put(s *Row, set uint32, tick uint64) {
+// Set changes a row's set.
+func (t *Table) Set(s *Row, set uint32) {
 	switch was := s.empty(); {
 	case was && set != 0:
 		t.live[t.partOf(s.key)]++
 	case !was && set == 0:
 		t.live[t.partOf(s.key)]--
 	}
+	value := uint64(set)
 	if set == 0 {
-		tick = t.clock.Now()
+		value = t.clock.Now() << epochShift
 	}
-	atomic.StoreUint64(&s.value, tick<<tickShift|uint64(set))
+	atomic.StoreUint64(&s.value, value)
 }
 
 // partOf returns the array of a key.

@@ -14,7 +14,6 @@ import (
 func TestReadersSeeNoOtherKeysValue(t *testing.T) {
 	mem := newMemory(t)
 	tb := NewTable(&mem.clock, &mem.pool, 1)
-	tb.Churns = true
 	const held = 16
 	steps := int64(600_000)
 	if race.Enabled {
@@ -32,7 +31,7 @@ func TestReadersSeeNoOtherKeysValue(t *testing.T) {
 				first := now.Load() - held - 4 // about to be given away
 				for range 16 {
 					n := max(0, first+rng.Int64N(8))
-					if set := tb.Get(key(n)).Set(); set != 0 && set != uint32(n+1) {
+					if set := tb.Get(key(n)); set != 0 && set != uint32(n+1) {
 						t.Errorf("key %d has the value of key %d", n, set-1)
 						over.Store(true)
 					}
@@ -43,7 +42,7 @@ func TestReadersSeeNoOtherKeysValue(t *testing.T) {
 	}
 	for n := int64(0); n < steps && !over.Load(); n++ {
 		tb.Settle(mem.clock.Oldest())
-		tb.SetUntil(tb.Insert(key(n)), uint32(n+1), 7)
+		tb.Set(tb.Insert(key(n)), uint32(n+1))
 		if n >= held {
 			tb.Set(tb.Find(key(n-held)), 0)
 			mem.clock.Retire()

@@ -11,22 +11,7 @@ import (
 const (
 	roomy   = 50
 	compact = 66
-	airy    = 25
 )
-
-// airyMost is the largest number of keys of an array that is kept airy: 8 arrays are
-// then 6 MB.
-const airyMost = 8192
-
-// fill returns how full to rebuild an array that has become full. If keys come and go,
-// an array at a quarter has as many emptied rows for new keys as old keys leave (at
-// about 60 % in use), so it need never be rebuilt again.
-func (t *Table) fill(q int) int {
-	if t.Churns && t.live[q] <= airyMost {
-		return airy
-	}
-	return roomy
-}
 
 // rebuild replaces an array by one that is percent full and has no rows without a set.
 // Home positions rise with the hash, so rebuild walks both arrays in order.

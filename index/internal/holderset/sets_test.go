@@ -76,49 +76,6 @@ func TestSetsAreInterned(t *testing.T) {
 	}
 }
 
-// TestTogglerCounts: neighbours that are toggled together hold the references that
-// they would one by one.
-func TestTogglerCounts(t *testing.T) {
-	var clock epoch.Clock
-	clock.Init()
-	var sets Sets
-	sets.Init(&clock)
-	blocks := make([]ID, 10)
-	for slot := range 3 {
-		f := Toggler{Sets: &sets, Slot: slot}
-		for i := range blocks[:10-3*slot] {
-			to, ok := f.Next(blocks[i])
-			if !ok {
-				t.Fatal("no room")
-			}
-			blocks[i] = to
-		}
-		f.Flush()
-	}
-	refs := map[ID]uint32{}
-	for _, id := range blocks {
-		if id >= FirstInterned {
-			refs[id]++
-		}
-	}
-	var slots Slots
-	slots.Init(&clock)
-	for holder := range int32(3) {
-		slots.Take(holder)
-	}
-	if err := sets.check(&slots, refs); err != nil || len(refs) != 2 {
-		t.Errorf("%v: %v", refs, err)
-	}
-	f := Toggler{Sets: &sets, Slot: 9}
-	for i, id := range []ID{Single(1), Single(2), Single(2), Single(1)} {
-		to, ok := f.Next(id)
-		if other := int(id) - 1; !ok || sets.Size(to) != 2 || !sets.Has(to, 9) || !sets.Has(to, other) {
-			t.Errorf("neighbour %d: slot 9 beside %d is set %d of %d slots", i, other, to, sets.Size(to))
-		}
-	}
-	f.Flush()
-}
-
 // TestSlotsAreGivenAgainLate: a slot is given again only when it was freed and no
 // lookup of before runs any more.
 func TestSlotsAreGivenAgainLate(t *testing.T) {

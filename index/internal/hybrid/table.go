@@ -33,7 +33,7 @@ func (t *table) init(m Memory, sets *holderset.Sets) {
 func (t *table) probe(key uint64, seat int, agree []uint64) bool {
 	set := holderset.ID(0)
 	if rows := t.rows.Load(); rows != nil {
-		set = rows.Get(key).Set()
+		set = rows.Get(key)
 	}
 	has := seat >= 0 && t.sets.Has(set, seat)
 	for w := range agree {
@@ -54,7 +54,7 @@ func (t *table) flip(key uint64, seat int, on bool) {
 		return
 	}
 	row := rows.Insert(key)
-	was := row.Value().Set()
+	was := row.Set()
 	if t.sets.Has(was, seat) == on {
 		return
 	}

@@ -3,6 +3,6 @@
 // but no chunk; events of SGLang name neither.
 //
 // Invariant: only models whose code was read have a Layout; for any other the error is
-// ErrUnknown. A Layout describes the model in its files, without a draft model's layers and
-// with the servers' own defaults. It is immutable.
+// ErrUnknown. A Layout has the kinds that models of this type have, of which one may lack some,
+// without a draft model's layers and with the servers' own defaults. It is immutable.
 package cachelayout

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // ErrUnknown means that nobody has found out what the layers of such a model keep.
@@ -18,13 +17,28 @@ type Layout struct {
 	Chunk int      // tokens of a chunk of chunked attention; 0: the model has no such layers
 }
 
-// The kinds of layers; "" keeps nothing.
+// The kinds of layers.
 const (
 	full    = "full"
 	window  = "sliding window"
 	chunked = "chunked attention"
 	state   = "Mamba state"
 )
+
+// usual has the kinds of layers of the models whose code was read, by model_type.
+var usual = map[string][]string{
+	"llama": {full}, "mistral": {full}, "mixtral": {full}, "deepseek_v2": {full}, "deepseek_v3": {full},
+	"qwen2": {full}, "qwen2_moe": {full}, "qwen3": {full}, "qwen3_moe": {full},
+
+	"gemma2": {window, full}, "gemma3": {window, full}, "gemma3_text": {window, full}, "gemma3n_text": {window, full},
+	"gemma4_text": {window, full}, "cohere2": {window, full}, "gpt_oss": {window, full}, "olmo3": {window, full}, "exaone4": {window, full},
+
+	"llama4_text": {chunked, full},
+
+	"qwen3_next": {state, full}, "qwen3_5_text": {state, full}, "qwen3_5_moe_text": {state, full}, "granitemoehybrid": {state, full},
+	"lfm2": {state, full}, "lfm2_moe": {state, full}, "jamba": {state, full}, "bamba": {state, full}, "nemotron_h": {state, full},
+	"kimi_linear": {state, full}, "falcon_h1": {full, state}, "mamba": {state}, "mamba2": {state}, "falcon_mamba": {state},
+}
 
 // KindsOf returns the kinds, nil if there is no layout.
 func (l *Layout) KindsOf() []string {
@@ -45,9 +59,6 @@ func (l *Layout) ChunkOr(n int) int {
 // maxConfig bounds a config.json.
 const maxConfig = 16 << 20
 
-// maxLayers exceeds the layers of any model.
-const maxLayers = 4096
-
 // Read reads the config.json of a model's folder.
 func Read(dir string) (*Layout, error) {
 	path := filepath.Join(dir, "config.json")
@@ -65,42 +76,63 @@ func Read(dir string) (*Layout, error) {
 	return l, nil
 }
 
-// Parse reads the text of a config.json.
-func Parse(raw []byte) (*Layout, error) {
-	c, err := parse(raw)
-	if err != nil {
-		return nil, err
-	}
-	layers, err := c.layers()
-	if err != nil {
-		return nil, err
-	}
-	out := &Layout{}
-	for _, kind := range layers {
-		if kind != "" && !slices.Contains(out.Kinds, kind) {
-			out.Kinds = append(out.Kinds, kind)
-		}
-	}
-	if out.Kinds == nil {
-		return nil, ErrUnknown
-	}
-	if slices.Contains(out.Kinds, chunked) {
-		out.Chunk = c.chunk()
-	}
-	return out, nil
+// config has the values of a config.json that decide the kinds.
+type config struct {
+	Type       string   `json:"model_type"`
+	LayerTypes []string `json:"layer_types"`
+	Window     number   `json:"sliding_window"`
+	UseWindow  bool     `json:"use_sliding_window"`
+	Chunk      number   `json:"attention_chunk_size"`
+	Text       *config  `json:"text_config"` // of the part that generates text
 }
 
-// parse reads the configuration of the part that generates text.
-func parse(raw []byte) (*config, error) {
-	var c struct {
-		config
-		Text *config `json:"text_config"`
-	}
+// number is a number that may be absent, or null, which is 0.
+type number struct {
+	given bool
+	n     int
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *number) UnmarshalJSON(raw []byte) error {
+	v.given = true
+	return json.Unmarshal(raw, &v.n)
+}
+
+// Parse reads the text of a config.json.
+func Parse(raw []byte) (*Layout, error) {
+	var c config
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, errors.New("it is not a model's configuration in JSON")
 	}
 	if c.Text != nil {
-		return c.Text, nil
+		c = *c.Text
 	}
-	return &c.config, nil
+	l := &Layout{Kinds: usual[c.Type]}
+	switch c.Type {
+	case "llama", "mistral", "mixtral":
+		switch {
+		case c.LayerTypes != nil, c.Type == "mistral" && !c.Window.given:
+			l.Kinds = nil // some layers may have windows
+		case c.Window.n > 0:
+			l.Kinds = []string{window}
+		}
+	case "qwen2", "qwen2_moe", "qwen3", "qwen3_moe":
+		if c.UseWindow {
+			l.Kinds = nil
+		}
+	case "llama4_text":
+		switch l.Chunk = max(0, c.Chunk.n); {
+		case !c.Chunk.given:
+			l.Chunk = defaultChunk
+		case l.Chunk == 0:
+			l.Kinds = []string{full}
+		}
+	}
+	if l.Kinds == nil {
+		return nil, fmt.Errorf("model_type %q: %w", c.Type, ErrUnknown)
+	}
+	return l, nil
 }
+
+// defaultChunk is the chunk of a Llama 4 whose configuration names none.
+const defaultChunk = 8192

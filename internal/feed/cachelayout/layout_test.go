@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestModels: the kinds of published models. Their numbers of layers and their patterns are
-// from the models' own files.
+// TestModels: the kinds of published models, by values of the models' own files.
 func TestModels(t *testing.T) {
 	const full, mamba, windows, chunks = "full", "Mamba state", "sliding window", "chunked attention 8192"
 	for _, c := range []struct{ config, want string }{
@@ -27,28 +26,21 @@ func TestModels(t *testing.T) {
 		{`{"model_type": "cohere2", "num_hidden_layers": 32, "sliding_window": 4096, "sliding_window_pattern": 4}`, windows + " " + full},
 		{`{"model_type": "llama4", "text_config": {"model_type": "llama4_text", "num_hidden_layers": 48, "attention_chunk_size": 8192}}`, chunks + " " + full},
 		{`{"model_type": "llama4", "text_config": {"model_type": "llama4_text", "num_hidden_layers": 4, "attention_chunk_size": null, "no_rope_layers": [1, 1, 1, 0]}}`, full},
-		{`{"model_type": "llama4_text", "num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 1]}`, chunks + " " + full},
 		{`{"model_type": "llama4_text", "num_hidden_layers": 4, "attention_chunk_size": 0}`, full},
 		{`{"model_type": "qwen3_next", "num_hidden_layers": 48, "full_attention_interval": 4}`, mamba + " " + full},
 		{`{"model_type": "qwen3_5", "text_config": {"model_type": "qwen3_5_text", "num_hidden_layers": 32}}`, mamba + " " + full},
 		{`{"model_type": "jamba", "num_hidden_layers": 32, "attn_layer_period": 8, "attn_layer_offset": 4}`, mamba + " " + full},
 		{`{"model_type": "bamba", "num_hidden_layers": 32, "attn_layer_indices": [9, 18, 27]}`, mamba + " " + full},
 		{`{"model_type": "granitemoehybrid", "num_hidden_layers": 4, "layer_types": ["mamba", "mamba", "attention", "mamba"]}`, mamba + " " + full},
-		{`{"model_type": "nemotron_h", "num_hidden_layers": 8, "hybrid_override_pattern": "M-M-M*-M"}`, mamba + " " + full},
-		{`{"model_type": "nemotron_h", "layers_block_type": ["mamba", "moe", "attention", "mlp"]}`, mamba + " " + full},
 		{`{"model_type": "falcon_h1", "num_hidden_layers": 24}`, full + " " + mamba},
 		{`{"model_type": "lfm2", "num_hidden_layers": 5, "layer_types": ["conv", "conv", "full_attention", "conv", "full_attention"]}`, mamba + " " + full},
 		{`{"model_type": "kimi_linear", "num_hidden_layers": 4, "linear_attn_config": {"kda_layers": [1, 2, 3], "full_attn_layers": [4]}}`, mamba + " " + full},
 		{`{"model_type": "falcon_mamba", "num_hidden_layers": 64}`, mamba},
-		{`{"model_type": "gpt_oss", "num_hidden_layers": 9, "layer_types": ["full_attention"]}`, windows + " " + full},
 
+		{`{"model_type": "nemotron_h", "num_hidden_layers": 8, "hybrid_override_pattern": "M-M-M*-M"}`, mamba + " " + full},
+		{`{"model_type": "llama", "num_hidden_layers": 2, "layer_types": ["full_attention", "sliding_attention"]}`, ""},
 		{`{"model_type": "a new one", "num_hidden_layers": 2}`, ""},
-		{`{"model_type": "gemma2"}`, ""},
-		{`{"model_type": "gemma3_text", "num_hidden_layers": 6, "use_bidirectional_attention": true}`, ""},
-		{`{"model_type": "gemma2", "num_hidden_layers": 3, "layer_types": ["full_attention"]}`, ""},
-		{`{"model_type": "gemma2", "num_hidden_layers": 1, "layer_types": ["something"]}`, ""},
-		{`{"model_type": "nemotron_h", "hybrid_override_pattern": "MX"}`, ""},
-		{`{"model_type": "nemotron_h", "hybrid_override_pattern": "--"}`, ""},
+		{`{}`, ""},
 	} {
 		l, err := Parse([]byte(c.config))
 		switch {
@@ -82,8 +74,7 @@ func TestModels(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"model_type": "gemma3_text", "num_hidden_layers": 26, "sliding_window": 512}`))
 	f.Add([]byte(`{"text_config": {"model_type": "llama4_text", "num_hidden_layers": 4, "no_rope_layers": [1, 0]}}`))
-	f.Add([]byte(`{"model_type": "nemotron_h", "hybrid_override_pattern": "M*-"}`))
-	f.Add([]byte(`{"model_type": "jamba", "num_hidden_layers": 4, "attn_layer_period": -1}`))
+	f.Add([]byte(`{"model_type": "mistral", "sliding_window": null}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		l, err := Parse(raw)
 		if err == nil && len(l.Kinds) == 0 {

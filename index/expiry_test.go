@@ -35,7 +35,7 @@ func TestUntoldBlocksExpire(t *testing.T) {
 	x.send(a, life, x.f.stored(a, TierCPU, all[:3]))
 	x.clock.t = x.clock.t.Add(time.Hour)
 	x.below("an hour later", a, 2, 2)
-	if n := x.untold.Load(); n != 0 {
+	if n := x.expiring.Load(); n != 0 {
 		t.Errorf("%d blocks are still to expire", n)
 	}
 	if trust, _ := x.Trust(x.ID(a), "", "m"); trust.Exact || trust.Why == "" {
@@ -56,7 +56,7 @@ func TestToldBlocksStay(t *testing.T) {
 	x.send(a, life, x.f.stored(a, TierStorage, all[:8]))
 	life = x.Begin(a)
 	x.below("restarted", a, 0, 0)
-	if n := x.untold.Load(); n != 0 {
+	if n := x.expiring.Load(); n != 0 {
 		t.Errorf("%d blocks are still to expire", n)
 	}
 	x.send(a, life, x.f.stored(a, TierCPU, all[:8]))
@@ -72,10 +72,30 @@ func TestUntoldBlocksAreBounded(t *testing.T) {
 		x.send(a, life, x.f.stored(a, TierCPU, all[i:i+1]))
 		x.clock.t = x.clock.t.Add(time.Second)
 	}
-	if n := x.untold.Load(); n > 32 {
+	if n := x.expiring.Load(); n > 32 {
 		t.Errorf("%d blocks are kept to expire, want at most 32", n)
 	}
 	if err := x.check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestLeasesOfGroupsProveNothing: a holder whose groups are not known, or whose full-attention
+// group is another one, matches no leased block either.
+func TestLeasesOfGroupsProveNothing(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	for group := range 3 {
+		for i, spec := range [][]string{{""}, {"", ""}, {"mamba", "mamba", "full_attention"}}[group] {
+			ev := x.f.stored(a, TierGPU, x.all()[:1])
+			ev.Scope.Group, ev.Spec = i, spec
+			x.send(a, inc, ev)
+		}
+		x.send(a, inc, x.f.removed(a, TierGPU, 0))
+		lend(t, x.Index, x.f.scope, a, x.f.key, x.clock.t.Add(time.Minute))
+		m := x.match(a)
+		if hybrid := group == 1; m.HybridUnknown != hybrid || group > 0 && m.Blocks != 0 || group == 0 && m.Blocks != 64 {
+			t.Errorf("after group %d: %+v", group, m)
+		}
 	}
 }
