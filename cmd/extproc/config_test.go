@@ -21,7 +21,7 @@ func parseConfig(t *testing.T, text string) (Config, error) {
 
 func TestTrustedHeadersAreValidated(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false, "authorization": true, "content-type": false,
+		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false, "authorization": true, "content-type": false, "content-length": false, "host": false,
 	} {
 		for _, field := range []string{"tenant_header", "priority_header"} {
 			_, err := parseConfig(t, "filter: {"+field+": \""+name+"\"}")
