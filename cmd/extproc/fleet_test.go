@@ -63,6 +63,10 @@ func TestReplicasThatStandAloneAreNamed(t *testing.T) {
 			return strings.Contains(n, replica) && strings.Contains(n, what)
 		})
 	}
+	noted := fleet.NewSnapshot(all...)
+	if noted.Notes = []string{"of the fleet"}; !slices.Contains(r.replicas.notes(noted), noted.Notes[0]) {
+		t.Error("the fleet's own notes are not told")
+	}
 	const other, render = `lists "m" as a name of "x"`, "no request is sent to the /render of"
 	if named("", other) || named("", render) {
 		t.Error("some are named, and all agree")
