@@ -22,10 +22,7 @@ import (
 
 func traceWriter(t *testing.T) *tracefile.Writer {
 	t.Helper()
-	w, err := tracefile.New(tracefile.Options{Path: filepath.Join(t.TempDir(), "trace.jsonl")}, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := tracefile.New(tracefile.Options{Path: filepath.Join(t.TempDir(), "trace.jsonl")}, prometheus.NewRegistry())
 	return w
 }
 

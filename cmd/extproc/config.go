@@ -272,7 +272,7 @@ func validateTrustedHeader(name string) error {
 		return fmt.Errorf("%q is not in lower case, as Envoy writes names", name)
 	case strings.HasPrefix(name, ":") || slices.Contains(envoy.Owned[:], name) || slices.Contains(envoy.OwnedLegs[:], name):
 		return fmt.Errorf("%q is set by Envoy or by warmroute, not by a gateway that is trusted", name)
-	case slices.Contains([]string{"content-type", "content-encoding", "traceparent", "x-request-id"}, name):
+	case slices.Contains([]string{"connection", "content-encoding", "content-length", "content-type", "host", "te", "traceparent", "transfer-encoding", "x-request-id"}, name):
 		return fmt.Errorf("%q describes a request, whoever sends it", name)
 	case strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "":
 		return fmt.Errorf("%q is not a header's name", name)

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/filter"
 	"warmroute/internal/config"
 )
 
@@ -19,7 +21,7 @@ func parseConfig(t *testing.T, text string) (Config, error) {
 
 func TestTrustedHeadersAreValidated(t *testing.T) {
 	for name, ok := range map[string]bool{
-		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false, "authorization": true, "content-type": false,
+		"": true, "x-tenant": true, "x-Tenant": false, ":path": false, "x gap": false, envoy.HeaderDestination: false, "authorization": true, "content-type": false, "content-length": false, "host": false,
 	} {
 		for _, field := range []string{"tenant_header", "priority_header"} {
 			_, err := parseConfig(t, "filter: {"+field+": \""+name+"\"}")
@@ -43,6 +45,28 @@ func TestNoZeroStandsForADefault(t *testing.T) {
 	} {
 		if _, err := parseConfig(t, field); err == nil || !strings.Contains(err.Error(), ": is 0; leave it out for the default") {
 			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// TestSettingsReachTheFilter: each setting of requests changes what the filter is given.
+func TestSettingsReachTheFilter(t *testing.T) {
+	given := func(text string) filter.ServerOptions {
+		c, err := parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.serverOptions(nil, nil)
+	}
+	usual := given("")
+	for _, text := range []string{
+		"filter: {max_body: 1000000}", "filter: {body_wait: 7s}", "filter: {path_prefixes: [/a]}", "filter: {tenant_header: x-a}",
+		"filter: {priority_header: x-a}", "filter: {reason_header: true}", "filter: {picker: true}", "filter: {always_pick: true}",
+		"filter: {mode: shadow}", "filter: {share: 50}", "filter: {share: 50, share_by: x-a}", "filter: {opt_out_header: x-a}", "filter: {max_streams: 7}",
+		"prefill_decode: {mode: pull}", "prefill_decode: {mode: pull, max_wait: 7s}", "sessions: {share: 0.1}", "sessions: {share: 0.1, header: x-a}", "sessions: {share: 0.1, max_wait: 7s}",
+	} {
+		if o := given(text); reflect.DeepEqual(o, usual) {
+			t.Errorf("%s changes nothing", text)
 		}
 	}
 }

@@ -51,14 +51,14 @@ type outcomes struct {
 	requests    *tracefile.Writer // nil without a trace file
 }
 
-func newOutcomes(c Config, t *ids, d *decisions, log *slog.Logger, reg prometheus.Registerer) (_ *outcomes, err error) {
+func newOutcomes(c Config, t *ids, d *decisions, log *slog.Logger, reg prometheus.Registerer) *outcomes {
 	o := &outcomes{log: log, ids: t, replicas: d.replicas, decisions: d, counted: filter.NewMetrics(reg), differences: outcome.NewDifferences(reg), watch: shortfall.New()}
 	o.usage.Set(c.usageShare())
 	o.compared = comparison.New(reg, o.replicas.baseOf, o.usage.draws, time.Now)
 	o.server = outcome.New(reg, o.replicas.baseOf, o.counted.ServedElsewhere, o.learn, o.compared.Add)
 	reg.MustRegister(o.watch)
-	o.requests, err = newTraceFile(c.Filter, o.replicas.fleet.Snapshot, log, reg)
-	return o, err
+	o.requests = newTraceFile(c.Filter, o.replicas.fleet.Snapshot, log, reg)
+	return o
 }
 
 // forget drops what is known of a replica that has left.

@@ -65,13 +65,15 @@ func whyNoPair(mode filter.Transport, replicas []*fleet.Replica) string {
 }
 
 // unpairedModels names the models of which no two replicas can pair although a mode is set, or says
-// that the policy splits none.
+// that a trial or the policy splits none.
 func (r *router) unpairedModels() (notes []string) {
 	c := r.reloads.inForce()
 	mode := c.PrefillDecode.Mode
 	switch {
 	case mode == filter.TransportOff:
 		return nil
+	case c.Filter.Mode == modeShadow:
+		return []string{"prefill and decode: no request is split, because filter.mode is shadow"}
 	case c.Policy.RoutePolicy != nil && *c.Policy.RoutePolicy != policy.NameTTFT:
 		return []string{fmt.Sprintf("prefill and decode: no request is split, because policy.route_policy is %s and ttft alone prices splits", *c.Policy.RoutePolicy)}
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"warmroute/filter"
 	"warmroute/internal/fleet"
 )
@@ -39,6 +41,25 @@ func TestWhyNoPair(t *testing.T) {
 	} {
 		if why := whyNoPair(tt.mode, tt.replicas); (why == "") != (tt.want == "") || !strings.Contains(why, tt.want) {
 			t.Errorf("%s: %q, want %q", name, why, tt.want)
+		}
+	}
+}
+
+// TestWhyNothingIsSplit: a trial and another policy are told.
+func TestWhyNothingIsSplit(t *testing.T) {
+	for text, want := range map[string]string{
+		"prefill_decode: {mode: off}":                                             "",
+		"prefill_decode: {mode: pull}":                                            "",
+		"prefill_decode: {mode: pull}\nfilter: {mode: shadow}":                    "because filter.mode is shadow",
+		"prefill_decode: {mode: pull}\npolicy: {route_policy: filter-then-score}": "because policy.route_policy is filter-then-score",
+	} {
+		c, err := parseConfig(t, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := silentRouter(t, c, prometheus.NewRegistry())
+		if got := strings.Join(r.unpairedModels(), " "); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }

@@ -12,8 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/cmd/extproc/internal/outcome"
+	"warmroute/envoy"
+	"warmroute/filter"
 	"warmroute/internal/config"
+	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
+	"warmroute/render/openai"
 )
 
 // TestHonestReload: a changed file takes effect on SIGHUP, fields that need a
@@ -55,7 +60,7 @@ func TestHonestReload(t *testing.T) {
 	until(t, "the model that came is loaded or refused", func() bool {
 		return strings.Contains(page("/readyz"), `note: tokens of model "m": replicas compute them, because its tokenizer "/nowhere" cannot be found, fetched or loaded: `)
 	})
-	for _, note := range []string{"filter.mode is shadow: no request gets a hint", "prefill and decode: no request is split, because policy.route_policy is filter-then-score"} {
+	for _, note := range []string{"filter.mode is shadow: no request gets a hint", "prefill and decode: no request is split, because filter.mode is shadow"} {
 		if !strings.Contains(page("/readyz"), "note: "+note) {
 			t.Errorf("%q is not told: %s", note, page("/readyz"))
 		}
@@ -92,4 +97,56 @@ func TestHonestReload(t *testing.T) {
 	if ready := page("/readyz"); strings.Contains(ready, "needs a restart") || !strings.Contains(ready, "note: no replica is ready, of 1") {
 		t.Errorf("file and process agree again: %s", ready)
 	}
+}
+
+// TestAReloadReachesItsParts: how many replicas a hint names, the time for token ids, whose usage is
+// asked for, since when a trial is compared. Of a replica that is not listed any more no series is left.
+func TestAReloadReachesItsParts(t *testing.T) {
+	const slow = 700 * time.Millisecond
+	stays, goes := testenv.StartSimulator(t, "-replay", "", "-fail-render"), testenv.StartSimulator(t, "-replay", "", "-fail-render")
+	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}, {address: %q}]}\n", stays.Addr, goes.Addr))
+	reload := func(change func(c *Config)) {
+		t.Helper()
+		c := r.reloads.inForce()
+		change(&c)
+		if err := r.apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask := func(route openai.Route, body string) decision.Decision {
+		d := r.envoys.filter.Route(t.Context(), &filter.Query{ID: body, Route: route, Body: []byte(body)})
+		if d.Reservation != nil {
+			d.Reservation.Release()
+		}
+		return d
+	}
+	named := func() int {
+		return len(strings.Split(ask(openai.Completions, `{"model":"sim","prompt":[1,2,3]}`).Chosen, ","))
+	}
+	if n := named(); n != 2 {
+		t.Errorf("%d replicas are named, want 2", n)
+	}
+	since, _ := r.outcomes.compared.Figures()
+	reload(func(c *Config) { c.Filter.AlwaysPick, c.Filter.TokenBudget = true, slow })
+	if n := named(); n != 1 {
+		t.Errorf("%d replicas are named, want 1", n)
+	}
+	began := time.Now()
+	if ask(openai.Chat, `{"model":"sim","messages":[{"role":"user","content":"a"}]}`); time.Since(began) < slow {
+		t.Errorf("token ids are waited for for %v, want %v", time.Since(began), slow)
+	}
+	reload(func(c *Config) { c.Filter.AlwaysPick, c.Filter.Share = false, 50 })
+	if again, _ := r.outcomes.compared.Figures(); r.outcomes.usage.percent.Load() != envoy.TrialUsageShare || !again.After(since) {
+		t.Errorf("a trial reads the usage of %d percent, and compares since %v", r.outcomes.usage.percent.Load(), again)
+	}
+	r.outcomes.learn(&outcome.Answer{Hint: goes.Addr, Replica: goes.Addr, Status: 200, Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: 3}})
+	_, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/metrics")
+	if !strings.Contains(page, fmt.Sprintf("warmroute_prediction_difference_tokens_count{model=\"sim\",replica=%q} 1", goes.Addr)) {
+		t.Error("an answer is not counted")
+	}
+	reload(func(c *Config) { c.Fleet.Replicas = c.Fleet.Replicas[:1] })
+	until(t, "no series of the replica", func() bool {
+		_, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/metrics")
+		return strings.Contains(page, stays.Addr) && !strings.Contains(page, goes.Addr)
+	})
 }

@@ -93,9 +93,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 	if r.decisions, err = newDecisions(c, r.xds, r.replicas, log, reg); err != nil {
 		return nil, err
 	}
-	if r.outcomes, err = newOutcomes(c, r.ids, r.decisions, log, reg); err != nil {
-		return nil, err
-	}
+	r.outcomes = newOutcomes(c, r.ids, r.decisions, log, reg)
 	if r.envoys, err = newEnvoys(c, r.outcomes, log, reg); err != nil {
 		return nil, err
 	}

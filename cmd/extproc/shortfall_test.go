@@ -2,15 +2,22 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/cmd/extproc/internal/outcome"
+	"warmroute/filter"
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/internal/testenv"
+	"warmroute/render/openai"
 )
 
 // TestAReplicaThatDoesNotHitIsSaidOnce: from fleet snapshots and counters to the
@@ -40,5 +47,52 @@ func TestAReplicaThatDoesNotHitIsSaidOnce(t *testing.T) {
 	}
 	if v := r.outcomes.watch.State("10.0.0.1:8000"); !v.Complete || v.Flagged {
 		t.Errorf("the honest replica: %+v", v)
+	}
+}
+
+// TestConstructedPromptsMakeNoReplicaSuspect: that prompts with one first block are not found, and
+// those of another are, raises no suspicion, whichever of the replica's two parts has counted them;
+// that those of many are not found does.
+func TestConstructedPromptsMakeNoReplicaSuspect(t *testing.T) {
+	sim := testenv.StartSimulator(t, "-replay", "")
+	for part, learns := range map[string]func(r *router, d *decision.Decision, id string, cached int){
+		"an answer": func(r *router, d *decision.Decision, id string, cached int) {
+			r.outcomes.learn(&outcome.Answer{
+				RequestID: id, Hint: sim.Addr, Replica: sim.Addr, Status: 200,
+				Decision: d.Seq, Prediction: outcome.Prediction{Prompt: 100, Reported: 64},
+				Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: 100, Cached: cached},
+			})
+		},
+		"a prefill": func(r *router, d *decision.Decision, id string, cached int) {
+			r.outcomes.learnPrefill(&filter.Prefilled{Replica: sim.Addr, Decision: d.Seq, ID: id, Prompt: 100, Reported: 64, Counted: 100, Cached: cached})
+		},
+	} {
+		for heads, suspect := range map[int]bool{1: false, 20: true} {
+			r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr))
+			r.outcomes.judge(time.Now(), r.replicas.fleet.Snapshot(), nil) // the replica is known
+			sent := 0
+			tell := func(head, cached int) {
+				sent++
+				ids, id := []string{strconv.Itoa(head)}, strconv.Itoa(sent)
+				for n := range 99 {
+					ids = append(ids, strconv.Itoa(n))
+				}
+				d := r.envoys.filter.Route(t.Context(), &filter.Query{ID: id, Route: openai.Completions, Body: fmt.Appendf(nil, `{"model":"sim","prompt":[%s]}`, strings.Join(ids, ","))})
+				if d.Chosen == "" {
+					t.Fatalf("no hint: %s", d.Reason)
+				}
+				learns(r, &d, id, cached)
+				d.Reservation.Release()
+			}
+			for range 4 {
+				tell(1, 64)
+			}
+			for n := range 40 {
+				tell(1000+n%heads, 0)
+			}
+			if got := r.outcomes.watch.State(sim.Addr).Flagged; got != suspect {
+				t.Errorf("%s: suspect %v where prompts of %d first blocks are not found", part, got, heads)
+			}
+		}
 	}
 }

@@ -39,19 +39,19 @@ func (c Config) required() error {
 		_, err := os.ReadFile(name)
 		p.add("kubernetes.kubeconfig: ", err)
 	}
-	if name := c.Filter.TraceFile; name != "" {
-		p.add("filter.trace_file: ", appendable(name))
-	}
 	return errors.Join(p...)
 }
 
 // expected returns every problem with the surroundings with which the router starts, and
-// lacks something: the peers' index, files for Envoy, a model's tokenizer.
+// lacks something: the peers' index, files for Envoy, a trace, a model's tokenizer.
 func (c Config) expected() error {
 	var p problems
 	p.client("warm_up.tls", c.WarmUp.TLS)
 	if folder := c.XDS.State; folder != "" {
 		p.add("xds.state: ", writable(folder))
+	}
+	if name := c.Filter.TraceFile; name != "" {
+		p.add("filter.trace_file: ", appendable(name))
 	}
 	for i, m := range c.Tokens.Models {
 		if m.ChatTemplate != "" {

@@ -11,9 +11,9 @@ import (
 )
 
 // newTraceFile opens the trace file, if the configuration names one.
-func newTraceFile(f FilterConfig, snapshot func() *fleet.Snapshot, log *slog.Logger, reg prometheus.Registerer) (*tracefile.Writer, error) {
+func newTraceFile(f FilterConfig, snapshot func() *fleet.Snapshot, log *slog.Logger, reg prometheus.Registerer) *tracefile.Writer {
 	if f.TraceFile == "" {
-		return nil, nil //nolint:nilnil // no configured file is no error
+		return nil
 	}
 	return tracefile.New(tracefile.Options{
 		Path: f.TraceFile, Bytes: f.TraceFileBytes, Log: log,

@@ -1,8 +1,17 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/tracefile"
@@ -30,4 +39,27 @@ func TestPrefillsOfTheFleet(t *testing.T) {
 			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
 		}
 	}
+}
+
+// TestPrefillsAreTraced: the trace file has what the replicas have counted.
+func TestPrefillsAreTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, c := time.Now(), defaultConfig().Filter
+		c.TraceFile = filepath.Join(t.TempDir(), "trace.jsonl")
+		snapshot := func() *fleet.Snapshot {
+			n := time.Since(began).Seconds()
+			return fleet.NewSnapshot(&fleet.Replica{Addr: "1:1", Ready: true, Joined: 1, Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}},
+				Load: []fleet.Load{{PrefixQueries: 100 * n, Times: fleet.Times{Prefill: fleet.Spent{Seconds: n, Requests: n}}}}})
+		}
+		w := newTraceFile(c, snapshot, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(c.TraceFile)
+		if err != nil || !strings.Contains(string(text), `{"prefills":"m",`) {
+			t.Errorf("%s, %v", text, err)
+		}
+	})
 }

@@ -18,14 +18,19 @@ func farthest(key string) int { return max(1, min(2, len(key)/3)) }
 // mostListed bounds the fields that a sentence lists.
 const mostListed = 20
 
-// suggest names the known field that key may mean, which differs from it by a typing error. If there is
-// none, it lists the fields of the section at path, unless there are many.
+// suggest names the known field that key may mean, which differs from it by a typing error, or is
+// one of that name in a section of this one. If there is none, it lists the fields of the section at path, unless there are many.
 func suggest(key, path string, fields map[string]field) string {
 	known := slices.Sorted(maps.Keys(fields))
 	best, least := "", farthest(key)+1
 	for _, name := range known {
 		if d := distance(key, name); d < least {
 			best, least = name, d
+		}
+	}
+	for _, name := range known {
+		if best == "" && has(fields[name].Type, key) {
+			best = join(join(path, name), key)
 		}
 	}
 	switch {
@@ -37,6 +42,18 @@ func suggest(key, path string, fields map[string]field) string {
 		return "; the fields are " + strings.Join(known, ", ")
 	}
 	return "; the fields of " + path + " are " + strings.Join(known, ", ")
+}
+
+// has reports whether a section of type t has the field key.
+func has(t reflect.Type, key string) bool {
+	if k, ok := reflect.Zero(t).Interface().(Keys); ok {
+		t = reflect.TypeOf(k.Keys())
+	}
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	_, known := fieldsOf(t)[key]
+	return known
 }
 
 // size matches a number of bytes with a suffix, as other programs write it.

@@ -30,6 +30,7 @@ func TestMistakesAreGuessed(t *testing.T) {
 	for text, want := range map[string]string{
 		"adress: x":            `adress: is not a known field; did you mean "address"?`,
 		"policy: {name: ttft}": `policy.name: is not a known field; the fields of policy are prices, rate, route_policy`,
+		"rate: 1":              `rate: is not a known field; did you mean "policy.rate"?`,
 		"nosuch: 1": `nosuch: is not a known field; the fields are address, body, by_name, policy, sizes, small, store, streams, token_env, ` +
 			`token_file`,
 		"body: 64MB":             `body: "64MB" is not a whole number of bytes; write 67108864 for 64 MiB`,

@@ -2,6 +2,7 @@ package decision
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -265,5 +266,27 @@ func TestTheSizeIsLearnedFromAnswers(t *testing.T) {
 		if (after < before) != tt.learned || after > before {
 			t.Errorf("%s: from %d to %d tokens", tt.name, before, after)
 		}
+	}
+}
+
+// TestAnswersKeepToTheContext: however long a replica says that its answers are, none is expected
+// that is longer than its model's context.
+func TestAnswersKeepToTheContext(t *testing.T) {
+	const context = 4096
+	all := mixed()
+	all[1].Models[0].MaxLen = context
+	r := newRig(t, policy.Config{}, all...)
+	cache := r.decider.history.Of(index.Holder{Replica: secondAddr})
+	cache.SetCapacity(1_500_000)
+	for i := range 3 {
+		w, id := new(Work), strconv.Itoa(i)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(i+1, 0, long), Subset: []string{secondAddr}}, w)
+		d.Seq = uint64(i + 1)
+		r.decider.Await(&d, id, w)
+		end(d)
+		r.decider.Answered(d.Seq, id, Counted{Prompt: long * blockSize, Answer: 1 << 40}, true, false)
+	}
+	if n := cache.Answer(); n < context/2 || n > context {
+		t.Errorf("answers of %d tokens are expected in a context of %d", n, context)
 	}
 }

@@ -169,7 +169,6 @@ func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
 	scopes := map[index.Scope]int{}
 	of := make([]int, len(serving)) // the scope of each
 	for i, s := range serving {
-		mv.model.MaxLen = max(mv.model.MaxLen, s.Model.MaxLen)
 		if v.readsSalt(s.Replica.Version) {
 			readers++
 		}

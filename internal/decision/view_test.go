@@ -74,11 +74,13 @@ func TestMostReplicasDescribeTheModel(t *testing.T) {
 	} {
 		first := replica(1)
 		first.Models, first.Version = []fleet.Model{liar}, "0.32.0"
-		r := newRig(t, policy.Config{}, first, replica(2), replica(3))
+		long, last := replica(2), replica(3)
+		long.Models[0].MaxLen, last.Models[0].MaxLen = 4000, 2000
+		r := newRig(t, policy.Config{}, first, long, last)
 		r.decider.views.readsSalt = func(version string) bool { return version != "" }
 		mv, _ := r.decider.Find("m", "")
-		if m := mv.Model(); m.Base != usual.Base || m.LoRA.Set || m.MaxLen < usual.MaxLen {
-			t.Errorf("%s: the model is %+v", name, *m)
+		if m := mv.Model(); m.Base != usual.Base || m.LoRA.Set || mv.Context() != 4000 {
+			t.Errorf("%s: the model is %+v, the longest context %d", name, *m, mv.Context())
 		}
 		salt := "s"
 		if got := mv.Salt(&openai.Request{Route: openai.Messages, CacheSalt: &salt}); got != nil {

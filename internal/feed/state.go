@@ -122,6 +122,8 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 		return "its replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
 	case k.Batches == 0 && computed >= silentTokens:
 		return "it is connected and computes prompts, and no KV event has come: look at the topic, --kv-events-config, and --enable-prefix-caching"
+	case k.Batches == k.Replayed && k.Duplicates == 0 && computed >= silentTokens:
+		return "its KV events come by replay alone, so that its cache is known late: look at the topic"
 	}
 	return ""
 }

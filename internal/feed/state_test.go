@@ -100,8 +100,10 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 func TestRanksWithoutEventsAreTold(t *testing.T) {
 	at := func(tokens float64) []fleet.Load { return []fleet.Load{{PrefixQueries: tokens + 7, PrefixHits: 7}} }
 	up := kvevents.Status{Connected: true}
-	spoken := up
-	spoken.Batches = 1
+	spoken, replayed, twice := up, up, up
+	spoken.Batches, spoken.Replayed = 2, 1
+	replayed.Batches, replayed.Replayed = 2, 2
+	twice.Batches, twice.Repeats = 2, kvevents.Repeats{Replayed: 2, Duplicates: 1}
 	for name, tt := range map[string]struct {
 		rank   Rank
 		load   []fleet.Load
@@ -113,6 +115,9 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 		"it is waited for":  {rank: Rank{}, behind: true},
 		"left alone":        {rank: Rank{Status: kvevents.Status{Paused: time.Second}}},
 		"wrong topic":       {rank: Rank{Status: up, computed: 100}, load: at(100 + silentTokens), want: "no KV event has come"},
+		"with a replay":     {rank: Rank{Status: replayed, computed: 100}, load: at(100 + silentTokens), want: "by replay alone"},
+		"and idle":          {rank: Rank{Status: replayed, computed: 100}, load: at(99 + silentTokens)},
+		"both ways":         {rank: Rank{Status: twice, computed: 100}, load: at(100 + silentTokens)},
 		"idle":              {rank: Rank{Status: up, computed: 100}, load: at(99 + silentTokens)},
 		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
 		"it speaks":         {rank: Rank{Status: spoken}, load: at(1e9)},

@@ -432,6 +432,12 @@ func (e *entry) never() (why string, so bool) {
 	return e.current.Why, e.asked && e.current.Joined == 0
 }
 
+// gone returns why a replica that was ready is not, while a source lists it.
+func (e *entry) gone() (why string, so bool) {
+	c := e.current
+	return c.Why, c.Joined != 0 && !c.Ready && !c.Held && e.until.IsZero()
+}
+
 // unread returns why the load of a replica is not known from its page.
 func (e *entry) unread() (why string, so bool) {
 	return e.current.unread, e.current.unread != "" && e.current.Why == ""
@@ -482,6 +488,7 @@ func (r *roster) publish() {
 	next.Named = r.named()
 	notes := []string{
 		r.note("replicas that have never been ready, so that their address or port may be wrong", (*entry).never),
+		r.note("replicas that were ready and are not any more", (*entry).gone),
 		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
 	}
 	for _, w := range r.sources {

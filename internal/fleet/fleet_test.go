@@ -324,6 +324,35 @@ func TestIncompleteLearningIsRepeated(t *testing.T) {
 	})
 }
 
+// TestAReplicaThatIsGoneIsNamed until it is back, or is not listed any more.
+func TestAReplicaThatIsGoneIsNamed(t *testing.T) {
+	for name, ends := range map[string]func(w *world, r *fakeReplica){
+		"back":       func(w *world, r *fakeReplica) { w.net.change(func() { r.refuse = false }) },
+		"not listed": func(w *world, r *fakeReplica) { _ = w.fleet.Set(Options{Replicas: list(b)}) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := fake(1, 0)
+			w := start(t, Options{Replicas: list(a, b)}, map[string]*fakeReplica{a: r, b: fake(1, 0)})
+			named := func() bool {
+				w.pass(6 * time.Second)
+				return slices.ContainsFunc(w.fleet.Snapshot().Notes, func(n string) bool {
+					return strings.HasPrefix(n, "replicas that were ready and are not any more: "+a+" (unreachable: ")
+				})
+			}
+			if named() {
+				t.Error("it is ready, and named")
+			}
+			if w.net.change(func() { r.refuse = true }); !named() {
+				t.Errorf("notes %q", w.fleet.Snapshot().Notes)
+			}
+			if ends(w, r); named() {
+				t.Errorf("%s: notes %q", name, w.fleet.Snapshot().Notes)
+			}
+			w.take()
+		})
+	}
+}
+
 func TestWhyNotReady(t *testing.T) {
 	for want, change := range map[string]func(*fakeReplica){
 		"unreachable: ":                     func(r *fakeReplica) { r.refuse = true },

@@ -68,8 +68,8 @@ func TestNoReplicaPricesTheOthers(t *testing.T) {
 		for n := range 30 {
 			r.wait(time.Second)
 			r.Lock()
-			liar.Scrape(fleet.Load{Connector: fleet.Connector{LoadSeconds: float64(n) * seconds, LoadedTokens: float64(n) * 1e5}, At: r.now}, true)
 			honest.Scrape(fleet.Load{Connector: fleet.Connector{LoadSeconds: float64(n) * 0.5, LoadedTokens: float64(n) * 1e5}, At: r.now}, true)
+			liar.Scrape(fleet.Load{Connector: fleet.Connector{LoadSeconds: float64(n) * seconds, LoadedTokens: float64(n) * 1e5}, At: r.now}, true)
 			r.Unlock()
 		}
 		for _, a := range []*Account{honest, idle} {

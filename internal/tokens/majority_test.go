@@ -225,6 +225,42 @@ func TestAFewThatRender(t *testing.T) {
 	}
 }
 
+// TestSamplesAreNotRenderedByAFew: neither does a sample of the traffic.
+func TestSamplesAreNotRenderedByAFew(t *testing.T) {
+	s := newSeveral(t, 4)
+	l := s.local(t)
+	l.o.Endpoints = func(string) []Endpoint {
+		endpoints := s.endpoints("m")
+		for i := range endpoints {
+			endpoints[i].Render = i == 0
+		}
+		return endpoints
+	}
+	l.o.Reference.o.Endpoints = func(Served) []Endpoint { return l.o.Endpoints("m") }
+	if err := l.Load("m", fakeModel(t)); err != nil {
+		t.Fatal(err)
+	}
+	l.CheckAll(t.Context())
+	right, asked := s[0].answer, 0
+	for _, f := range s {
+		f.answer = func(path string, body []byte) [][]uint32 {
+			if asked++; strings.HasSuffix(path, "/render") {
+				t.Error("a sample was rendered by a replica")
+			}
+			return right(path, body)
+		}
+	}
+	for i := range 12 {
+		if _, err := l.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel); err != nil {
+			t.Fatal(err)
+		}
+		l.compare(t.Context(), <-l.samples)
+	}
+	if asked < 12 {
+		t.Errorf("%d of 12 samples were compared", asked)
+	}
+}
+
 // TestMostReplicasRule: one replica's engine, version or context changes nothing for the others.
 func TestMostReplicasRule(t *testing.T) {
 	for _, c := range []struct{ versions, rule, common string }{

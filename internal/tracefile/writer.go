@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,6 +96,8 @@ type Writer struct {
 	entries sync.Pool
 	keys    bound.Pool // in the queue
 
+	note atomic.Pointer[string] // why the file is not written; nil: it is
+
 	// Run's goroutine owns the fields below.
 	run     string
 	numbers *numbers
@@ -105,12 +108,11 @@ type Writer struct {
 
 // disk is the file, and what is to be written to it.
 type disk struct {
-	file    file   // nil: it is not open
-	head    []byte // lines before buf
-	size    int64
-	buf     []byte // lines to write
-	lines   int    // in buf
-	refused bool   // the last write failed
+	file  file   // nil: it is not open
+	head  []byte // lines before buf
+	size  int64
+	buf   []byte // lines to write
+	lines int    // in buf
 }
 
 // told is what the lines about replicas have said.
@@ -121,21 +123,37 @@ type told struct {
 	next    []byte    // room for the next line about the fleet
 }
 
-// New opens the file. Run must be called for lines to be written.
-func New(o Options, reg prometheus.Registerer) (*Writer, error) {
+// New opens the file, if it can. Run must be called for lines to be written.
+func New(o Options, reg prometheus.Registerer) *Writer {
 	w := &Writer{o: o.withDefaults(), m: newMetrics(reg), queue: make(chan *entry, queueLines), numbers: newNumbers(remembered)}
 	w.entries.New = func() any { return new(entry) }
 	name := make([]byte, 8)
 	_, _ = rand.Read(name) // never fails
 	w.run = hex.EncodeToString(name)
 	if err := w.open(); err != nil {
-		return nil, fmt.Errorf("trace file: %w", err)
+		w.refused(err)
 	}
-	return w, nil
+	return w
 }
 
 // Path returns the name of the file.
 func (w *Writer) Path() string { return w.o.Path }
+
+// Notes says why the file is not written, for people.
+func (w *Writer) Notes() []string {
+	if w == nil || w.note.Load() == nil {
+		return nil
+	}
+	return []string{*w.note.Load()}
+}
+
+// refused keeps why the file is not written.
+func (w *Writer) refused(err error) {
+	note := fmt.Sprintf("filter.trace_file is not written, and its lines are lost: %v", err)
+	if w.note.Swap(&note) == nil {
+		w.o.Log.Warn("the trace file cannot be written: its lines are lost, requests are not affected", "file", w.o.Path, "error", err)
+	}
+}
 
 // Decided queues the line of a decision. It reports false if the queue is full.
 func (w *Writer) Decided(d *Decided) bool {
@@ -286,25 +304,21 @@ func (w *Writer) countPrefills() {
 	}
 }
 
-// flush writes the buffered lines. Lines that the disk refuses are lost.
+// flush writes the buffered lines, and looks whether a refused file can be written again. Lines
+// that the disk refuses are lost.
 func (w *Writer) flush() {
-	if w.lines == 0 {
+	if w.lines == 0 && w.note.Load() == nil {
 		return
 	}
-	err := w.write()
-	switch {
-	case err != nil:
+	if err := w.write(); err != nil {
 		w.m.disk.Add(float64(w.lines))
-		if !w.refused {
-			w.o.Log.Warn("the trace file cannot be written: its lines are lost, requests are not affected", "file", w.o.Path, "error", err)
-		}
-	default:
+		w.refused(err)
+	} else {
 		w.m.written.Add(float64(w.lines))
-		if w.refused {
+		if w.note.Swap(nil) != nil {
 			w.o.Log.Info("the trace file is written again", "file", w.o.Path)
 		}
 	}
-	w.refused = err != nil
 	if w.buf, w.lines = w.buf[:0], 0; cap(w.buf) > 4*flushBytes {
 		w.buf = nil
 	}

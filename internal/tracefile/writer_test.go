@@ -34,11 +34,7 @@ func newWriter(t testing.TB, o Options) *Writer {
 		o.Path = filepath.Join(t.TempDir(), "trace.jsonl")
 	}
 	o.Now = func() time.Time { return noon }
-	w, err := New(o, prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return New(o, prometheus.NewRegistry())
 }
 
 // finish ends w's Run and waits for it: the queued lines are in the file then.
@@ -362,11 +358,36 @@ func TestPrefillsAreToldEvery10Seconds(t *testing.T) {
 	}
 }
 
-func TestWrongFilesAreRefused(t *testing.T) {
+// TestAFileThatCannotBeMadeIsANote, as long as it cannot: its folder may come later.
+func TestAFileThatCannotBeMadeIsANote(t *testing.T) {
 	dir := t.TempDir()
-	for _, path := range []string{dir, filepath.Join(dir, "absent", "trace.jsonl"), "/dev/null"} {
-		if _, err := New(Options{Path: path}, prometheus.NewRegistry()); err == nil {
-			t.Errorf("%s is accepted", path)
+	absent := filepath.Join(dir, "absent")
+	for _, path := range []string{dir, filepath.Join(absent, "trace.jsonl"), "/dev/null"} {
+		w := newWriter(t, Options{Path: path})
+		for range 2 {
+			if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], path) {
+				t.Errorf("%s: notes %q", path, notes)
+			}
+			w.Decided(&Decided{Number: 1, At: noon, Model: "m"})
+			w.take(<-w.queue)
+			w.flush()
+		}
+		if lost := testutil.ToFloat64(w.m.disk); lost != 2 {
+			t.Errorf("%s: %g lines are lost, want 2", path, lost)
+		}
+		if filepath.Dir(path) != absent {
+			continue
+		}
+		if err := os.Mkdir(absent, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if w.flush(); len(w.Notes()) > 0 {
+			t.Errorf("the folder is there: notes %q", w.Notes())
+		}
+		w.Decided(&Decided{Number: 2, At: noon, Model: "m"})
+		finish(t, w)
+		if got := readTrace(t, path).Requests; len(got) != 1 {
+			t.Errorf("%d requests are read, want 1", len(got))
 		}
 	}
 }

@@ -54,10 +54,10 @@ func TestTheCapacityIsLearned(t *testing.T) {
 }
 
 // TestCountsBeyondSense: whatever a replica counts for one answer, its cache goes on matching what
-// it had room for.
+// it had room for, and expects no answers that are longer than the model's context.
 func TestCountsBeyondSense(t *testing.T) {
 	for _, most := range []int{0, 32_768} {
-		for _, capacity := range []int{0, 20_000} {
+		for _, capacity := range []int{0, 20_000, 1_500_000} {
 			for _, n := range []Counted{{3000, 0, 1 << 40}, {1, 1, 1 << 24}, {1 << 40, 1 << 40, 1 << 40}, {3000, 0, math.MaxInt}} {
 				c := newCache()
 				if capacity > 0 {
@@ -70,7 +70,7 @@ func TestCountsBeyondSense(t *testing.T) {
 					c.End(p, h, true, start)
 					c.Answered(&Used{Hold: h, Marks: p.Marks, Tokens: tokens, Most: most}, n)
 				}
-				if got := c.Match(p, start); got != tokens {
+				if got := c.Match(p, start); got != tokens || most > 0 && c.Answer() > most {
 					t.Errorf("context %d, capacity %d, %+v: %d of %d tokens match; answers have %d", most, capacity, n, got, tokens, c.Answer())
 				}
 			}
