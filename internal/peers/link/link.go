@@ -115,9 +115,11 @@ func (l *Link) options() ([]nats.Option, error) {
 		defer l.mu.Unlock()
 		l.lost = at
 	}
+	logged := "" // the error of this connection that was logged last; a server that refuses does so at each attempt
 	o := []nats.Option{
 		nats.Name("warmroute " + l.id), nats.NoEcho(), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.RetryOnFailedConnect(true),
-		nats.ReconnectBufSize(-1), // a message that cannot be sent is not sent later: the next full message has everything
+		nats.IgnoreAuthErrorAbort(), // a server that refuses may know this router later
+		nats.ReconnectBufSize(-1),   // a message that cannot be sent is not sent later: the next full message has everything
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			lost(time.Now())
 			if err != nil {
@@ -127,12 +129,14 @@ func (l *Link) options() ([]nats.Option, error) {
 		nats.ConnectHandler(func(*nats.Conn) { lost(time.Time{}) }),
 		nats.ReconnectHandler(func(*nats.Conn) {
 			lost(time.Time{})
+			logged = ""
 			l.log.Info("peers: NATS is reachable again")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrSlowConsumer) { // State has the number of dropped messages
+			if errors.Is(err, nats.ErrSlowConsumer) || err.Error() == logged { // State has the number of dropped messages
 				return
 			}
+			logged = err.Error()
 			l.log.Warn("peers: NATS", "error", err)
 		}),
 	}
@@ -147,7 +151,12 @@ func (l *Link) options() ([]nats.Option, error) {
 		return nil, err
 	}
 	if token != "" {
-		o = append(o, nats.Token(token))
+		o = append(o, nats.TokenHandler(func() string { // at each attempt, so that a renewed one is used
+			if renewed, err := l.c.token(); err == nil {
+				token = renewed
+			}
+			return token
+		}))
 	}
 	t, err := certificates(l.c.TLS)
 	if err != nil {

@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +46,13 @@ func TestCertificatesKeepStrangersOut(t *testing.T) {
 // serve starts a NATS server with o in this process.
 func serve(t *testing.T, o *server.Options) *server.Server {
 	t.Helper()
-	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", -1, true, true
+	return serveAt(t, -1, o)
+}
+
+// serveAt is serve at a port.
+func serveAt(t *testing.T, port int, o *server.Options) *server.Server {
+	t.Helper()
+	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", port, true, true
 	ns, err := server.NewServer(o)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +109,45 @@ func TestSecretsOfAnExternalServer(t *testing.T) {
 			}
 			charge.Release()
 		})
+	}
+}
+
+// TestAServerThatRestarts: routers find a NATS server again that was away, with another token, also
+// after it has refused them for a while.
+func TestAServerThatRestarts(t *testing.T) {
+	dir := t.TempDir()
+	c := Config{Fleet: "one", TokenFile: write(t, dir, "token", "first")}
+	ns := serve(t, &server.Options{Authorization: "first"})
+	c.URL = ns.ClientURL()
+	log := new(text)
+	var all []*linked
+	for i := range 2 {
+		c.ID = fmt.Sprint("r", i)
+		all = append(all, start(t, c, slog.New(slog.NewTextHandler(log, nil))))
+	}
+	checkFleet(t, all)
+	again := func(token string) {
+		port := ns.Addr().(*net.TCPAddr).Port
+		ns.Shutdown()
+		ns.WaitForShutdown()
+		ns = serveAt(t, port, &server.Options{Authorization: token})
+	}
+	connected := func() bool {
+		return ns.NumClients() == 2 && all[0].link.conn.IsConnected() && all[1].link.conn.IsConnected()
+	}
+	again("first")
+	within(t, "both are back", connected)
+	checkFleet(t, all)
+	again("second")
+	within(t, "both are refused repeatedly, or give up", func() bool {
+		seen, err := ns.Varz(nil)
+		return err != nil || seen.TotalConnections >= 10 || all[0].link.conn.IsClosed() && all[1].link.conn.IsClosed()
+	})
+	write(t, dir, "token", "second")
+	within(t, "both are back with the other token", connected)
+	checkFleet(t, all)
+	if n := strings.Count(log.String(), "Authorization Violation"); n > 2 {
+		t.Errorf("%d lines in the log say that two routers were refused", n)
 	}
 }
 
