@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 
+	"github.com/cespare/xxhash/v2"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -13,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	// The extensions that the templates name; parsing the templates requires them.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
@@ -65,30 +68,30 @@ func Render(o Options, d Discovery) (*Resources, error) {
 		if err := read("replicas", g.page(in), c); err != nil {
 			return nil, err
 		}
-		r.Clusters = append(r.Clusters, c)
+		r.Clusters, r.Endpoints = append(r.Clusters, c), append(r.Endpoints, g.assignment(c))
 	}
 	c := new(clusterv3.Cluster)
 	if err := read("warmroute", in, c); err != nil {
 		return nil, err
 	}
 	r.Clusters = append(r.Clusters, c)
-	r.Endpoints = Assignments(o.fleet())
 	return r, nil
 }
 
-// Assignments returns the endpoints of f's clusters.
-func Assignments(f Fleet) []*endpointv3.ClusterLoadAssignment {
-	var out []*endpointv3.ClusterLoadAssignment
-	for _, g := range f.all() {
-		endpoints := make([]*endpointv3.LbEndpoint, 0, len(g.Replicas))
-		for _, r := range g.Replicas {
-			endpoints = append(endpoints, r.endpoint())
-		}
-		out = append(out, &endpointv3.ClusterLoadAssignment{
-			ClusterName: g.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{LbEndpoints: endpoints}},
-		})
+// assignment returns the endpoints of g's cluster c. They change with the cluster: an Envoy that is
+// sent another cluster keeps the old one until it is sent the endpoints, too, or for 15 s if it is not.
+func (g *Group) assignment(c *clusterv3.Cluster) *endpointv3.ClusterLoadAssignment {
+	endpoints := make([]*endpointv3.LbEndpoint, 0, len(g.Replicas))
+	for _, r := range g.Replicas {
+		endpoints = append(endpoints, r.endpoint())
 	}
-	return out
+	content, _ := proto.MarshalOptions{Deterministic: true}.Marshal(c) // it was read and validated
+	return &endpointv3.ClusterLoadAssignment{ClusterName: g.Name, Endpoints: []*endpointv3.LocalityLbEndpoints{{
+		LbEndpoints: endpoints,
+		Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{MetadataOwn: {Fields: map[string]*structpb.Value{
+			"cluster": structpb.NewStringValue(strconv.FormatUint(xxhash.Sum64(content), 16)),
+		}}}},
+	}}}
 }
 
 func (e Endpoint) endpoint() *endpointv3.LbEndpoint {

@@ -236,6 +236,28 @@ func TestARefusedUpdate(t *testing.T) {
 	}
 }
 
+// TestAChangedCluster: Envoy takes a cluster that has changed at once, although its endpoints have not:
+// until these come it keeps the old one, for 15 s where they are not sent again.
+func TestAChangedCluster(t *testing.T) {
+	for name, change := range streams {
+		t.Run(name, func(t *testing.T) {
+			f := new(some)
+			f.set(many(0, 2, 1)...)
+			b := publish(t, f, "")
+			b.envoy("envoy", envoy.ADS, change)
+			b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
+			o, began := b.o, time.Now()
+			o.ReplicaTLS = envoy.ReplicaTLS{Enabled: true}
+			b.Set(Settings{At: b.at, Envoy: o})
+			stat := func(name string) int { return testenv.EnvoyStat(t, b.o.Admin, "cluster_manager."+name) }
+			b.until("the changed cluster", func() bool { return stat("cluster_modified") > 0 && stat("warming_clusters") == 0 })
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("after %v", took)
+			}
+		})
+	}
+}
+
 // TestARestartedRouter publishes the last state before it has learned its fleet.
 // Envoy has that; on an incremental stream it reports its versions and is sent
 // nothing.
