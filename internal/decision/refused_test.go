@@ -240,3 +240,67 @@ func TestIdleForRefusing(t *testing.T) {
 		t.Errorf("it has served, and is named as %q, %d times of 30", text, named())
 	}
 }
+
+// TestRepliesInARow: eight refusals in a row make a refuser, for ten minutes after the last; one answer
+// that serves ends that.
+func TestRepliesInARow(t *testing.T) {
+	const at = int64(1e18)
+	r := new(replies)
+	for n := range refusingRow {
+		if r.refusing(at) {
+			t.Errorf("after %d refusals", n)
+		}
+		r.add(firstStatus+n, at)
+	}
+	if !r.refusing(at) || !r.refusing(at+int64(refusingFor)-1) || r.refusing(at+int64(refusingFor)) {
+		t.Error("eight refusals do not count for ten minutes")
+	}
+	if r.statuses[0].Load() != 1 || r.statuses[refusingRow-1].Load() != 1 {
+		t.Error("they are not counted by status")
+	}
+	if r.add(firstStatus-1, at+1); r.refusing(at+1) || r.statuses[0].Load() != 0 || r.served.Load() != at+1 {
+		t.Error("an answer that serves changes nothing")
+	}
+}
+
+// TestRefusersLookAsLoadedAsTheOthers: with the mean of those that serve, requests rounded up, unless
+// they have more; where all refuse, each has its own.
+func TestRefusersLookAsLoadedAsTheOthers(t *testing.T) {
+	const at = int64(1e18)
+	mv, w := new(View), new(Work)
+	own := []policy.Load{{InFlight: 1, Pending: 0.5, Live: 50}, {InFlight: 3, Pending: 1.5, Live: 100}, {InFlight: 2, Pending: 4, Live: 300}, {InFlight: 5, Pending: 0.25, Live: 1000}}
+	for i := range own {
+		mv.holders = append(mv.holders, holder{heard: heard{replies: new(replies)}})
+		w.at = append(w.at, int32(i))
+	}
+	look := func() (loads []policy.Load) {
+		w.cands = w.cands[:0]
+		for i := range own {
+			w.cands = append(w.cands, policy.Candidate{Load: own[i]})
+		}
+		w.level(mv, at)
+		for i := range w.cands {
+			loads = append(loads, w.cands[i].Load)
+		}
+		return loads
+	}
+	refuse := func(i int) {
+		for range refusingRow {
+			mv.holders[i].replies.add(429, at)
+		}
+	}
+	if got := look(); !slices.Equal(got, own) {
+		t.Errorf("nobody refuses: %+v", got)
+	}
+	refuse(0)
+	refuse(3)
+	want := []policy.Load{{InFlight: 3, Pending: 2.75, Live: 200}, own[1], own[2], {InFlight: 5, Pending: 2.75, Live: 1000}}
+	if got := look(); !slices.Equal(got, want) {
+		t.Errorf("two refuse: %+v, want %+v", got, want)
+	}
+	refuse(1)
+	refuse(2)
+	if got := look(); !slices.Equal(got, own) {
+		t.Errorf("all refuse: %+v", got)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/internal/load"
 	"warmroute/prefixhash"
 )
 
@@ -168,5 +169,67 @@ func TestReplicasWithoutASharedStore(t *testing.T) {
 	}
 	if c := candidate(t, rec, all[1].Addr); c.Match.Below() > 0 {
 		t.Errorf("the other replica: %+v", c.Match)
+	}
+}
+
+// TestWhatARequestLoads: the time of the loads, those ahead, and whether they or the prefill hold the
+// request up; tokens in one tier alone show that tier's speed, and a request that nothing hinders.
+func TestWhatARequestLoads(t *testing.T) {
+	two := lies(policy.CPU, 4, 0.5)
+	two[policy.Storage].Tokens, two[policy.Storage].Token = 4, 0.5
+	for name, c := range map[string]struct {
+		match policy.Match
+		load  policy.Load
+		want  load.BelowTerms
+	}{
+		"nothing is below":    {lies(policy.GPU, 4, 0), policy.Load{}, load.BelowTerms{}},
+		"nothing hinders":     {lies(policy.CPU, 4, 0.5), policy.Load{}, load.BelowTerms{Loading: 2e9, Loaded: 4, LoadedFrom: policy.CPU, LoadBound: true, Unhindered: true}},
+		"two tiers":           {two, policy.Load{}, load.BelowTerms{Loading: 4e9, LoadBound: true, Unhindered: true}},
+		"loads ahead":         {lies(policy.Storage, 4, 0.5), policy.Load{Loading: 1, Pending: 1.25}, load.BelowTerms{Loading: 2e9, LoadsAhead: 1e9, Loaded: 4, LoadedFrom: policy.Storage, LoadBound: true}},
+		"as much prefill":     {lies(policy.CPU, 4, 0.5), policy.Load{Pending: 1, Awaiting: 1}, load.BelowTerms{Loading: 2e9, Loaded: 4, LoadedFrom: policy.CPU}},
+		"others' prefill":     {lies(policy.CPU, 4, 0.5), policy.Load{Pending: 0.75, Foreign: 0.75}, load.BelowTerms{Loading: 2e9, Loaded: 4, LoadedFrom: policy.CPU}},
+		"waiting for nothing": {lies(policy.CPU, 4, 0.5), policy.Load{Foreign: 0.25}, load.BelowTerms{Loading: 2e9, Loaded: 4, LoadedFrom: policy.CPU, LoadBound: true}},
+	} {
+		w, terms := Work{cands: []policy.Candidate{{Match: c.match, Load: c.load}}}, load.Terms{}
+		if w.loads(&terms, 0); terms.BelowTerms != c.want {
+			t.Errorf("%s: %+v, want %+v", name, terms.BelowTerms, c.want)
+		}
+	}
+}
+
+// TestCreditBelowTheGPU: what no event takes back counts by the share that is found; where cache groups
+// decide, events tell of all but the store.
+func TestCreditBelowTheGPU(t *testing.T) {
+	for grouped, want := range map[bool][4]float32{false: {1, 0.25, 0.25, 0.25}, true: {1, 1, 1, 0.25}} {
+		h := held{grouped: grouped}
+		h.match[policy.CPU].Tokens, h.match[policy.Storage].Tokens, h.match[policy.Shared].Tokens = 100, 10, 1
+		h.credit(0.25)
+		if got := [4]float32{h.match[policy.GPU].Credit, h.match[policy.CPU].Credit, h.match[policy.Storage].Credit, h.match[policy.Shared].Credit}; got != want {
+			t.Errorf("grouped %v: credit %v, want %v", grouped, got, want)
+		}
+		if n := h.credited(); n != map[bool]int64{false: 111, true: 1}[grouped] {
+			t.Errorf("grouped %v: %d tokens credited", grouped, n)
+		}
+	}
+	if n := stored(&index.Match{Grouped: true, Hit: 30, Loaded: 12}, blockSize); n != 42 {
+		t.Errorf("%d tokens stored, want those that are hit and loaded", n)
+	}
+	if n := stored(&index.Match{Storage: 3}, blockSize); n != 3*blockSize {
+		t.Errorf("%d tokens stored, want three blocks", n)
+	}
+}
+
+// TestComingTokensCountOnce: what a request in flight will leave on the GPU is no longer counted below
+// it.
+func TestComingTokensCountOnce(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	p, addr := prompt(1, 0, 100), "10.0.0.1:8000"
+	r.below(addr, p, index.TierCPU, false)
+	d, _ := r.ask(p)
+	defer d.Reservation.Release()
+	_, rec := r.ask(p)
+	m := candidate(t, rec, addr).Match
+	if coming, cpu := m[policy.Coming].Tokens, m[policy.CPU].Tokens; coming == 0 || coming+cpu != 100*blockSize {
+		t.Errorf("%d tokens are coming and %d are in CPU memory, together not %d", coming, cpu, 100*blockSize)
 	}
 }

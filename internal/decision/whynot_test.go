@@ -359,10 +359,33 @@ func TestTheLineComparesTheChosen(t *testing.T) {
 	full := cand("b", 96, policy.Ranked, false)
 	busy := full
 	busy.State.Recent = 2
+	with := func(c CandidateRecord, change func(*policy.Candidate)) CandidateRecord {
+		change(&c.State)
+		return c
+	}
+	rank := func(n int, cost float64, v policy.Verdict) CandidateRecord {
+		c := cand("a", 16, v, false)
+		c.Rank, c.Score.Cost = n, cost
+		return c
+	}
+	moved := func(block, input int, candidates ...CandidateRecord) Record {
+		return Record{Reason: ReasonMoved, Choice: Choice{Chosen: "a"}, Prompted: Prompted{Block: block}, Input: policy.Request{Input: input}, Candidates: candidates}
+	}
+	chosen := cand("a", 16, policy.Ranked, false)
+	const more, costs = "b has 80 tokens more than the chosen one, but ", "it costs more (0.2500 s, the chosen one 0.2500 s)"
 	for _, c := range []struct {
 		rec  Record
 		want string
 	}{
+		{Record{Candidates: []CandidateRecord{cand("a", 96, policy.Ranked, false), full}}, "no replica was chosen; a has most, 96 tokens"},
+		{moved(0, 0, rank(0, 0.3, policy.Ranked), rank(1, 0.5, policy.Ranked), full), more + "it costs more (0.2500 s, the chosen one 0.3000 s)"},
+		{moved(0, 0, rank(0, 0.5, policy.Ranked), rank(1, 0.3, policy.Ranked), rank(2, 0.1, policy.LoadGuarded), full), more + "it costs more (0.2500 s, the chosen one 0.3000 s)"},
+		{moved(0, 0, chosen, with(full, func(c *policy.Candidate) { c.Room, c.Pending = 2, 1 })), more + "answers that run leave it no room for the request for about 2.000 s (cost 0.2500 s, the chosen one 0.2500 s)"},
+		{moved(0, 0, chosen, with(full, func(c *policy.Candidate) { c.Room, c.Pending, c.Foreign = 2, 1.5, 0.5 })), more + costs},
+		{moved(0, 0, with(chosen, func(c *policy.Candidate) { c.Room = 2 }), with(full, func(c *policy.Candidate) { c.Room = 2 })), more + costs},
+		{moved(16, 0, chosen, with(full, func(c *policy.Candidate) { c.Match[policy.GPU].Credit = 80. / 96 })), more + "is expected to keep 80 of its 96 tokens until it computes the request (cost 0.2500 s, the chosen one 0.2500 s)"},
+		{moved(16, 128, with(chosen, func(c *policy.Candidate) { c.Space = 1. / 7 }), with(full, func(c *policy.Candidate) { c.Space = 1 })), more + "would evict 16 tokens more that are likely to be used again (cost 0.2500 s, the chosen one 0.2500 s)"},
+		{moved(17, 128, with(chosen, func(c *policy.Candidate) { c.Space = 1. / 7 }), with(full, func(c *policy.Candidate) { c.Space = 1 })), more + costs},
 		{Record{Reason: ReasonWarm, Choice: Choice{Chosen: "b,a"}, Candidates: []CandidateRecord{cand("a", 96, policy.Ranked, false), full}}, "no candidate has more than the chosen one"},
 		{Record{Reason: ReasonMoved, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 16, policy.Ranked, false), full}}, "b has 80 tokens more than the chosen one, but it costs more (0.2500 s, the chosen one 0.2500 s)"},
 		{Record{Reason: ReasonMoved, Choice: Choice{Chosen: "a"}, Candidates: []CandidateRecord{cand("a", 16, policy.Ranked, false), busy}}, "b has 80 tokens more than the chosen one, but it costs more (0.2500 s, the chosen one 0.2500 s), also since it was sent more lately (2.0 s of prefill, the chosen one 0.0 s)"},

@@ -1,0 +1,50 @@
+package decision
+
+import (
+	"testing"
+
+	"warmroute/internal/decision/policy"
+)
+
+// TestClaimedTokens: a replica is taken to find the full blocks before a prompt's last token, which it
+// computes in any case.
+func TestClaimedTokens(t *testing.T) {
+	r := newRig(t, policy.Config{}, replicas(1)...)
+	whole := prompt(1, 0, 10)
+	whole.extra = 0
+	r.stored("10.0.0.1:8000", whole)
+	for name, c := range map[string]struct {
+		p    chained
+		want int
+	}{
+		"it ends with a block":      {whole, 9 * blockSize},
+		"one token behind":          {prompt(1, 0, 10), 10 * blockSize},
+		"it goes on":                {grown(whole, 1), 10 * blockSize},
+		"of which nothing is known": {prompt(2, 0, 10), 0},
+	} {
+		d, _ := r.ask(c.p)
+		if d.Reported != c.want {
+			t.Errorf("%s: %d tokens are claimed, want %d", name, d.Reported, c.want)
+		}
+		d.Reservation.Release()
+	}
+}
+
+// TestInSubset: entries are addresses with a port or without, of both families; no subset names all.
+func TestInSubset(t *testing.T) {
+	for _, c := range []struct {
+		addr   string
+		subset []string
+		want   bool
+	}{
+		{"10.0.0.1:8000", nil, true}, {"10.0.0.1:8000", []string{}, false},
+		{"10.0.0.1:8000", []string{"10.0.0.2", "10.0.0.1"}, true}, {"10.0.0.1:8000", []string{"10.0.0.1:8000"}, true},
+		{"10.0.0.1:8000", []string{"10.0.0.1:8001"}, false}, {"10.0.0.1:8000", []string{"10.0.0.11"}, false},
+		{"[fd00::1]:8000", []string{"[fd00::1]:8000"}, true}, {"[fd00::1]:8000", []string{"fd00::1"}, true}, {"[fd00::1]:8000", []string{"[fd00::1]"}, true},
+		{":8000", []string{""}, true}, {"replica", []string{"replica"}, true},
+	} {
+		if got := InSubset(c.addr, c.subset); got != c.want {
+			t.Errorf("%s in %q: %v", c.addr, c.subset, got)
+		}
+	}
+}
