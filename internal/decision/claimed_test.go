@@ -29,22 +29,3 @@ func TestClaimedTokens(t *testing.T) {
 		d.Reservation.Release()
 	}
 }
-
-// TestInSubset: entries are addresses with a port or without, of both families; no subset names all.
-func TestInSubset(t *testing.T) {
-	for _, c := range []struct {
-		addr   string
-		subset []string
-		want   bool
-	}{
-		{"10.0.0.1:8000", nil, true}, {"10.0.0.1:8000", []string{}, false},
-		{"10.0.0.1:8000", []string{"10.0.0.2", "10.0.0.1"}, true}, {"10.0.0.1:8000", []string{"10.0.0.1:8000"}, true},
-		{"10.0.0.1:8000", []string{"10.0.0.1:8001"}, false}, {"10.0.0.1:8000", []string{"10.0.0.11"}, false},
-		{"[fd00::1]:8000", []string{"[fd00::1]:8000"}, true}, {"[fd00::1]:8000", []string{"fd00::1"}, true}, {"[fd00::1]:8000", []string{"[fd00::1]"}, true},
-		{":8000", []string{""}, true}, {"replica", []string{"replica"}, true},
-	} {
-		if got := InSubset(c.addr, c.subset); got != c.want {
-			t.Errorf("%s in %q: %v", c.addr, c.subset, got)
-		}
-	}
-}

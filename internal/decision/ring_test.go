@@ -1,6 +1,9 @@
 package decision
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestRingKeepsTheNewest(t *testing.T) {
 	g := NewRing(4)
@@ -37,5 +40,22 @@ func TestRingKeepsAnAnswersUsage(t *testing.T) {
 	}
 	if g.Answer(seq, "a", first) || g.Last(1, nil)[0].Answered != nil {
 		t.Error("a later record has the usage of a former answer")
+	}
+}
+
+// TestLastRecords: as many as are asked for, or are kept, newest first.
+func TestLastRecords(t *testing.T) {
+	g := NewRing(4)
+	for range 6 {
+		g.Put(new(Record))
+	}
+	for n, want := range map[int][]uint64{0: nil, 2: {6, 5}, 10: {6, 5, 4, 3}} {
+		var got []uint64
+		for _, rec := range g.Last(n, nil) {
+			got = append(got, rec.Seq)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the last %d of four that are kept: %v, want %v", n, got, want)
+		}
 	}
 }

@@ -229,3 +229,22 @@ func TestMovedCacheIsNoFirstToken(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestWhyNotSplit: the first candidate may be the partner, too; and a count of no tokens is one.
+func TestWhyNotSplit(t *testing.T) {
+	for want, c := range map[SplitReason]policy.Compared{
+		SplitNoPartner: {P: -1}, SplitDone: {P: 0, Split: true}, SplitLocalWarm: {P: 0, Warm: true, Idle: true}, SplitLocalIdle: {P: 1, Idle: true}, SplitPrefillBusy: {P: 0},
+	} {
+		if got := splitReason(&c); got != want {
+			t.Errorf("%+v: %s, want %s", c, got, want)
+		}
+	}
+	s := new(Split)
+	if _, ok := s.Hit(); ok {
+		t.Error("a hit is known that nobody has told")
+	}
+	s.HitOf(0)
+	if n, ok := s.Hit(); n != 0 || !ok {
+		t.Errorf("a hit of no tokens is %d, known: %v", n, ok)
+	}
+}

@@ -102,3 +102,74 @@ func TestMostReplicasDescribeTheModel(t *testing.T) {
 		}
 	}
 }
+
+// TestInSubset: entries are addresses with a port or without, of both families; no subset names all.
+func TestInSubset(t *testing.T) {
+	for _, c := range []struct {
+		addr   string
+		subset []string
+		want   bool
+	}{
+		{"10.0.0.1:8000", nil, true}, {"10.0.0.1:8000", []string{}, false},
+		{"10.0.0.1:8000", []string{"10.0.0.2", "10.0.0.1"}, true}, {"10.0.0.1:8000", []string{"10.0.0.1:8000"}, true},
+		{"10.0.0.1:8000", []string{"10.0.0.1:8001"}, false}, {"10.0.0.1:8000", []string{"10.0.0.11"}, false},
+		{"[fd00::1]:8000", []string{"[fd00::1]:8000"}, true}, {"[fd00::1]:8000", []string{"fd00::1"}, true}, {"[fd00::1]:8000", []string{"[fd00::1]"}, true},
+		{":8000", []string{""}, true}, {"replica", []string{"replica"}, true},
+	} {
+		if got := InSubset(c.addr, c.subset); got != c.want {
+			t.Errorf("%s in %q: %v", c.addr, c.subset, got)
+		}
+	}
+}
+
+// TestBlocksOfReplicasThatTellNone: a replica that reports neither its blocks nor their size is taken
+// to have usual ones; of one that reports blocks the size is known with them.
+func TestBlocksOfReplicasThatTellNone(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fleet.Replica)
+		want   int
+	}{
+		"no events":           {func(r *fleet.Replica) { r.Events = nil }, assumedBlock},
+		"events to come":      {func(*fleet.Replica) {}, 0},
+		"a sidecar":           {func(r *fleet.Replica) { r.Events, r.Sidecar = nil, true }, 0},
+		"no events, but size": {func(r *fleet.Replica) { r.Events, r.BlockSize = nil, 32 }, 32},
+	} {
+		rep := replica(1)
+		rep.BlockSize = 0
+		c.change(rep)
+		r := newRig(t, policy.Config{}, rep)
+		mv, _ := r.decider.Find("m", "")
+		if got := mv.scopes[0].BlockSize; got != c.want {
+			t.Errorf("%s: blocks of %d tokens, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestSeveral: the model of a request chooses among replicas that list different models, and where
+// one that is only named is not listed by all.
+func TestSeveral(t *testing.T) {
+	named := func(id string) *fleet.Replica {
+		return &fleet.Replica{Reported: fleet.Reported{Models: []fleet.Model{{ID: id, Base: id}}}}
+	}
+	for name, c := range map[string]struct {
+		replicas, named []*fleet.Replica
+		want            bool
+	}{
+		"none": {nil, []*fleet.Replica{named("x")}, false}, "one": {replicas(1), nil, false}, "alike": {replicas(3), nil, false},
+		"one is unread":    {append(replicas(2), &fleet.Replica{Addr: "10.0.0.9:8000"}), nil, true},
+		"another is named": {replicas(2), []*fleet.Replica{named("x")}, true}, "the same is named": {replicas(2), []*fleet.Replica{named("m")}, false},
+	} {
+		s := fleet.NewSnapshot(c.replicas...)
+		s.Named = c.named
+		d := newRig(t, policy.Config{}).decider
+		d.views.fleet = still{s}
+		if got := d.Several(); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// still is a fleet that does not change.
+type still struct{ of *fleet.Snapshot }
+
+func (s still) Snapshot() *fleet.Snapshot { return s.of }

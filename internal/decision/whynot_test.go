@@ -506,3 +506,14 @@ func TestEveryCauseIsDocumented(t *testing.T) {
 		t.Errorf("%d rows for %d causes and places", len(rows), n)
 	}
 }
+
+// TestTokensThatAreLeft: an explanation counts what a replica neither has nor is about to have.
+func TestTokensThatAreLeft(t *testing.T) {
+	rec := Record{Prompted: Prompted{Prompts: 1, Tokens: 200, Blocks: 12, Block: 16}, Candidates: []CandidateRecord{{Replica: "a"}}}
+	m := &rec.Candidates[0].State.Match
+	m[policy.GPU] = policy.Stretch{Tokens: 96, Credit: 1, Source: policy.Reported}
+	m[policy.Coming] = policy.Stretch{Tokens: 16, Credit: 1, Source: policy.Reported}
+	if rec.Explain(); rec.Candidates[0].Why.Left != 88 {
+		t.Errorf("%d tokens are left of 200, with 96 there and 16 coming", rec.Candidates[0].Why.Left)
+	}
+}
