@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -279,5 +280,46 @@ func TestServedElsewhere(t *testing.T) {
 	d.Reservation.Release()
 	if after := cache.Weight(r.now); after != before {
 		t.Errorf("%g was sent to the replica that would have served, %g before", after, before)
+	}
+}
+
+// TestAColdPromptGoesWhereItFits: to a replica with room for its context, although another one, which
+// a session at work fills, has more of the prompt; the list goes on with that one. Without holding it
+// goes where most of it is.
+func TestAColdPromptGoesWhereItFits(t *testing.T) {
+	const full, empty = "10.0.0.1:8000", "10.0.0.2:8000"
+	for share, want := range map[float64]string{0: full + "," + empty, 1e-6: empty + "," + full} {
+		all := replicas(2)
+		for _, rep := range all {
+			rep.BlockSize, rep.Blocks = blockSize, 1500
+		}
+		r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: share}}, all...)
+		to := func(addr string, p chained) *Reservation {
+			d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{addr}}, new(Work))
+			r.wait(time.Second)
+			r.stored(addr, p)
+			return d.Reservation
+		}
+		for i, rep := range all { // their speeds are known from then on
+			to(rep.Addr, prompt(8+i, 0, 200)).Release()
+		}
+		r.wait(time.Hour)
+		busy := to(full, prompt(1, 0, 800))
+		p := prompt(1, 0, 300)
+		p.blocks = append(p.blocks, prompt(2, 0, 500).blocks...)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, MayHold: true}, new(Work))
+		if d.Chosen != want || d.Held != nil {
+			t.Errorf("with a share of %g: %s, want %s", share, d.Chosen, want)
+		}
+		busy.Release()
+	}
+}
+
+// TestOrderOfSites: the ranked candidates come first, then the others by cost, without those that a
+// guard passes over or that answer nothing.
+func TestOrderOfSites(t *testing.T) {
+	w := Work{ranked: []int32{2}, answer: 5, scores: []policy.Score{{Cost: 3}, {Cost: 1, Verdict: policy.LoadGuarded}, {Cost: 0.5}, {Cost: 2}, {Cost: 4}, {Cost: 0.1}}}
+	if w.order(); !slices.Equal(w.sites, []int32{2, 3, 0, 4}) {
+		t.Errorf("%v", w.sites)
 	}
 }
