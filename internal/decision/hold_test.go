@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -321,5 +322,42 @@ func TestOrderOfSites(t *testing.T) {
 	w := Work{ranked: []int32{2}, answer: 5, scores: []policy.Score{{Cost: 3}, {Cost: 1, Verdict: policy.LoadGuarded}, {Cost: 0.5}, {Cost: 2}, {Cost: 4}, {Cost: 0.1}}}
 	if w.order(); !slices.Equal(w.sites, []int32{2, 3, 0, 4}) {
 		t.Errorf("%v", w.sites)
+	}
+}
+
+// TestWhoIsHeld: requests with one prompt that may be cached and that one replica computes, by tokens
+// or text, where a share is set.
+func TestWhoIsHeld(t *testing.T) {
+	on := &policy.Settings{Sessions: sessions.Settings{Share: 0.1}}
+	for name, c := range map[string]struct {
+		ask  Ask
+		set  *policy.Settings
+		work Work
+		want bool
+	}{
+		"tokens": {Ask{Prompts: prompt(1, 0, 1)}, on, Work{}, true}, "a text": {Ask{Text: prompt(1, 0, 1).keys()}, on, Work{}, true}, "neither": {Ask{}, on, Work{}, false},
+		"off": {Ask{Prompts: prompt(1, 0, 1)}, new(policy.Settings), Work{}, false}, "not cached": {Ask{Prompts: prompt(1, 0, 1), Cacheless: true}, on, Work{}, false},
+		"two may compute it": {Ask{Prompts: prompt(1, 0, 1)}, on, Work{apart: true}, false},
+	} {
+		if got := c.ask.holds(c.set, &c.work); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestRateOfASite: the tokens of prefill in a second by the learned speed, where it is known.
+func TestRateOfASite(t *testing.T) {
+	all := replicas(1)
+	all[0].BlockSize, all[0].Blocks = blockSize, 1500
+	r := newRig(t, policy.Config{}, all...)
+	mv, _ := r.decider.Find("m", "")
+	set, a := r.decider.Settings(mv), &Ask{Prompts: prompt(1, 0, 10)}
+	for speed, want := range map[float64]float64{0: 0, 2: 1000 / (2 * set.TTFT.Prefill(1000, 0))} {
+		w := &Work{at: []int32{0}, cands: []policy.Candidate{{Load: policy.Load{Speed: speed}}}, keysOf: -1}
+		w.Record.Input.Input = 1000
+		w.mark(a, mv, &mv.holders[0])
+		if s := w.site(a, mv, set, 0); math.Abs(s.Rate-want) > 1e-6*want || s.Size != 1500*blockSize {
+			t.Errorf("at speed %g: %+v, want a rate of %g", speed, s, want)
+		}
 	}
 }

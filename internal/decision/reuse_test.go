@@ -208,3 +208,13 @@ func TestExplainTellsOfSpace(t *testing.T) {
 		}
 	}
 }
+
+// TestShortPromptsAreUsedAgain: also a prompt with one mark shows after what time prompts are.
+func TestShortPromptsAreUsedAgain(t *testing.T) {
+	r, p, now := new(reuse), history.Prompt{Keys: []prefixhash.Key{7<<32 | 1}}, time.Unix(1_700_000_000, 0)
+	r.asked(p, now)
+	r.asked(p, now.Add(10*time.Second))
+	if again, _ := r.known(); again < 9*time.Second || again > 11*time.Second {
+		t.Errorf("used again after %v", again)
+	}
+}
