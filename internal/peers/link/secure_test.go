@@ -132,8 +132,9 @@ func TestAServerThatRestarts(t *testing.T) {
 		ns.WaitForShutdown()
 		ns = serveAt(t, port, &server.Options{Authorization: token})
 	}
-	connected := func() bool {
-		return ns.NumClients() == 2 && all[0].link.conn.IsConnected() && all[1].link.conn.IsConnected()
+	subscribed := ns.NumSubscriptions()
+	connected := func() bool { // what is sent to a router that has not subscribed again is lost
+		return ns.NumSubscriptions() == subscribed && all[0].link.conn.IsConnected() && all[1].link.conn.IsConnected()
 	}
 	again("first")
 	within(t, "both are back", connected)
