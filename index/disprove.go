@@ -36,8 +36,8 @@ func (x *Index) Disprove(id HolderID, s Scope, keys []prefixhash.Key, depth int,
 	sh := ks.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	slot, ok := sh.slots.Of(int32(h.id))
-	if !ok || ks.dropped || x.closed.Load() {
+	slot, ok := ks.slotOf(h)
+	if !ok {
 		return false
 	}
 	r.path = ks.tree.Trace(r.path, keys[:depth+1])

@@ -16,7 +16,7 @@ import (
 type expiry struct {
 	told  [tiers]bool        // the holder has announced a removal of the tier
 	ends  map[expiring]int64 // Unix nanoseconds
-	queue deadlines          // the first end first; those that ends has no more are void
+	queue deadlines          // by time; an entry is void if its block ends at another one
 	first atomic.Int64       // the end of the first of the queue; 0: it is empty
 }
 
@@ -157,8 +157,8 @@ func (h *holder) endFirst() {
 	sh := ks.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	slot, ok := sh.slots.Of(int32(h.id))
-	if !ok || ks.dropped || h.x.closed.Load() {
+	slot, ok := ks.slotOf(h)
+	if !ok {
 		return
 	}
 	before := ks.blocks()

@@ -178,6 +178,12 @@ func (sh *shard) inTable(p *atomic.Pointer[hashtable.Table], key uint64, slot in
 	return t != nil && sh.rowHas(t.Find(key), slot)
 }
 
+// slotOf returns the slot of a holder, if the keyspace is still in use. sh.mu is held.
+func (ks *keyspace) slotOf(h *holder) (slot int, ok bool) {
+	slot, ok = ks.sh.slots.Of(int32(h.id))
+	return slot, ok && !ks.dropped && !ks.sh.x.closed.Load()
+}
+
 // below reports whether a slot has a key in a tier below the GPU.
 func (ks *keyspace) below(key uint64, slot int) bool {
 	return ks.sh.inTable(&ks.lower[TierCPU], key, slot) || ks.sh.inTable(&ks.lower[TierStorage], key, slot)

@@ -89,8 +89,8 @@ func (ks *keyspace) ending(r *scratch, h *holder, t *Trail, e *Ending) {
 	sh := ks.sh
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	slot, ok := sh.slots.Of(int32(h.id))
-	if !ok || ks.dropped || sh.x.closed.Load() {
+	slot, ok := ks.slotOf(h)
+	if !ok {
 		return
 	}
 	e.Dropped, e.Hidden = sh.info[slot].capped, sh.unknown.Has(slot)

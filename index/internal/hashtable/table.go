@@ -53,7 +53,6 @@ type Table struct {
 	builds uint64     // arrays replaced
 
 	settled uint64 // rows emptied in earlier epochs may be reused
-
 }
 
 type part struct {
