@@ -18,8 +18,9 @@ func farthest(key string) int { return max(1, min(2, len(key)/3)) }
 // mostListed bounds the fields that a sentence lists.
 const mostListed = 20
 
-// suggest names the known field that key may mean, which differs from it by a typing error, or is
-// one of that name in a section of this one. If there is none, it lists the fields of the section at path, unless there are many.
+// suggest names the known field that key may mean: one that differs from it by a typing error, or
+// that a section below this one has by that name. If there is none, it lists the fields of the section
+// at path, unless there are many.
 func suggest(key, path string, fields map[string]field) string {
 	known := slices.Sorted(maps.Keys(fields))
 	best, least := "", farthest(key)+1
@@ -46,13 +47,11 @@ func suggest(key, path string, fields map[string]field) string {
 
 // has reports whether a section of type t has the field key.
 func has(t reflect.Type, key string) bool {
-	if k, ok := reflect.Zero(t).Interface().(Keys); ok {
-		t = reflect.TypeOf(k.Keys())
-	}
-	if t.Kind() != reflect.Struct {
+	below, step, _ := nested(reflect.Zero(t))
+	if !below.IsValid() || step != "" { // the fields of a list or a mapping are not the section's
 		return false
 	}
-	_, known := fieldsOf(t)[key]
+	_, known := fieldsOf(below.Type())[key]
 	return known
 }
 
