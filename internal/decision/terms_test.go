@@ -201,6 +201,8 @@ func TestSubsets(t *testing.T) {
 		{"10.0.0.1:8000", nil, true}, {"10.0.0.1:8000", []string{}, false}, {"10.0.0.1:8000", []string{"10.0.0.1"}, true},
 		{"10.0.0.1:8000", []string{"10.0.0.1:8001"}, false}, {"[::1]:8000", []string{"::1"}, true}, {"[::1]:8000", []string{"[::1]"}, true},
 		{"here", []string{"here"}, true}, {":8000", []string{""}, true}, {":8000", []string{":9000"}, false},
+		{"10.0.0.1:8000", []string{"10.0.0.2", "10.0.0.1"}, true}, {"10.0.0.1:8000", []string{"10.0.0.1:8000"}, true},
+		{"10.0.0.1:8000", []string{"10.0.0.11"}, false}, {"[fd00::1]:8000", []string{"[fd00::1]:8000"}, true},
 	} {
 		if got := InSubset(tt.addr, tt.subset); got != tt.want {
 			t.Errorf("%s in %q: %v", tt.addr, tt.subset, got)

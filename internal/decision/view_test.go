@@ -103,25 +103,6 @@ func TestMostReplicasDescribeTheModel(t *testing.T) {
 	}
 }
 
-// TestInSubset: entries are addresses with a port or without, of both families; no subset names all.
-func TestInSubset(t *testing.T) {
-	for _, c := range []struct {
-		addr   string
-		subset []string
-		want   bool
-	}{
-		{"10.0.0.1:8000", nil, true}, {"10.0.0.1:8000", []string{}, false},
-		{"10.0.0.1:8000", []string{"10.0.0.2", "10.0.0.1"}, true}, {"10.0.0.1:8000", []string{"10.0.0.1:8000"}, true},
-		{"10.0.0.1:8000", []string{"10.0.0.1:8001"}, false}, {"10.0.0.1:8000", []string{"10.0.0.11"}, false},
-		{"[fd00::1]:8000", []string{"[fd00::1]:8000"}, true}, {"[fd00::1]:8000", []string{"fd00::1"}, true}, {"[fd00::1]:8000", []string{"[fd00::1]"}, true},
-		{":8000", []string{""}, true}, {"replica", []string{"replica"}, true},
-	} {
-		if got := InSubset(c.addr, c.subset); got != c.want {
-			t.Errorf("%s in %q: %v", c.addr, c.subset, got)
-		}
-	}
-}
-
 // TestBlocksOfReplicasThatTellNone: a replica that reports neither its blocks nor their size is taken
 // to have usual ones; of one that reports blocks the size is known with them.
 func TestBlocksOfReplicasThatTellNone(t *testing.T) {

@@ -97,6 +97,18 @@ func (b *bench) envoy(name string, d envoy.Discovery, change func(string) string
 	return e
 }
 
+// following publishes a fleet of two replicas to a real Envoy, and waits until that has both; change may
+// change its bootstrap.
+func following(t *testing.T, change func(string) string) *bench {
+	t.Helper()
+	f := new(some)
+	f.set(many(0, 2, 1)...)
+	b := publish(t, f, "")
+	b.envoy("envoy", envoy.ADS, change)
+	b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
+	return b
+}
+
 func asIs(s string) string { return s }
 
 func (b *bench) until(what string, ok func() bool) {
@@ -205,11 +217,7 @@ func cpu(t *testing.T, pid int) time.Duration {
 func TestARefusedUpdate(t *testing.T) {
 	for name, change := range streams {
 		t.Run(name, func(t *testing.T) {
-			f := new(some)
-			f.set(many(0, 2, 1)...)
-			b := publish(t, f, "")
-			b.envoy("envoy", envoy.ADS, change)
-			b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
+			b := following(t, change)
 			taken, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -241,11 +249,7 @@ func TestARefusedUpdate(t *testing.T) {
 func TestAChangedCluster(t *testing.T) {
 	for name, change := range streams {
 		t.Run(name, func(t *testing.T) {
-			f := new(some)
-			f.set(many(0, 2, 1)...)
-			b := publish(t, f, "")
-			b.envoy("envoy", envoy.ADS, change)
-			b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
+			b := following(t, change)
 			o, began := b.o, time.Now()
 			o.ReplicaTLS = envoy.ReplicaTLS{Enabled: true}
 			b.Set(Settings{At: b.at, Envoy: o})

@@ -29,7 +29,6 @@ type routers struct {
 	test  *testing.T // the whole one, at whose end all started programs are stopped
 	all   []*router
 	gates []*gate // before each router's embedded NATS server, or before the one that runs elsewhere
-	lists []string
 	sides []*testenv.Envoy
 }
 
@@ -57,7 +56,6 @@ func startRouters(t *testing.T, external string) *routers {
 		if external == "" {
 			f.gates = append(f.gates, newGate(t, listen[i]))
 		}
-		f.lists = append(f.lists, r.listen)
 	}
 	for i, r := range f.all {
 		var sharing string
@@ -84,7 +82,7 @@ func startRouters(t *testing.T, external string) *routers {
 	}
 	f.router = f.all[0]
 	for i := range fleetEnvoys {
-		f.sides = append(f.sides, f.startEnvoy(fmt.Sprint("envoy-", i), f.lists, func(text string) string { return text }))
+		f.sides = append(f.sides, f.startEnvoy(fmt.Sprint("envoy-", i)))
 	}
 	f.envoy = f.sides[0]
 	for _, r := range f.replicas {
@@ -97,12 +95,14 @@ func startRouters(t *testing.T, external string) *routers {
 	return f
 }
 
-// startEnvoy starts an Envoy that calls the routers of a list, on the printed
-// configuration as edit returns it.
-func (f *routers) startEnvoy(name string, list []string, edit func(string) string) *testenv.Envoy {
+// startEnvoy starts an Envoy that calls all routers.
+func (f *routers) startEnvoy(name string) *testenv.Envoy {
 	f.t.Helper()
 	a := testenv.Addresses(f.t, 2)
-	o := envoy.Options{Listen: a[0], Admin: a[1], ExtProc: list, Mode: envoy.Buffered, UsageShare: new(100)}
+	o := envoy.Options{Listen: a[0], Admin: a[1], Mode: envoy.Buffered, UsageShare: new(100)}
+	for _, r := range f.all {
+		o.ExtProc = append(o.ExtProc, r.listen)
+	}
 	for _, r := range f.replicas {
 		o.Replicas = append(o.Replicas, r.addr)
 	}
@@ -110,7 +110,7 @@ func (f *routers) startEnvoy(name string, list []string, edit func(string) strin
 	if err := envoy.WriteBootstrap(&boot, o); err != nil {
 		f.t.Fatal(err)
 	}
-	e, err := testenv.StartEnvoy(f.dir, name, []byte(edit(boot.String())), a[0], a[1])
+	e, err := testenv.StartEnvoy(f.dir, name, boot.Bytes(), a[0], a[1])
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -248,17 +248,9 @@ func (f *routers) running() (n []float64) {
 // returns, which is not called by the test's own goroutine.
 func (f *routers) under(span time.Duration, fault func()) {
 	f.t.Helper()
-	for i, r := range f.through(f.sides, span, fault) {
-		f.t.Logf("Envoy %d: %v", i, r)
-	}
-}
-
-// through is under with these Envoys, and returns the load's result at each.
-func (f *routers) through(sides []*testenv.Envoy, span time.Duration, fault func()) []result {
-	f.t.Helper()
 	var wg sync.WaitGroup
-	all := make([]result, len(sides))
-	for i, e := range sides {
+	all := make([]result, len(f.sides))
+	for i, e := range f.sides {
 		then := fault
 		if i > 0 {
 			then = func() {}
@@ -267,11 +259,11 @@ func (f *routers) through(sides []*testenv.Envoy, span time.Duration, fault func
 	}
 	wg.Wait()
 	for i, r := range all {
+		f.t.Logf("Envoy %d: %v", i, r)
 		if r.failed+r.cut > 0 {
 			f.t.Errorf("Envoy %d: %v", i, r)
 		}
 	}
-	return all
 }
 
 // took waits for the effect of a fault or of its end, and holds it to most in the long

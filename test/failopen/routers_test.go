@@ -142,7 +142,7 @@ func TestRouters(t *testing.T) {
 			}
 			return sum == 12 && f.equal()
 		})
-		f.sides[1] = f.startEnvoy("envoy-again", f.lists, func(text string) string { return text })
+		f.sides[1] = f.startEnvoy("envoy-again")
 		f.under(span/2, func() {})
 		end()
 		f.empty()
