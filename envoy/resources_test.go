@@ -53,7 +53,7 @@ func TestResourcesAreWhatIsPrinted(t *testing.T) {
 				same("cluster", printed.Clusters[i], r.Clusters[i])
 			}
 			for i, e := range r.Endpoints {
-				e.Endpoints[0].Metadata = nil // of which cluster they are: see assignment
+				e.Endpoints[0].Metadata = nil // static endpoints need none: see assignment
 				same("endpoints", printed.Clusters[i].LoadAssignment, e)
 			}
 		}

@@ -9,7 +9,8 @@ import (
 // requests, short enough that a replica which gets too little is seen while it matters.
 const recentTime = 20 * time.Second
 
-// recent is what this router has sent to a cache lately, weighted by age.
+// recent is what this router has sent to a cache lately, weighted by age. Both sums fade together, so
+// that a decision computes one exponential for each candidate.
 type recent struct {
 	prefill, requests float64 // s of expected prefill, and in how many requests
 	at                int64   // Unix ns

@@ -133,7 +133,7 @@ func (l *Link) options() ([]nats.Option, error) {
 			l.log.Info("peers: NATS is reachable again")
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if errors.Is(err, nats.ErrSlowConsumer) || err.Error() == logged { // State has the number of dropped messages
+			if errors.Is(err, nats.ErrSlowConsumer) || err.Error() == logged { // State counts the messages that a slow consumer drops
 				return
 			}
 			logged = err.Error()

@@ -133,7 +133,7 @@ func TestAServerThatRestarts(t *testing.T) {
 		ns = serveAt(t, port, &server.Options{Authorization: token})
 	}
 	subscribed := ns.NumSubscriptions()
-	connected := func() bool { // what is sent to a router that has not subscribed again is lost
+	connected := func() bool { // with its subscriptions: the server drops messages without a subscriber
 		return ns.NumSubscriptions() == subscribed && all[0].link.conn.IsConnected() && all[1].link.conn.IsConnected()
 	}
 	again("first")
