@@ -93,5 +93,8 @@ func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Si
 		// for faster than it is, sessions count as ended that pause.
 		p.Rate = min(cmp.Or(p.Rate, math.Inf(1)), float64(w.Record.Input.Input)/seconds)
 	}
+	// What is loaded counts less what could be computed in that time.
+	held, loading := c.Match.Loads()
+	p.Cached = max(p.Cached, held-int(loading*p.Rate))
 	return p
 }

@@ -122,6 +122,24 @@ func TestNotHeld(t *testing.T) {
 	}
 }
 
+// TestALoadedPromptIsNotHeld: one that lies in CPU memory goes at once, where loading it takes less
+// time than half of its prefill.
+func TestALoadedPromptIsNotHeld(t *testing.T) {
+	for seconds, held := range map[float64]bool{1e-7: false, 1: true} {
+		r, busy := crammed(t, sessions.Settings{Share: 1e-6})
+		if _, err := r.book.Replace(policy.Config{Sessions: sessions.Settings{Share: 1e-6}, Overrides: policy.Overrides{TTFT: policy.Constants{"load_token": &seconds}}}); err != nil {
+			t.Fatal(err)
+		}
+		p := prompt(2, 0, 800)
+		r.below("10.0.0.1:8000", p, index.TierCPU, false)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, MayHold: true}, new(Work))
+		if (d.Held != nil) != held {
+			t.Errorf("%g s to load a token: held %v, want %v", seconds, d.Held != nil, held)
+		}
+		busy.Release()
+	}
+}
+
 // TestSettingsOfSessionsChange: a reload without holding lets all held requests go.
 func TestSettingsOfSessionsChange(t *testing.T) {
 	r, _ := crammed(t, sessions.Settings{Share: 1e-6})

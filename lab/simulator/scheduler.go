@@ -1,6 +1,9 @@
 package simulator
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Scheduler forms an engine's batches and keeps its KV cache. This package has a scheduler
 // for caches of full attention alone, package hybrid one for several groups.
@@ -27,10 +30,31 @@ func NewDense(hw Hardware, blocks, block int) Engine {
 	return &dense{hw: &hw, cache: newCache(blocks, block, hw.Capacity), block: block, exact: true}
 }
 
+// NewTiered is NewDense with a tier below the GPU; now is the time.
+func NewTiered(hw Hardware, blocks, block int, o *Tier, now *float64) Engine {
+	lower := newTier(o, nil, blocks, block)
+	lower.now = now
+	return &dense{hw: &hw, cache: newCache(blocks, block, hw.Capacity), block: block, exact: true, lower: lower}
+}
+
+// Ready returns when the first load from the tier is done that an engine without a batch waits for;
+// infinite: it waits for none.
+func (d *dense) Ready() float64 {
+	first := math.Inf(1)
+	for _, s := range d.loading {
+		first = min(first, s.ready)
+	}
+	return first
+}
+
 // Abort drops a request whose client has left.
 func (d *dense) Abort(r *Request) {
 	same := func(s *sequence) bool { return s.r == r }
 	d.waiting = slices.DeleteFunc(d.waiting, same)
+	if i := slices.IndexFunc(d.loading, same); i >= 0 {
+		d.release(d.loading[i])
+		d.loading = slices.Delete(d.loading, i, i+1)
+	}
 	if i := slices.IndexFunc(d.running, same); i >= 0 {
 		d.release(d.running[i])
 		d.running = slices.Delete(d.running, i, i+1)

@@ -1,7 +1,5 @@
 package simulator
 
-import "math"
-
 // Tier is what replicas have below their GPUs: CPU memory of their own, or one store that all
 // of them read. A replica copies the blocks that it computes there, at no cost, and loads what
 // a prompt finds there behind its blocks on the GPU, one request after the other, while it
@@ -69,18 +67,9 @@ func (s *Sim) nextLoad(at float64) (wake float64, which int) {
 		if !ok || e.busy {
 			continue
 		}
-		if ready := d.ready(); ready < wake {
+		if ready := d.Ready(); ready < wake {
 			wake, which = ready, i
 		}
 	}
 	return max(wake, s.now), which
-}
-
-// ready returns when the first load of a waiting sequence is done.
-func (d *dense) ready() float64 {
-	first := math.Inf(1)
-	for _, s := range d.loading {
-		first = min(first, s.ready)
-	}
-	return first
 }

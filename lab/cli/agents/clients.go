@@ -20,6 +20,7 @@ type client struct {
 	turns   []Turn  // left of its session
 	began   bool    // its session has
 	begins  bool    // the present request begins it
+	id      int     // of its session
 	session uint64  // of its latest request, by the router's number
 	blocks  []int32 // of its latest prompt
 	tokens  int
@@ -65,6 +66,7 @@ func (c *crowd) begin(k *client) bool {
 		}
 		k.turns, k.blocks, k.began = c.all[c.order[c.begun%len(c.order)]], c.head, false
 		c.begun++
+		k.id = c.begun
 	}
 	return true
 }
@@ -79,7 +81,7 @@ func (c *crowd) ask(k *client, id int) *simulator.Request {
 		c.fresh++
 	}
 	k.blocks, k.tokens = blocks, t.Input
-	return &simulator.Request{ID: id, Input: t.Input, Output: t.Output, Blocks: blocks, Session: k.number + 1, Prefill: -1}
+	return &simulator.Request{ID: id, Input: t.Input, Output: t.Output, Blocks: blocks, Session: k.id, Prefill: -1}
 }
 
 // answered is the time of the client's next request.

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"errors"
 	"fmt"
 
 	"warmroute/internal/decision/policy"
@@ -36,8 +37,13 @@ func newRouter(name string, o *Options) (router, error) {
 		return p, nil
 	case "naive":
 		return &naive{o: o, sessions: map[int]*slot{}, at: map[int]*slot{}}, nil
+	case "progress":
+		if o.Replicas > 1 {
+			return nil, errors.New("agents: the policy progress is for one replica")
+		}
+		return &progress{o: o, sessions: map[int]*program{}}, nil
 	}
-	return nil, fmt.Errorf("agents: there is no policy %q: the policies are today, naive, hold", name)
+	return nil, fmt.Errorf("agents: there is no policy %q: the policies are today, naive, progress, hold", name)
 }
 
 // several returns so many routers of a policy.

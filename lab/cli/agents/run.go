@@ -23,9 +23,10 @@ type Options struct {
 	Delay    float64 // s that a message between them takes; below 0 they send none
 	Hours    float64 // that count
 	Seed     uint64
-	Share    float64 // of the hold: sessions.Settings.Share
-	Patience float64 // s after which a client gives up and tries again at once; 0 = never
-	Jobs     int     // a fixed list of so many sessions is run to its end; 0 = sessions follow each other
+	Share    float64        // of the hold: sessions.Settings.Share
+	Patience float64        // s after which a client gives up and tries again at once; 0 = never
+	Tier     simulator.Tier // below the GPU of each replica; without a Capacity there is none, and it needs one router and no Engine
+	Jobs     int            // a fixed list of so many sessions is run to its end; 0 = sessions follow each other
 
 	Engine func(hw simulator.Hardware, block int) simulator.Engine // of a replica, with blocks of that many tokens; nil = simulator's
 }
@@ -74,7 +75,7 @@ func Run(ctx context.Context, name string, o Options) (Cell, error) {
 	r := &run{o: &o, crowd: newCrowd(o.All, o.Clients, o.Seed, o.Jobs), router: p, of: map[int]*client{}}
 	r.result = Cell{Policy: name, Sessions: o.Clients}
 	if o.Engine == nil {
-		o.Engine = func(hw simulator.Hardware, block int) simulator.Engine { return simulator.NewDense(hw, mostIDs, block) }
+		o.Engine = r.simulated
 	}
 	for range o.Replicas {
 		e := o.Engine(simulator.Hardware{Capacity: o.Tokens, Budget: budget, Sequences: places}, block)
@@ -94,6 +95,14 @@ func Run(ctx context.Context, name string, o Options) (Cell, error) {
 		}
 	}
 	return r.ended(), nil
+}
+
+// simulated returns the simulator's engine.
+func (r *run) simulated(hw simulator.Hardware, block int) simulator.Engine {
+	if r.o.Tier.Capacity > 0 {
+		return simulator.NewTiered(hw, mostIDs, block, &r.o.Tier, &r.now)
+	}
+	return simulator.NewDense(hw, mostIDs, block)
 }
 
 // mostPrompt is more blocks than a prompt has.
@@ -245,6 +254,8 @@ func (r *run) begin(e *engine) {
 	b, any := e.Begin()
 	if e.end = math.Inf(1); any {
 		e.end = r.now + max(cmp.Or(r.o.Step, usualStep), float64(b.Prompt)/r.o.Rate)
+	} else if d, ok := e.Engine.(interface{ Ready() float64 }); ok {
+		e.end = d.Ready()
 	}
 }
 
@@ -257,6 +268,10 @@ func (r *run) step(i int) {
 	}
 	if len(ended.Stored) > 0 {
 		r.router.Stored(r.now, i, ended.Stored)
+	}
+	if p, ok := r.router.(simulator.TierPolicy); ok && len(ended.Kept)+len(ended.Dropped) > 0 {
+		p.Kept(r.now, i, ended.Kept)
+		p.Dropped(r.now, i, ended.Dropped)
 	}
 	for _, q := range ended.First {
 		q.First = r.now

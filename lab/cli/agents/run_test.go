@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"warmroute/lab/cli/agents"
+	"warmroute/lab/simulator"
 )
 
 // cell runs a policy with 24 generated sessions on one replica, where their contexts are a
@@ -23,10 +24,11 @@ func cell(t *testing.T, policy string, change func(*agents.Options)) agents.Cell
 }
 
 // TestHoldRaisesHits: past the cliff, holding cold prompts answers more requests, shuts nobody out,
-// and knows the sessions.
+// and knows the sessions. Progress-TTL answers more, too, but sends what has waited for five minutes, so
+// that its hit rate falls.
 func TestHoldRaisesHits(t *testing.T) {
 	t.Parallel()
-	today, hold, naive := cell(t, "today", nil), cell(t, "hold", nil), cell(t, "naive", nil)
+	today, hold, naive, progress := cell(t, "today", nil), cell(t, "hold", nil), cell(t, "naive", nil), cell(t, "progress", nil)
 	if today.HitRate > 0.3 || hold.HitRate < 0.4 || 10*hold.Completed < 12*today.Completed || hold.ShutOut > 0 {
 		t.Errorf("hold %+v, today %+v", hold, today)
 	}
@@ -35,6 +37,9 @@ func TestHoldRaisesHits(t *testing.T) {
 	}
 	if naive.HitRate < 0.4 {
 		t.Errorf("a naive hold: %+v", naive)
+	}
+	if progress.Completed < today.Completed || progress.HitRate > hold.HitRate/2 || progress.Max < 300 {
+		t.Errorf("Progress-TTL: %+v", progress)
 	}
 }
 
@@ -64,6 +69,17 @@ func TestLightLoadIsNotHeld(t *testing.T) {
 	}
 }
 
+// TestCPUMemory: a prompt that CPU memory keeps is loaded in no time and does not wait for room on the
+// GPU, so holding costs nothing where CPU memory has room for all sessions.
+func TestCPUMemory(t *testing.T) {
+	t.Parallel()
+	below := func(o *agents.Options) { o.Tier = simulator.Tier{Capacity: 3 * o.Tokens, Token: 5.2e-6} }
+	today, hold := cell(t, "today", below), cell(t, "hold", below)
+	if today.HitRate < 0.5 || 100*hold.Completed < 97*today.Completed || hold.ShutOut > 0 {
+		t.Errorf("hold %+v, today %+v", hold, today)
+	}
+}
+
 // TestListOfJobs: a fixed list is run to its end, the same requests under each policy.
 func TestListOfJobs(t *testing.T) {
 	t.Parallel()
@@ -86,5 +102,8 @@ func TestImpatientClients(t *testing.T) {
 func TestUnknownPolicy(t *testing.T) {
 	if _, err := agents.Run(t.Context(), "best", agents.Options{Clients: 1, Replicas: 1, Tokens: 1000, Rate: 1}); err == nil {
 		t.Error("there is a policy of that name")
+	}
+	if _, err := agents.Run(t.Context(), "progress", agents.Options{Clients: 1, Replicas: 2, Tokens: 1000, Rate: 1}); err == nil {
+		t.Error("Progress-TTL has two replicas")
 	}
 }
