@@ -126,7 +126,7 @@ func (a *Account) State(now int64) (s policy.Load) {
 	s.Foreign, s.Live = foreign, float64(a.Live()+o.live.Load())+tokens
 	s.Failing = a.health.failing(now) || now < o.failing.Load()
 	s.Speed, s.Loading = a.Speed(), a.loading(now)
-	s.Recent, s.RecentRequests = a.recent.of(now)
+	s.Recent, s.RecentRequests = a.recent.of(now, &a.ledger.factor)
 	return s
 }
 

@@ -236,6 +236,6 @@ func (c *Charge) Failed(now int64) { c.account.failed(now) }
 // the blocks that it will store, for later estimates. Ledger.Lock is held.
 func (c *Charge) Noted(cost, wait float64, blocks int) {
 	c.account.scraped.sent(cost, wait, int(c.terms.Tokens))
-	c.account.recent.add(cost, c.terms.Sent)
+	c.account.recent.add(cost, c.terms.Sent, &c.account.ledger.factor)
 	c.account.placed.Add(float64(max(0, blocks)), c.terms.Sent)
 }

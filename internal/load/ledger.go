@@ -20,7 +20,8 @@ type Ledger struct {
 	// deciding makes reading the accounts, picking and charging one step. Ingest,
 	// discovery and ending streams never take it.
 	deciding   sync.Mutex
-	seq        int64    // charges so far; guarded by deciding
+	factor     factor   // of the accounts' recent work; guarded by deciding, as seq is
+	seq        int64    // charges so far
 	accounts   sync.Map // index.Holder → *Account
 	changes    atomic.Pointer[changes]
 	unreported atomicFloat             // s of prefill of other routers

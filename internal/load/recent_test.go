@@ -20,6 +20,10 @@ func TestRecentWork(t *testing.T) {
 	if s := r.state(one); !near(s.Recent, 2*want) || !near(s.RecentRequests, want) {
 		t.Errorf("%g s in %g requests, want %g in %g", s.Recent, s.RecentRequests, 2*want, want)
 	}
+	r.wait(era)
+	if s := r.state(one); !near(1e14*s.Recent, 1.266416554909418*2*want) {
+		t.Errorf("32 times that time later %g s", s.Recent) // e³²
+	}
 	r.wait(time.Hour)
 	if s := r.state(one); s.Recent > 1e-9 || s.RecentRequests > 1e-9 {
 		t.Errorf("after an hour %g s in %g requests", s.Recent, s.RecentRequests)
