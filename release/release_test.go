@@ -50,6 +50,7 @@ func published(t *testing.T, checkout string, platforms string) string {
 // a file system that it cannot write to.
 func TestRelease(t *testing.T) {
 	checkout := clone(t, filepath.Join(t.TempDir(), "checkout"))
+	another := clone(t, filepath.Join(t.TempDir(), "at", "another", "path")) // now: the work goes on
 	out := published(t, checkout, "linux/amd64")
 	s, err := readSource(t.Context(), checkout, true, false)
 	if err != nil {
@@ -62,7 +63,7 @@ func TestRelease(t *testing.T) {
 	t.Run("reproducible", func(t *testing.T) {
 		t.Setenv("GOCACHE", t.TempDir()) // nothing of the first build is used again
 		t.Setenv("TZ", "Asia/Tokyo")
-		second := published(t, clone(t, filepath.Join(t.TempDir(), "at", "another", "path")), "linux/amd64")
+		second := published(t, another, "linux/amd64")
 		for _, name := range names(t, out) {
 			a, b := read(t, filepath.Join(out, name)), read(t, filepath.Join(second, name))
 			if !bytes.Equal(a, b) {
