@@ -103,7 +103,7 @@ func TestHonestReload(t *testing.T) {
 // asked for, since when a trial is compared. Of a replica that is not listed any more no series is left.
 func TestAReloadReachesItsParts(t *testing.T) {
 	const slow = 700 * time.Millisecond
-	stays, goes := testenv.StartSimulator(t, "-replay", "", "-fail-render"), testenv.StartSimulator(t, "-replay", "", "-fail-render")
+	stays, goes := testenv.StartSimulator(t), testenv.StartSimulator(t)
 	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}, {address: %q}]}\n", stays.Addr, goes.Addr))
 	reload := func(change func(c *Config)) {
 		t.Helper()
@@ -131,10 +131,19 @@ func TestAReloadReachesItsParts(t *testing.T) {
 	if n := named(); n != 1 {
 		t.Errorf("%d replicas are named, want 1", n)
 	}
+	signal := func(s syscall.Signal) {
+		for _, sim := range []testenv.Simulator{stays, goes} {
+			if err := sim.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP)
 	began := time.Now()
 	if ask(openai.Chat, `{"model":"sim","messages":[{"role":"user","content":"a"}]}`); time.Since(began) < slow {
 		t.Errorf("token ids are waited for for %v, want %v", time.Since(began), slow)
 	}
+	signal(syscall.SIGCONT)
 	reload(func(c *Config) { c.Filter.AlwaysPick, c.Filter.Share = false, 50 })
 	if again, _ := r.outcomes.compared.Figures(); r.outcomes.usage.percent.Load() != envoy.TrialUsageShare || !again.After(since) {
 		t.Errorf("a trial reads the usage of %d percent, and compares since %v", r.outcomes.usage.percent.Load(), again)
