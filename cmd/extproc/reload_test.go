@@ -100,7 +100,8 @@ func TestHonestReload(t *testing.T) {
 }
 
 // TestAReloadReachesItsParts: how many replicas a hint names, the time for token ids, whose usage is
-// asked for, since when a trial is compared. Of a replica that is not listed any more no series is left.
+// asked for, since when a trial is compared. The replicas' counters are compared, and of one that is not listed any more no
+// series is left.
 func TestAReloadReachesItsParts(t *testing.T) {
 	const slow = 700 * time.Millisecond
 	stays, goes := testenv.StartSimulator(t), testenv.StartSimulator(t)
@@ -153,6 +154,14 @@ func TestAReloadReachesItsParts(t *testing.T) {
 	if !strings.Contains(page, fmt.Sprintf("warmroute_prediction_difference_tokens_count{model=\"sim\",replica=%q} 1", goes.Addr)) {
 		t.Error("an answer is not counted")
 	}
+	until(t, "the replicas' counters are compared", func() bool {
+		const many = 2000 // answers, all of which are wanted of a replica that has not been looked at
+		asked := 0
+		for asked < many && r.outcomes.watch.Curious(stays.Addr, false) {
+			asked++
+		}
+		return asked < many
+	})
 	reload(func(c *Config) { c.Fleet.Replicas = c.Fleet.Replicas[:1] })
 	until(t, "no series of the replica", func() bool {
 		_, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/metrics")
