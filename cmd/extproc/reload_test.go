@@ -30,7 +30,7 @@ func TestHonestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
-	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\n", ports[0], admin, ports[2])
+	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\npeers: {url: \"nats://127.0.0.1:1\"}\n", ports[0], admin, ports[2])
 	hangup := make(chan os.Signal, 1)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
@@ -60,9 +60,11 @@ func TestHonestReload(t *testing.T) {
 	until(t, "the model that came is loaded or refused", func() bool {
 		return strings.Contains(page("/readyz"), `note: tokens of model "m": replicas compute them, because its tokenizer "/nowhere" cannot be found, fetched or loaded: `)
 	})
+	until(t, "the other routers are missed", func() bool { return strings.Contains(page("/readyz"), "note: peers: NATS is not reachable") })
+	until(t, "other routers get the policy", func() bool { return !strings.Contains(page("/debug/peers"), `"policy_version":0`) })
 	for _, note := range []string{"filter.mode is shadow: no request gets a hint", "prefill and decode: no request is split, because filter.mode is shadow"} {
 		if !strings.Contains(page("/readyz"), "note: "+note) {
-			t.Errorf("%q is not told: %s", note, page("/readyz"))
+			t.Errorf("%q is not told: %q", note, page("/readyz"))
 		}
 	}
 	if code, text := get(t, "http://"+admin+"/readyz"); code != http.StatusOK {
@@ -76,7 +78,7 @@ func TestHonestReload(t *testing.T) {
 	}
 
 	reload(base+"log: {format: json}\nadmin: {listen: \"127.0.0.1:1\", pprof: true}\n"+replicas, `warmroute_config_last_reload_successful 0`) // admin twice
-	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "stays in use: "+file.Path+":6: admin: is given more than once") {
+	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "stays in use: "+file.Path+":7: admin: is given more than once") {
 		t.Errorf("a refused file is not told: %s", ready)
 	}
 	for i, cut := range []string{"", "\n\n", "# fleet\n", base, base + "fleet: {replicas: []}\n"} { // a file that was cut off
