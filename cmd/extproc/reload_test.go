@@ -4,20 +4,28 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/internal/config"
 	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
+	"warmroute/internal/prefill"
 	"warmroute/internal/testenv"
+	"warmroute/internal/tokens"
 	"warmroute/render/openai"
 )
 
@@ -169,4 +177,39 @@ func TestAReloadReachesItsParts(t *testing.T) {
 		_, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/metrics")
 		return strings.Contains(page, stays.Addr) && !strings.Contains(page, goes.Addr)
 	})
+}
+
+// TestAReloadedKeyIsSent with requests of token ids, and with prefills.
+func TestAReloadedKeyIsSent(t *testing.T) {
+	sent := map[string]string{} // by path
+	replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		sent[req.URL.Path] = req.Header.Get("Authorization")
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer replica.Close()
+	addr, key := strings.TrimPrefix(replica.URL, "http://"), filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("of-the-replicas"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := defaultConfig()
+	c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: addr}}
+	r := silentRouter(t, c, prometheus.NewRegistry())
+	body := []byte(`{"model":"m","prompt":"a"}`)
+	req, err := openai.NewReader(0).Parse(openai.Completions, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "Bearer of-the-replicas"} {
+		if want != "" {
+			c.Fleet.HTTP.TokenFile = key
+			if err := r.apply(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = r.ids.remote.Ask(t.Context(), req, "m", []tokens.Endpoint{{URL: replica.URL}})
+		_, _ = r.envoys.legs.Send(t.Context(), &prefill.Leg{Addr: addr, Route: openai.Completions, Body: body, Timeout: time.Minute})
+		if len(sent) != 2 || slices.ContainsFunc(slices.Collect(maps.Values(sent)), func(got string) bool { return got != want }) {
+			t.Errorf("%q, want %q", sent, want)
+		}
+	}
 }
