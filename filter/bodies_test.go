@@ -130,3 +130,27 @@ func TestReadingTakesMemoryByTheByte(t *testing.T) {
 		}
 	}
 }
+
+// TestDroppedTexts: with DropTexts no message is in memory when its request has ended; without it
+// the next turn gets those of the turn before.
+func TestDroppedTexts(t *testing.T) {
+	body := []byte(`{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+strings.Repeat("word ", 100)+`"},`, 20) + `{"role":"user","content":"hi"}]}`)
+	for _, drop := range []bool{false, true} {
+		r := NewRouter(nil, nil, nil, nil, RouterOptions{DropTexts: drop})
+		var first [2]any
+		for i := range first {
+			q, err := r.bodies.Parse(openai.Chat, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, _, err := q.Values(nil, openai.FieldMessages)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first[i] = messages.Items[0]
+		}
+		if kept := first[0] == first[1]; kept == drop {
+			t.Errorf("drop %v: kept %v", drop, kept)
+		}
+	}
+}

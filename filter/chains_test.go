@@ -145,7 +145,7 @@ func TestChainsOfVLLM(t *testing.T) {
 	}
 }
 
-// TestWhatADecisionCounts: the times taken, the source of the tokens, and the
+// TestWhatADecisionCounts: the times taken, the sources of the tokens and of the match, and the
 // tokens predicted on the first of the list.
 func TestWhatADecisionCounts(t *testing.T) {
 	reg := prometheus.NewRegistry()
@@ -153,7 +153,7 @@ func TestWhatADecisionCounts(t *testing.T) {
 	var took [phases]time.Duration
 	took[0] = 2 * time.Second
 	m.decided(&decision.Record{Reason: decision.ReasonWarm, Subject: decision.Subject{Took: 3 * time.Second}, Prompted: decision.Prompted{Source: "body"},
-		Choice: decision.Choice{Predicted: 64, Saved: 0.25, Match: policy.Match{policy.CPU: {Tokens: 32, Credit: 1, Token: 0.5 / 32}}, Chosen: "a:1,b:2"}}, "base", &took)
+		Choice: decision.Choice{Predicted: 64, Saved: 0.25, Match: policy.Match{policy.GPU: {Tokens: 32, Credit: 1, Source: policy.Reported}, policy.CPU: {Tokens: 32, Credit: 1, Token: 0.5 / 32}}, Chosen: "a:1,b:2"}}, "base", &took)
 	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, "", new([phases]time.Duration))
 	families, err := reg.Gather()
 	if err != nil {
@@ -184,6 +184,9 @@ func TestWhatADecisionCounts(t *testing.T) {
 	of := m.models.Of("base")
 	if testutil.ToFloat64(of.tokens) != 64 || testutil.ToFloat64(of.seconds) != 0.25 || testutil.ToFloat64(of.reasons[decision.ReasonWarm]) != 1 || testutil.ToFloat64(m.models.Of("").reasons[decision.ReasonDisabled]) != 1 {
 		t.Error("the model has its decision and what its cached tokens save, the request without a model its own")
+	}
+	if testutil.ToFloat64(m.matches[policy.Reported]) != 1 || testutil.ToFloat64(m.matches[policy.History]) != 0 {
+		t.Error("one match was reported")
 	}
 	if testutil.ToFloat64(of.loaded) != 32 {
 		t.Error("the model lacks the tokens to load")

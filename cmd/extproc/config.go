@@ -297,6 +297,10 @@ func completeConfig(here bool) Config {
 	return c
 }
 
+func (c Config) routerOptions() filter.RouterOptions {
+	return filter.RouterOptions{TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts}
+}
+
 func (c Config) serverOptions(legs *prefill.Sender, log *slog.Logger) filter.ServerOptions {
 	return filter.ServerOptions{
 		PathPrefixes: c.Filter.PathPrefixes, TenantHeader: c.Filter.TenantHeader, PriorityHeader: c.Filter.PriorityHeader, MaxBody: c.Filter.MaxBody, BodyWait: c.Filter.BodyWait,

@@ -51,12 +51,16 @@ func TestNoZeroStandsForADefault(t *testing.T) {
 
 // TestSettingsReachTheFilter: each setting of requests changes what the filter is given.
 func TestSettingsReachTheFilter(t *testing.T) {
-	given := func(text string) filter.ServerOptions {
+	given := func(text string) (out struct {
+		filter.RouterOptions
+		filter.ServerOptions
+	}) {
 		c, err := parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.serverOptions(nil, nil)
+		out.RouterOptions, out.ServerOptions = c.routerOptions(), c.serverOptions(nil, nil)
+		return out
 	}
 	usual := given("")
 	for _, text := range []string{
@@ -64,6 +68,7 @@ func TestSettingsReachTheFilter(t *testing.T) {
 		"filter: {priority_header: x-a}", "filter: {reason_header: true}", "filter: {picker: true}", "filter: {always_pick: true}",
 		"filter: {mode: shadow}", "filter: {share: 50}", "filter: {share: 50, share_by: x-a}", "filter: {opt_out_header: x-a}", "filter: {max_streams: 7}",
 		"prefill_decode: {mode: pull}", "prefill_decode: {mode: pull, max_wait: 7s}", "sessions: {share: 0.1}", "sessions: {share: 0.1, header: x-a}", "sessions: {share: 0.1, max_wait: 7s}",
+		"filter: {token_budget: 70ms}", "tokens: {keep_texts: false}",
 	} {
 		if o := given(text); reflect.DeepEqual(o, usual) {
 			t.Errorf("%s changes nothing", text)

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -66,13 +67,36 @@ func (d *decisions) Run(ctx context.Context) error {
 // wakeEvery is how late a held request may learn that it may go.
 const wakeEvery = 50 * time.Millisecond
 
-// notes says which replicas in s are able to do less than others, and what is wrong with the link.
+// notes says which replicas in s are able to do less than others, which policies give no hints, and
+// what is wrong with the link.
 func (d *decisions) notes(s *fleet.Snapshot) []string {
-	notes := d.unableReplicas(s)
+	notes := append(d.unableReplicas(s), d.disabledPolicies()...)
 	if d.link != nil {
 		notes = append(notes, d.link.Notes()...)
 	}
 	return notes
+}
+
+// disabledPolicies says which requests get no hint, so that nobody forgets it.
+func (d *decisions) disabledPolicies() (notes []string) {
+	c, _ := d.book.Config()
+	all := d.book.Of().Policy == policy.NameDisabled
+	var others []string // models with another policy than the rest
+	for _, name := range slices.Sorted(maps.Keys(c.Models)) {
+		if off := d.book.Of(name).Policy == policy.NameDisabled; off != all {
+			others = append(others, strconv.Quote(name))
+		}
+	}
+	others = bound.Notes(others, mostUnable, "further models")
+	switch {
+	case all && len(others) > 0:
+		return []string{"policy.route_policy is disabled: only requests for these models get hints: " + strings.Join(others, ", ")}
+	case all:
+		return []string{"policy.route_policy is disabled: no request gets a hint"}
+	case len(others) > 0:
+		return []string{"policy.models: route_policy is disabled, and requests get no hint, for " + strings.Join(others, ", ")}
+	}
+	return nil
 }
 
 // unservedNames names the models that have settings or a tokenizer and that no replica serves or

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/fleet"
 )
 
 // policyServer is a router's pages of settings and pressure, and its log.
@@ -70,6 +71,25 @@ func TestPolicyPages(t *testing.T) {
 		}
 		if n := strings.Count(log.String(), "policy changed"); n != step.logged {
 			t.Errorf("step %d: %d changes in the log, want %d", i, n, step.logged)
+		}
+	}
+}
+
+// TestDisabledPoliciesAreNoted, also by a patch.
+func TestDisabledPoliciesAreNoted(t *testing.T) {
+	r, do, _ := policyServer(t)
+	for i, step := range []struct{ target, policy, want string }{
+		{"/policy/org/model", `null`, ""},
+		{"/policy/org/model", `"disabled"`, `policy.models: route_policy is disabled, and requests get no hint, for "org/model"`},
+		{"/policy", `"disabled"`, "policy.route_policy is disabled: no request gets a hint"},
+		{"/policy/org/model", `"ttft"`, `policy.route_policy is disabled: only requests for these models get hints: "org/model"`},
+		{"/policy", `null`, ""},
+	} {
+		if status, body := do("PATCH", step.target, `{"route_policy":`+step.policy+`}`); status != http.StatusOK {
+			t.Fatalf("step %d: %d %s", i, status, body)
+		}
+		if got := strings.Join(r.decisions.notes(fleet.NewSnapshot()), "\n"); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
 	}
 }

@@ -80,10 +80,9 @@ type envoys struct {
 func newEnvoys(c Config, o *outcomes, log *slog.Logger, reg prometheus.Registerer) (*envoys, error) {
 	t, d := o.ids, o.decisions
 	e := &envoys{log: log, logs: o.server}
-	routing := filter.RouterOptions{
-		TokenBudget: c.Filter.TokenBudget, DropTexts: !c.Tokens.KeepTexts, Turns: t.turns, Log: log,
-		Requests: o.requests, Usage: o.wantsUsage, Prefilled: o.learnPrefill,
-	}
+	routing := c.routerOptions()
+	routing.Turns, routing.Log = t.turns, log
+	routing.Requests, routing.Usage, routing.Prefilled = o.requests, o.wantsUsage, o.learnPrefill
 	var err error
 	if c.Tracing.Enabled() {
 		if e.tracer, err = tracing.New(c.Tracing, telemetry.ReadBuild().Version, reg, log); err != nil {

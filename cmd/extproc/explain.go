@@ -141,8 +141,8 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 	if err != nil {
 		return err
 	}
-	var c Config
-	if o.config != "" || o.admin == "" {
+	c := defaultConfig()
+	if o.config != "" {
 		if c, err = loadConfig(o.config); err != nil {
 			return err
 		}

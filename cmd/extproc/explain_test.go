@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/iotest"
 
@@ -149,6 +152,10 @@ func TestExplainCommand(t *testing.T) {
 	}
 	if _, err = explain("-admin", admin, "-id", "gone"); err == nil || !strings.Contains(err.Error(), `no kept decision has the id "gone"`) {
 		t.Errorf("unknown id: %v", err)
+	}
+	_, err = explain("-last") // of the router at the default address, where there may be one
+	if unreached := errors.Is(err, syscall.ECONNREFUSED); errors.Is(err, errNoConfig) || unreached != strings.Contains(fmt.Sprint(err), "127.0.0.1:9090: connect: connection refused; that is the default of admin.listen") {
+		t.Errorf("without a file and an address: %v", err)
 	}
 	secret, own := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "token")
 	for file, text := range map[string]string{secret: "s3cret\n", own: "of-the-router"} {

@@ -78,11 +78,11 @@ func (r *router) notes() []string {
 		r.ids.notes(s, time.Now()), r.trialNotes(), r.outcomes.requests.Notes(), r.unpairedModels(), r.reloads.notes())
 }
 
-// reading returns the replicas' counters and the router's own.
-func (r *router) reading() dashboard.Reading {
+// reading returns the counters of the replicas in s, and the router's own.
+func (r *router) reading(s *fleet.Snapshot) dashboard.Reading {
 	out := dashboard.Reading{Decided: map[string]dashboard.Decisions{}}
 	shadow := r.reloads.inForce().Filter.Mode == modeShadow
-	for _, rep := range r.replicas.fleet.Snapshot().Replicas {
+	for _, rep := range s.Replicas {
 		if len(rep.Models) == 0 {
 			continue
 		}

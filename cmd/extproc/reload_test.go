@@ -4,20 +4,28 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/internal/config"
 	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
+	"warmroute/internal/prefill"
 	"warmroute/internal/testenv"
+	"warmroute/internal/tokens"
 	"warmroute/render/openai"
 )
 
@@ -30,7 +38,7 @@ func TestHonestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
-	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\n", ports[0], admin, ports[2])
+	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\npeers: {url: \"nats://127.0.0.1:1\"}\n", ports[0], admin, ports[2])
 	hangup := make(chan os.Signal, 1)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
@@ -60,9 +68,11 @@ func TestHonestReload(t *testing.T) {
 	until(t, "the model that came is loaded or refused", func() bool {
 		return strings.Contains(page("/readyz"), `note: tokens of model "m": replicas compute them, because its tokenizer "/nowhere" cannot be found, fetched or loaded: `)
 	})
+	until(t, "the other routers are missed", func() bool { return strings.Contains(page("/readyz"), "note: peers: NATS is not reachable") })
+	until(t, "other routers get the policy", func() bool { return !strings.Contains(page("/debug/peers"), `"policy_version":0`) })
 	for _, note := range []string{"filter.mode is shadow: no request gets a hint", "prefill and decode: no request is split, because filter.mode is shadow"} {
 		if !strings.Contains(page("/readyz"), "note: "+note) {
-			t.Errorf("%q is not told: %s", note, page("/readyz"))
+			t.Errorf("%q is not told: %q", note, page("/readyz"))
 		}
 	}
 	if code, text := get(t, "http://"+admin+"/readyz"); code != http.StatusOK {
@@ -76,7 +86,7 @@ func TestHonestReload(t *testing.T) {
 	}
 
 	reload(base+"log: {format: json}\nadmin: {listen: \"127.0.0.1:1\", pprof: true}\n"+replicas, `warmroute_config_last_reload_successful 0`) // admin twice
-	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "stays in use: "+file.Path+":6: admin: is given more than once") {
+	if ready := page("/readyz"); !strings.Contains(ready, "note: the configuration file is refused") || !strings.Contains(ready, "stays in use: "+file.Path+":7: admin: is given more than once") {
 		t.Errorf("a refused file is not told: %s", ready)
 	}
 	for i, cut := range []string{"", "\n\n", "# fleet\n", base, base + "fleet: {replicas: []}\n"} { // a file that was cut off
@@ -100,10 +110,11 @@ func TestHonestReload(t *testing.T) {
 }
 
 // TestAReloadReachesItsParts: how many replicas a hint names, the time for token ids, whose usage is
-// asked for, since when a trial is compared. Of a replica that is not listed any more no series is left.
+// asked for, since when a trial is compared. The replicas' counters are compared, and of one that is not listed any more no
+// series is left.
 func TestAReloadReachesItsParts(t *testing.T) {
 	const slow = 700 * time.Millisecond
-	stays, goes := testenv.StartSimulator(t, "-replay", "", "-fail-render"), testenv.StartSimulator(t, "-replay", "", "-fail-render")
+	stays, goes := testenv.StartSimulator(t), testenv.StartSimulator(t)
 	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}, {address: %q}]}\n", stays.Addr, goes.Addr))
 	reload := func(change func(c *Config)) {
 		t.Helper()
@@ -131,10 +142,19 @@ func TestAReloadReachesItsParts(t *testing.T) {
 	if n := named(); n != 1 {
 		t.Errorf("%d replicas are named, want 1", n)
 	}
+	signal := func(s syscall.Signal) {
+		for _, sim := range []testenv.Simulator{stays, goes} {
+			if err := sim.Signal(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	signal(syscall.SIGSTOP)
 	began := time.Now()
 	if ask(openai.Chat, `{"model":"sim","messages":[{"role":"user","content":"a"}]}`); time.Since(began) < slow {
 		t.Errorf("token ids are waited for for %v, want %v", time.Since(began), slow)
 	}
+	signal(syscall.SIGCONT)
 	reload(func(c *Config) { c.Filter.AlwaysPick, c.Filter.Share = false, 50 })
 	if again, _ := r.outcomes.compared.Figures(); r.outcomes.usage.percent.Load() != envoy.TrialUsageShare || !again.After(since) {
 		t.Errorf("a trial reads the usage of %d percent, and compares since %v", r.outcomes.usage.percent.Load(), again)
@@ -144,9 +164,52 @@ func TestAReloadReachesItsParts(t *testing.T) {
 	if !strings.Contains(page, fmt.Sprintf("warmroute_prediction_difference_tokens_count{model=\"sim\",replica=%q} 1", goes.Addr)) {
 		t.Error("an answer is not counted")
 	}
+	until(t, "the replicas' counters are compared", func() bool {
+		const many = 2000 // answers, all of which are wanted of a replica that has not been looked at
+		asked := 0
+		for asked < many && r.outcomes.watch.Curious(stays.Addr, false) {
+			asked++
+		}
+		return asked < many
+	})
 	reload(func(c *Config) { c.Fleet.Replicas = c.Fleet.Replicas[:1] })
 	until(t, "no series of the replica", func() bool {
 		_, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/metrics")
 		return strings.Contains(page, stays.Addr) && !strings.Contains(page, goes.Addr)
 	})
+}
+
+// TestAReloadedKeyIsSent with requests of token ids, and with prefills.
+func TestAReloadedKeyIsSent(t *testing.T) {
+	sent := map[string]string{} // by path
+	replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		sent[req.URL.Path] = req.Header.Get("Authorization")
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer replica.Close()
+	addr, key := strings.TrimPrefix(replica.URL, "http://"), filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("of-the-replicas"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := defaultConfig()
+	c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: addr}}
+	r := silentRouter(t, c, prometheus.NewRegistry())
+	body := []byte(`{"model":"m","prompt":"a"}`)
+	req, err := openai.NewReader(0).Parse(openai.Completions, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"", "Bearer of-the-replicas"} {
+		if want != "" {
+			c.Fleet.HTTP.TokenFile = key
+			if err := r.apply(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, _ = r.ids.remote.Ask(t.Context(), req, "m", []tokens.Endpoint{{URL: replica.URL}})
+		_, _ = r.envoys.legs.Send(t.Context(), &prefill.Leg{Addr: addr, Route: openai.Completions, Body: body, Timeout: time.Minute})
+		if len(sent) != 2 || slices.ContainsFunc(slices.Collect(maps.Values(sent)), func(got string) bool { return got != want }) {
+			t.Errorf("%q, want %q", sent, want)
+		}
+	}
 }

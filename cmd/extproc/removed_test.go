@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,14 +10,35 @@ import (
 )
 
 // TestRemovedSettings: a file that has one is refused with what holds instead, wherever its
-// section may stand, and docs/upgrading.md lists it; none of them is a setting.
+// section may stand, and docs/upgrading.md lists it; no other document names it, and none of
+// them is a setting.
 func TestRemovedSettings(t *testing.T) {
 	page, err := os.ReadFile("../../docs/upgrading.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	fields, _ := referenceAndNames(t)
+	documents := map[string]string{}
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/decisions/*.md", "examples/*/*.md", "charts/*/*.md"} {
+		files, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			documents[file] = string(text)
+		}
+	}
+	delete(documents, "../../docs/upgrading.md")
 	for path, now := range removed {
+		for file, text := range documents {
+			if strings.Contains(text, "`"+path+"`") {
+				t.Errorf("%s names %s, which is no setting any more", file, path)
+			}
+		}
 		if !strings.Contains(string(page), "| `"+path+"` | "+now+" |") {
 			t.Errorf("docs/upgrading.md lacks: | `%s` | %s |", path, now)
 		}

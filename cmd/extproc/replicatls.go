@@ -16,7 +16,7 @@ import (
 )
 
 // renewEvery is how often the files of `fleet.tls` are read for Envoys.
-const renewEvery = 10 * time.Second
+const renewEvery = time.Second
 
 // unknownAuthorities refuses certificates of authorities that Envoy, unlike this process, has
 // no list of.

@@ -106,9 +106,6 @@ func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 				t.Errorf("Envoy shows certificate %d, want %d", got, mine.Serial)
 			}
 			renewed := ca.Issue("router")
-			if err := f.r.reloads.publish(f.r.xds); err != nil {
-				t.Fatal(err)
-			}
 			until(t, "Envoy shows the renewed certificate", func() bool { f.ask(); return s.client.Load() == renewed.Serial })
 		})
 	}

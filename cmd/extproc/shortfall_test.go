@@ -54,7 +54,7 @@ func TestAReplicaThatDoesNotHitIsSaidOnce(t *testing.T) {
 // those of another are, raises no suspicion, whichever of the replica's two parts has counted them;
 // that those of many are not found does.
 func TestConstructedPromptsMakeNoReplicaSuspect(t *testing.T) {
-	sim := testenv.StartSimulator(t, "-replay", "")
+	sim := testenv.StartSimulator(t)
 	for part, learns := range map[string]func(r *router, d *decision.Decision, id string, cached int){
 		"an answer": func(r *router, d *decision.Decision, id string, cached int) {
 			r.outcomes.learn(&outcome.Answer{

@@ -3,8 +3,12 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/filter"
+	"warmroute/internal/fleet"
 )
 
 // TestTrialSettings: every mistake is told with its field, and the rest reaches the
@@ -39,6 +43,20 @@ func TestTrialSettings(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		} else if got := c.serverOptions(nil, nil).Trial; got != want {
 			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+// TestInFlightInShadow: where nothing is sent by hint, the requests in flight are those that the
+// replica reports.
+func TestInFlightInShadow(t *testing.T) {
+	replica := &fleet.Replica{Addr: "10.0.0.1:80", Ready: true, Ranks: []int{0}, Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}}, Load: []fleet.Load{{Running: 3, Waiting: 2, At: time.Now()}}}
+	for mode, want := range map[string]int{modeRoute: 0, modeShadow: 5} {
+		c := defaultConfig()
+		c.Filter.Mode = mode
+		ranks := silentRouter(t, c, prometheus.NewRegistry()).reading(fleet.NewSnapshot(replica)).Ranks
+		if len(ranks) != 1 || ranks[0].InFlight != want {
+			t.Errorf("%s: %+v, want %d in flight", mode, ranks, want)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"warmroute/prefixhash"
 )
 
@@ -573,6 +575,9 @@ func TestSettlesWithoutASource(t *testing.T) {
 				s := w.fleet.Snapshot()
 				if !s.Settled || s.Ready != 1 || len(s.Notes) != 1 || s.Notes[0] != c.note {
 					t.Errorf("settled: %t, ready: %d, notes: %q", s.Settled, s.Ready, s.Notes)
+				}
+				if n := testutil.CollectAndCount(w.fleet.metrics.sourceFailures); (n == 1) != (c.after == 0) {
+					t.Errorf("failures of %d sources are counted", n)
 				}
 				w.pass(10 * time.Second) // the source is watched again
 				c.comes(z, f)

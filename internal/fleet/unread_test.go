@@ -30,21 +30,21 @@ func TestUnread(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					r := fake(1, 0)
 					r.answer["/v1/models"] = `{"data":[{"id":"m","root":"/m","owned_by":"` + tt.owner + `"}]}`
-					r.answer["/metrics"] = counted(60, 20, 4, 0.9)
+					r.answer["/metrics"] = counted(60, 20, 4, 0.9) + "vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql\",waiting_lora_adapters=\"\"} 1\n"
 					if when != "later" {
 						tt.breaks(r)
 					}
 					w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
 					w.pass(2 * time.Second)
 					if when == "later" {
-						if l, ok := w.fleet.Snapshot().Replica(a).LoadOf(0); !ok || l.Running != 60 || len(w.fleet.Snapshot().Notes) > 0 {
+						if l, ok := w.fleet.Snapshot().Replica(a).LoadOf(0); !ok || l.Running != 60 || len(l.LoRAs) != 1 || len(w.fleet.Snapshot().Notes) > 0 {
 							t.Fatalf("%+v, notes %q", l, w.fleet.Snapshot().Notes)
 						}
 						w.net.change(func() { tt.breaks(r) })
 					}
 					w.pass(learnEvery + 6*time.Second)
 					s := w.fleet.Snapshot()
-					if l, _ := s.Replica(a).LoadOf(0); l.Running+l.Waiting+l.KVUsage != 0 || !s.Replica(a).Ready {
+					if l, _ := s.Replica(a).LoadOf(0); l.Running+l.Waiting+l.KVUsage != 0 || len(l.LoRAs) > 0 || !s.Replica(a).Ready {
 						t.Errorf("%+v", s.Replica(a))
 					}
 					if notes := strings.Join(s.Notes, "\n"); (tt.want == "") != (notes == "") || !strings.Contains(notes, tt.want) {

@@ -3,6 +3,7 @@ package xds
 import (
 	"bytes"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 )
 
 // TestTheLogCountsWhatServes: a line about a published fleet counts the replicas that are
-// up and the Envoys that are there, and says that Envoys receive the fleet only if one does.
+// up and the Envoys that are there, and says that Envoys receive the fleet only if one does. A
+// note says that the last one has left.
 func TestTheLogCountsWhatServes(t *testing.T) {
 	f, log := new(some), new(bytes.Buffer)
 	o := envoy.Options{XDS: []string{"127.0.0.1:9001"}, Listen: "127.0.0.1:8080", Admin: "127.0.0.1:9901", ExtProc: []string{"127.0.0.1:9002"}, AccessLog: "none"}
@@ -45,4 +47,12 @@ func TestTheLogCountsWhatServes(t *testing.T) {
 	}
 	f.set(none...)
 	publish(`msg="Envoys receive the fleet" envoys=1 replicas=0 down=3 model_clusters=0`)
+	const alone = "no Envoy is connected: the last one has left, and learns of no change"
+	p.acks.open(t.Context(), 2)
+	for _, id := range []int64{1, 2} {
+		p.acks.close(id)
+		if said, last := slices.Contains(p.Notes(), alone), id == 2; said != last {
+			t.Errorf("Envoy %d has left: %q", id, p.Notes())
+		}
+	}
 }

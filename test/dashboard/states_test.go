@@ -241,11 +241,11 @@ func testServed(t *testing.T, f *front) {
 	}
 	f.say("/debug/explain", object{"decisions": []object{
 		row(5, object{"served_by": "10.0.0.1:8000"}), row(4, object{"withheld": "shadow", "served_by": "10.0.0.2:8000"}), row(3, object{"served_by": "10.0.0.2:8000"}),
-		row(2, object{"withheld": "share", "served_by": "10.0.0.3:8000"}), row(1, object{"withheld": "share", "served_by": "10.0.0.1:8000"}),
+		row(2, object{"withheld": "share", "served_by": "10.0.0.3:8000"}), row(1, object{"withheld": "share", "served_by": "10.0.0.1:8000"}), row(0, object{"withheld": "share"}),
 	}})
 	b := f.visit(t)
-	until(t, "five decisions", func() bool { return len(shows(t, b, "#decisions tbody tr")) == 5 })
-	for i, want := range []string{"900 300", "300 300", "300 300", "– 300", "900 300"} {
+	until(t, "six decisions", func() bool { return len(shows(t, b, "#decisions tbody tr")) == 6 })
+	for i, want := range []string{"900 300", "300 300", "300 300", "– 300", "900 300", "– 300"} {
 		if row := shows(t, b, "#decisions tbody tr")[i]; row[5]+" "+row[6] != want {
 			t.Errorf("row %d: %s and %s, want %s", i+1, row[5], row[6], want)
 		}
