@@ -39,8 +39,9 @@ type Options struct {
 	Admin   string   `yaml:"admin" applies:"envoy"` // Envoy's admin address, host:port; "" = none
 	ExtProc []string `yaml:"extproc"`               // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
 	Standby string   `yaml:"standby"`               // a second router, used while the health checks of those of `extproc` fail; "" = none
-	// TLS is how Envoy connects to the router, with files on Envoy's machine; it is enabled where the router's port has `tls`. Without
-	// `ca_file` any certificate is taken, as a self-signed one must be, and without `server_name` any of `ca_file`.
+	// TLS is how Envoy connects to the router, with files on Envoy's machine; it is enabled where the router's port has `tls`, and
+	// by `enabled`, which its other fields need. Without `ca_file` any certificate is taken, as a self-signed one must be, and
+	// without `server_name` any of `ca_file`.
 	TLS            certs.ClientOptions `yaml:"tls"`
 	Mode           Mode                `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
 	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request; 0 = 150ms longer than `filter.token_budget`, at least 200ms

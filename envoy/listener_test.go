@@ -137,6 +137,31 @@ func TestListener(t *testing.T) {
 	}
 }
 
+// TestListOfModels: Envoy's own list has the headers of vLLM's, so that pages in browsers read it,
+// too; whether they may ask with headers of their own says a replica.
+func TestListOfModels(t *testing.T) {
+	u := serve(t)
+	all := []envoy.Endpoint{{Addr: u.Listener.Addr().String()}}
+	const list = `{"object":"list","data":[]}`
+	e := start(t, envoy.Options{AccessLog: "none", Fleet: envoy.Fleet{Replicas: all, Listing: list,
+		Groups: []envoy.Group{{Name: "model:a", Models: []string{"a"}, Replicas: all}, {Name: "model:b", Models: []string{"b"}, Replicas: all}}}}, u)
+	for method, want := range map[string]string{http.MethodGet: list + " application/json *", http.MethodOptions: "replica text/plain; charset=utf-8 "} {
+		r, err := http.NewRequestWithContext(t.Context(), method, e.URL+"/v1/models", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := string(body) + " " + resp.Header.Get("Content-Type") + " " + resp.Header.Get("Access-Control-Allow-Origin"); err != nil || got != want {
+			t.Errorf("%s: %q, want %q, %v", method, got, want, err)
+		}
+	}
+}
+
 // TestAccessLogOnASocket: a service's standard output may be a socket, which cannot be
 // opened as a file.
 func TestAccessLogOnASocket(t *testing.T) {

@@ -105,7 +105,7 @@ var whatToDo = map[Reason]string{
 	ReasonEncoded:                 "Send the body uncompressed, or let Envoy's decompressor filter stand before ext_proc.",
 	ReasonUnfinished:              "Nothing, if it is rare; `warmroute_decision_seconds` shows whether decisions take too long.",
 	ReasonStreams:                 "Add routers.",
-	ReasonUnknownModel:            "Check the client's model name.",
+	ReasonUnknownModel:            "Check the client's model name, and in `/debug/replicas` whether a replica has not answered yet: it may serve the model.",
 	ReasonNotReady:                "See in `/debug/replicas` why the replicas are not ready.",
 	ReasonEmptySubset:             "Check the gateway's routes.",
 	ReasonNoTokens:                "Configure the model under `tokens:`.",

@@ -26,7 +26,8 @@ type pulse struct {
 // stall finds out whether a replica with work makes no step.
 type stall struct {
 	pulses []pulse
-	sent   int64     // requests of this router until the last step
+	seen   int64     // requests of this router until the last look
+	sent   int64     // the same at the look before the last step was seen: a later request may have come after that step
 	at     time.Time // of the last step, or when no later request of this router was in flight
 	found  bool      // it was stalled, and has made no step since
 }
@@ -60,8 +61,9 @@ func (s *stall) since(now time.Time, loads []Load, sent, inFlight int64) time.Ti
 		return now
 	}
 	if stepped {
-		s.sent, s.found = sent, false
+		s.sent, s.found = s.seen, false
 	}
+	s.seen = sent
 	if stepped || inFlight == 0 || sent <= s.sent {
 		s.at = now
 	}

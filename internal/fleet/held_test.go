@@ -42,6 +42,8 @@ func TestHeld(t *testing.T) {
 		"paused, one waits":    {page: func(int) string { return counted(0, 1, 5, 0.1) }, from: 13, not: 8, why: "stalled", over: counted(0, 0, 5, 0.1)},
 		"paused when idle": {page: func(int) string { return counted(0, 0, 5, 0) }, ours: func(int) (int64, int64) { return 8, 1 }, from: 13, not: 8, why: "stalled",
 			over: counted(0, 0, 6, 0)},
+		"paused between a step and a request that come in one look": {page: func(int) string { return counted(0, 0, 6, 0) }, ours: func(int) (int64, int64) { return 8, 1 }, from: 13, not: 8,
+			why: "stalled", over: counted(0, 0, 7, 0)},
 		"a slow reader":                   {page: func(s int) string { return counted(0, 0, 5+min(s, 2), 0) }, ours: func(s int) (int64, int64) { return min(8, 7+int64(s)), 1 }},
 		"idle":                            {page: func(int) string { return counted(0, 0, 5, 0) }, ours: func(int) (int64, int64) { return 7, 0 }},
 		"decodes":                         {page: func(s int) string { return counted(2, 0, 5+s, 0.1) }},

@@ -78,6 +78,7 @@ func (f *fixture) everythingAlone(t *testing.T) {
 	t.Run("sidecar", f.sidecar)
 	t.Run("reset", f.reset)
 	t.Run("asleep", f.asleep)
+	t.Run("paused", f.paused)
 	t.Run("router killed under load", f.killRouter)
 	t.Run("replica restart", f.restart)
 }

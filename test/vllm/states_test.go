@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/envoy"
 	"warmroute/internal/testenv"
 )
 
@@ -58,6 +59,30 @@ func (f *fixture) asleep(t *testing.T) {
 	testenv.Post(t, "http://"+first.replica+"/wake_up", []byte(nil)).Into(t, nil)
 	f.until(t, "the router names it again", func() bool { return !strings.Contains(f.ready(t), passed) })
 	f.send(t, "/v1/chat/completions", chat).exact(t, "awake")
+}
+
+// paused pauses a replica that has just answered. Its page shows nothing of it, but a request
+// that waits does: the next ones go to the other replica, until the first one is answered.
+func (f *fixture) paused(t *testing.T) {
+	chat := completion(user(story(230)))
+	first := f.send(t, "/v1/chat/completions", chat)
+	testenv.Post(t, "http://"+first.replica+"/pause?mode=keep", []byte(nil)).Into(t, nil)
+	waits := make(chan outcome)
+	raw, err := json.Marshal(chat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { waits <- f.post(t, "/v1/chat/completions", raw) }()
+	passed := "replica " + first.replica + " is passed over: stalled"
+	f.until(t, "the router passes it over", func() bool { return strings.Contains(f.ready(t), passed) })
+	if r := testenv.Post(t, f.envoy.URL+"/v1/chat/completions", raw); r.Status != http.StatusOK || r.Header.Get(envoy.HeaderServed) == first.replica {
+		t.Errorf("status %d from %s, which is paused", r.Status, r.Header.Get(envoy.HeaderServed))
+	}
+	testenv.Post(t, "http://"+first.replica+"/resume", []byte(nil)).Into(t, nil)
+	if o := <-waits; o.status != http.StatusOK || o.replica != first.replica {
+		t.Errorf("the request that waited: status %d from %s", o.status, o.replica)
+	}
+	f.until(t, "the router names it again", func() bool { return !strings.Contains(f.ready(t), passed) })
 }
 
 // until waits for a state of the router.
