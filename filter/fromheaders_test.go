@@ -5,12 +5,10 @@ import (
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
-	"warmroute/internal/tokens"
 )
 
 func subset(v any) *corev3.Metadata {
@@ -21,58 +19,31 @@ func subset(v any) *corev3.Metadata {
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{envoy.MetadataSubset: s}}
 }
 
-func TestPickerAnswers503WhenTheSubsetIsEmpty(t *testing.T) {
-	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, duplex} {
-		for name, meant := range map[string]any{"stranger": []any{"10.9.9.9:1"}, "empty": []any{}} {
-			var asked tokens.Served
-			b := newBench(t, fakeTokens{n: 100, of: &asked}, replica(1))
-			st := NewServer(b.router, ServerOptions{Picker: true}).stream(mode, new(hint))
-			first := headers(mode, "POST", chatPath, false)
-			first.MetadataContext = subset(meant)
-			out := st.step(context.Background(), first, nil)
-			out = st.step(context.Background(), body(chat, true), out)
-			if got := describe(out[len(out)-1]); got != "immediate503" {
-				t.Errorf("%v, %s: %s", mode, name, got)
-			}
-			if asked.Subset == nil || len(asked.Subset) != len(meant.([]any)) {
-				t.Errorf("%v, %s: replicas %q may be asked for its token ids", mode, name, asked.Subset)
-			}
-		}
-	}
-}
-
-func TestTenantComesFromTheConfiguredHeaderOnly(t *testing.T) {
-	for header, want := range map[string]string{"": "", "x-tenant": "blue", "x-other": ""} {
-		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := NewServer(b.router, ServerOptions{TenantHeader: header}).stream(buffered, new(hint))
-		st.step(context.Background(), headers(buffered, "POST", chatPath, false), nil)
-		if st.q.Tenant != want {
-			t.Errorf("header %q: tenant %q, want %q", header, st.q.Tenant, want)
-		}
-	}
-}
-
-// TestPriorityComesFromTheConfiguredHeaderOnly, as one whole number.
-func TestPriorityComesFromTheConfiguredHeaderOnly(t *testing.T) {
+// TestHeadersOfTenantAndPriority: the configured header alone counts, if it is given once, a
+// priority as a whole number.
+func TestHeadersOfTenantAndPriority(t *testing.T) {
 	for _, tc := range []struct {
-		header string
-		values []string
-		want   int
+		header   string
+		values   []string
+		tenant   string
+		priority int
 	}{
-		{"x-priority", []string{"2"}, 2}, {"x-priority", []string{"-1"}, -1}, {"x-priority", []string{"high"}, 0},
-		{"x-priority", []string{"99999999999999999999"}, 0}, {"x-priority", []string{"1", "2"}, 0}, {"x-priority", nil, 0},
-		{"", []string{"2"}, 0}, {"x-other", []string{"2"}, 0},
+		{"x-a", []string{"2"}, "2", 2}, {"x-a", []string{"-1"}, "-1", -1}, {"x-a", []string{"high"}, "high", 0},
+		{"x-a", []string{"99999999999999999999"}, "99999999999999999999", 0}, {"x-a", []string{"1", "2"}, "", 0}, {"x-a", nil, "", 0},
+		{"", []string{"2"}, "", 0}, {"x-other", []string{"2"}, "", 0},
 	} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		st := NewServer(b.router, ServerOptions{PriorityHeader: tc.header}).stream(buffered, new(hint))
 		m := headers(buffered, "POST", chatPath, false)
 		h := m.GetRequestHeaders().Headers
 		for _, v := range tc.values {
-			h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-priority", RawValue: []byte(v)})
+			h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-a", RawValue: []byte(v)})
 		}
-		st.step(context.Background(), m, nil)
-		if st.q.Priority != tc.want {
-			t.Errorf("header %q, values %q: priority %d, want %d", tc.header, tc.values, st.q.Priority, tc.want)
+		tenant := NewServer(b.router, ServerOptions{TenantHeader: tc.header}).stream(buffered, new(hint))
+		tenant.step(context.Background(), m, nil)
+		priority := NewServer(b.router, ServerOptions{PriorityHeader: tc.header}).stream(buffered, new(hint))
+		priority.step(context.Background(), m, nil)
+		if tenant.q.Tenant != tc.tenant || priority.q.Priority != tc.priority {
+			t.Errorf("header %q, values %q: tenant %q, priority %d; want %q, %d", tc.header, tc.values, tenant.q.Tenant, priority.q.Priority, tc.tenant, tc.priority)
 		}
 	}
 }

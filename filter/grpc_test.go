@@ -25,6 +25,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
+	"warmroute/internal/tokens"
 )
 
 // dial serves s over TCP and returns a client of it.
@@ -328,7 +329,8 @@ func TestPickerStatuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, always := range []bool{false, true} {
-			b := newBench(t, fakeTokens{n: 100}, tt.with)
+			var asked tokens.Served
+			b := newBench(t, fakeTokens{n: 100, of: &asked}, tt.with)
 			client := dial(t, NewServer(b.router, ServerOptions{Picker: true, AlwaysPick: always}))
 			for mode, first := range map[modev3.ProcessingMode_BodySendMode]string{buffered: "headers,", duplex: ""} {
 				h := headers(mode, "POST", chatPath, false)
@@ -345,6 +347,9 @@ func TestPickerStatuses(t *testing.T) {
 				t.Errorf("%s, ended by trailers, always %v: %s, %v", tt.name, always, got, err)
 			}
 			b.idle(t)
+			if meant := tt.subset.GetFilterMetadata()[envoy.MetadataSubset].GetFields()[envoy.KeySubset].GetListValue(); tt.subset != nil && (asked.Subset == nil || len(asked.Subset) != len(meant.GetValues())) {
+				t.Errorf("%s: replicas %q may be asked for its token ids", tt.name, asked.Subset)
+			}
 		}
 	}
 	s := NewServer(nil, ServerOptions{Picker: true})
@@ -405,19 +410,6 @@ func TestSubsetIsLatchedAtHeaders(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestARepeatedTenantHeaderCountsAsNone: else a client could add one.
-func TestARepeatedTenantHeaderCountsAsNone(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	st := NewServer(b.router, ServerOptions{TenantHeader: "x-tenant"}).stream(buffered, new(hint))
-	m := headers(buffered, "POST", chatPath, false)
-	h := m.GetRequestHeaders().Headers
-	h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-tenant", RawValue: []byte("red")})
-	st.step(context.Background(), m, nil)
-	if st.q.Tenant != "" {
-		t.Errorf("tenant %q", st.q.Tenant)
 	}
 }
 

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,12 +87,8 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 		}
 	})
 	front := f.holding(sim.Addr())
-	f.sims, f.addrs = append(f.sims, sim), append(f.addrs, front.Listener.Addr().String())
-	f.stops = append(f.stops, func() { // its address no longer answers
-		front.CloseClientConnections()
-		front.Close()
-		stop()
-	})
+	f.sims, f.addrs = append(f.sims, sim), append(f.addrs, front.addr)
+	f.stops = append(f.stops, func() { front.die(); stop() }) // its address no longer answers
 	return sim
 }
 
@@ -239,18 +232,16 @@ func (f *follower) held(addr string, n int) (answers []io.ReadCloser, release fu
 // holding stands before a simulated replica: GET /hold begins an answer that ends
 // when the channel is closed. Everything else is the replica's, and bodies are
 // kept as they came.
-func (f *follower) holding(sim string) *httptest.Server {
+func (f *follower) holding(sim string) front {
 	f.t.Helper()
 	until := make(chan struct{})
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: sim})
-	proxy.FlushInterval = -1
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := inFront(f.t, sim, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if r.URL.Path != "/hold" {
 			if body, err := io.ReadAll(r.Body); err == nil {
 				f.arrived.Store(r.URL.Path+" "+string(body), true)
 				r.Body = io.NopCloser(bytes.NewReader(body))
 			}
-			proxy.ServeHTTP(w, r)
+			pass.ServeHTTP(w, r)
 			return
 		}
 		io.WriteString(w, "begun, ")
@@ -260,10 +251,9 @@ func (f *follower) holding(sim string) *httptest.Server {
 			io.WriteString(w, "the end")
 		case <-r.Context().Done():
 		}
-	}))
-	f.t.Cleanup(srv.Close)
-	f.holds[srv.Listener.Addr().String()] = until
-	return srv
+	})
+	f.holds[front.addr] = until
+	return front
 }
 
 // TestXDSOverTLS: where the xDS port requires certificates, an Envoy with one

@@ -3,15 +3,11 @@ package e2e
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
-	"warmroute/envoy"
 	"warmroute/internal/testenv"
 )
 
@@ -22,19 +18,13 @@ type refusers struct {
 }
 
 func (f *refusers) before(t *testing.T, replica string) string {
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
-	var own string
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if bad := f.bad.Load(); bad != nil && *bad == own && r.URL.Path == chatPath {
+	return inFront(t, replica, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		if bad := f.bad.Load(); bad != nil && *bad == cameTo(r) && r.URL.Path == chatPath {
 			http.Error(w, "no", int(f.status.Load()))
 			return
 		}
-		proxy.ServeHTTP(w, r)
-	}))
-	own = srv.Listener.Addr().String()
-	srv.Start()
-	t.Cleanup(srv.Close)
-	return own
+		pass.ServeHTTP(w, r)
+	}).addr
 }
 
 // warmOn returns n conversations whose first turn that replica has served.
@@ -60,58 +50,53 @@ func (st *stack) passedOver(talk []message) bool {
 // more often. The operator is told of the replica, and it gets its prompts again when it serves.
 func TestReplicaRefuses(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.FullDuplex} {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			var f refusers
-			st := start(t, setup{replicas: 3, sim: fast(), envoy: envoy.Options{Mode: mode}, front: func(sim string) string { return f.before(t, sim) }})
-			bad := st.chat(firstTurn(0), 4).replica
-			statuses := []int{401, 404, 403, 429, 422}
-			talks := st.warmOn(bad, len(statuses)+2)
-			f.bad.Store(&bad)
-			for i, status := range statuses {
-				f.status.Store(int32(status))
-				for range 2 {
-					if a := st.chat(talks[i], 4); a.status != status {
-						t.Fatalf("%d: the first attempt got %+v", status, a)
-					}
-					if status != 422 {
-						break
-					}
-				}
-				st.until("the refusal is known", func() bool { return st.passedOver(talks[i]) })
-				for range 10 {
-					if a := st.chat(talks[i], 4); a.status != http.StatusOK || a.replica == bad {
-						t.Fatalf("%d: a later attempt got %+v", status, a)
-					}
-				}
+	var f refusers
+	st := start(t, setup{replicas: 3, sim: fast(), front: func(sim string) string { return f.before(t, sim) }})
+	bad := st.chat(firstTurn(0), 4).replica
+	statuses := []int{401, 404, 403, 429, 422}
+	talks := st.warmOn(bad, len(statuses)+2)
+	f.bad.Store(&bad)
+	for i, status := range statuses {
+		f.status.Store(int32(status))
+		for range 2 {
+			if a := st.chat(talks[i], 4); a.status != status {
+				t.Fatalf("%d: the first attempt got %+v", status, a)
 			}
-			if st.passedOver(talks[len(statuses)]) {
-				t.Error("a prompt that it has not refused passes it over")
+			if status != 422 {
+				break
 			}
-			typed := func(own string) []message {
-				return append(slices.Clip(talks[len(statuses)+1]), message{"user", strings.Repeat(own+" once more, in other words. ", 12)})
+		}
+		st.until("the refusal is known", func() bool { return st.passedOver(talks[i]) })
+		for range 10 {
+			if a := st.chat(talks[i], 4); a.status != http.StatusOK || a.replica == bad {
+				t.Fatalf("%d: a later attempt got %+v", status, a)
 			}
-			f.status.Store(401)
-			if a := st.chat(typed("Please"), 4); a.status != 401 {
-				t.Fatalf("a conversation's next turn got %+v", a)
-			}
-			st.until("its refusal is known", func() bool { return st.passedOver(typed("Please")) })
-			if a := st.chat(typed("Tell me"), 4); a.status != http.StatusOK || a.replica == bad {
-				t.Errorf("typed anew, it got %+v", a)
-			}
-			f.status.Store(422)
-			for range 2 {
-				st.chat(talks[len(statuses)], 4) // 422
-			}
-			st.until("a note", func() bool {
-				return strings.Contains(page(t, "http://"+st.admin+"/readyz"), fmt.Sprintf("replica %s has served nothing lately, and others of its model have: it answered 401 (2 times), 403 (1 times), 404 (1 times), 422 (4 times), 429 (1 times)", bad))
-			})
-			f.bad.Store(nil)
-			if a := st.post(chatPath, chatBody(t, append(talks[len(statuses)], message{"user", "again"}), 4)); a.status != http.StatusOK || a.replica != bad {
-				t.Errorf("it serves again, and its conversation gets %+v", a)
-			}
-			st.until("no note", func() bool { return !strings.Contains(page(t, "http://"+st.admin+"/readyz"), "has served nothing") })
-		})
+		}
 	}
+	if st.passedOver(talks[len(statuses)]) {
+		t.Error("a prompt that it has not refused passes it over")
+	}
+	typed := func(own string) []message {
+		return append(slices.Clip(talks[len(statuses)+1]), message{"user", strings.Repeat(own+" once more, in other words. ", 12)})
+	}
+	f.status.Store(401)
+	if a := st.chat(typed("Please"), 4); a.status != 401 {
+		t.Fatalf("a conversation's next turn got %+v", a)
+	}
+	st.until("its refusal is known", func() bool { return st.passedOver(typed("Please")) })
+	if a := st.chat(typed("Tell me"), 4); a.status != http.StatusOK || a.replica == bad {
+		t.Errorf("typed anew, it got %+v", a)
+	}
+	f.status.Store(422)
+	for range 2 {
+		st.chat(talks[len(statuses)], 4) // 422
+	}
+	st.until("a note", func() bool {
+		return strings.Contains(page(t, "http://"+st.admin+"/readyz"), fmt.Sprintf("replica %s has served nothing lately, and others of its model have: it answered 401 (2 times), 403 (1 times), 404 (1 times), 422 (4 times), 429 (1 times)", bad))
+	})
+	f.bad.Store(nil)
+	if a := st.post(chatPath, chatBody(t, append(talks[len(statuses)], message{"user", "again"}), 4)); a.status != http.StatusOK || a.replica != bad {
+		t.Errorf("it serves again, and its conversation gets %+v", a)
+	}
+	st.until("no note", func() bool { return !strings.Contains(page(t, "http://"+st.admin+"/readyz"), "has served nothing") })
 }

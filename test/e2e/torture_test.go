@@ -19,7 +19,7 @@ import (
 type torture struct {
 	*stack
 	mode    string
-	fronts  []*front
+	fronts  []front
 	seen    *arrivals
 	clients map[string]*http.Client
 	extra   map[string]bool // headers that others add

@@ -6,11 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,7 +18,6 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
-	"warmroute/lab/vllmsim"
 )
 
 // trial is a stack whose requests are seen on both sides of Envoy.
@@ -38,17 +33,10 @@ type trial struct {
 // startTrial starts three replicas, with these settings of the filter.
 func startTrial(t *testing.T, settings string) *trial {
 	t.Helper()
-	return startTrialIn(t, settings, steady(), envoy.Options{})
-}
-
-// startTrialIn starts three replicas of a kind behind an Envoy with these options.
-func startTrialIn(t *testing.T, settings string, sim vllmsim.Options, o envoy.Options) *trial {
-	t.Helper()
 	tr := &trial{got: map[string]int{}}
 	file := filepath.Join(t.TempDir(), "access.log")
-	o.AccessLog, o.UsageShare = file, new(100)
 	tr.stack = start(t, setup{
-		replicas: 3, sim: sim, config: trialConfig(settings), envoy: o,
+		replicas: 3, sim: steady(), config: trialConfig(settings), envoy: envoy.Options{AccessLog: file, UsageShare: new(100)},
 		front: func(replica string) string { return tr.before(t, replica) },
 	})
 	tr.log = file
@@ -62,13 +50,7 @@ func trialConfig(settings string) string {
 // before puts a proxy before a replica, which notes the requests that arrive.
 func (tr *trial) before(t *testing.T, replica string) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
-	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // a replica that stops
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return inFront(t, replica, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if r.Method == http.MethodPost && r.Header.Get("x-request-id") != "" { // through Envoy
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -87,13 +69,8 @@ func (tr *trial) before(t *testing.T, replica string) string {
 			}
 			tr.mu.Unlock()
 		}
-		proxy.ServeHTTP(w, r)
-	})}
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = srv.Serve(lis) }) // ends with Close
-	t.Cleanup(wg.Wait)
-	t.Cleanup(func() { _ = srv.Close() })
-	return lis.Addr().String()
+		pass.ServeHTTP(w, r)
+	}).addr
 }
 
 // inFlight returns the requests that the router counts as load of a replica.

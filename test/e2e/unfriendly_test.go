@@ -7,9 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -61,17 +58,14 @@ func zipped(b []byte) []byte {
 // answering puts a front before a replica that answers a chat as the header x-answer says.
 func answering(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) func(string) string {
 	return func(replica string) string {
-		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		return inFront(t, replica, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 			if r.URL.Path != chatPath {
-				proxy.ServeHTTP(w, r)
+				pass.ServeHTTP(w, r)
 				return
 			}
 			_, _ = io.Copy(io.Discard, r.Body)
 			answer(w, r)
-		}))
-		t.Cleanup(srv.Close)
-		return srv.Listener.Addr().String()
+		}).addr
 	}
 }
 

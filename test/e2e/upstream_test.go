@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"sync"
@@ -14,13 +15,22 @@ import (
 // caseHeader names a request, so that its arrival can be found.
 const caseHeader = "X-Case"
 
-// front stands before a simulated replica. Requests that name a case end here
-// and are kept byte for byte; all others are the replica's.
+// front stands before a simulated replica, until it dies.
 type front struct {
-	addr  string
-	proxy http.Handler
-	srv   *http.Server
-	seen  *arrivals
+	addr string
+	die  func() // closes the port and every connection
+}
+
+// inFront puts a handler before a replica, which it has in pass.
+func inFront(t *testing.T, replica string, handle func(w http.ResponseWriter, r *http.Request, pass http.Handler)) front {
+	t.Helper()
+	pass := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
+	pass.FlushInterval = -1
+	pass.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // no log: either side may go away
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handle(w, r, pass) }))
+	f := front{addr: srv.Listener.Addr().String(), die: func() { srv.CloseClientConnections(); srv.Close() }}
+	t.Cleanup(f.die)
+	return f
 }
 
 // arrivals are the requests all fronts have got, by case.
@@ -75,37 +85,26 @@ func (a *arrivals) take(name string) []arrival {
 	return out
 }
 
-// before puts a front before a replica.
-func (a *arrivals) before(t *testing.T, replica string) *front {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
-	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) } // no log
-	f := &front{addr: lis.Addr().String(), seen: a, proxy: proxy}
-	f.srv = &http.Server{Handler: f}
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = f.srv.Serve(lis) }) // ends with Close
-	t.Cleanup(wg.Wait)
-	t.Cleanup(f.die)
-	return f
+// cameTo is the address to which a request came.
+func cameTo(r *http.Request) string {
+	return r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()
 }
 
-// die closes the port and every connection.
-func (f *front) die() { _ = f.srv.Close() }
-
-func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name := r.Header.Get(caseHeader)
-	if name == "" {
-		f.proxy.ServeHTTP(w, r)
-		return
-	}
-	b, err := io.ReadAll(r.Body)
-	if !f.seen.add(name, arrival{at: f.addr, method: r.Method, body: b, header: r.Header.Clone(), broken: err != nil}) {
-		panic(http.ErrAbortHandler)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, `{"bytes":%d}`, len(b))
+// before puts a front before a replica. Requests that name a case end there and are kept byte for
+// byte; all others are the replica's.
+func (a *arrivals) before(t *testing.T, replica string) front {
+	t.Helper()
+	return inFront(t, replica, func(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+		name := r.Header.Get(caseHeader)
+		if name == "" {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		b, err := io.ReadAll(r.Body)
+		if !a.add(name, arrival{at: cameTo(r), method: r.Method, body: b, header: r.Header.Clone(), broken: err != nil}) {
+			panic(http.ErrAbortHandler)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"bytes":%d}`, len(b))
+	})
 }
