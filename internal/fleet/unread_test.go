@@ -15,9 +15,11 @@ func TestUnread(t *testing.T) {
 		owner  string
 		want   string // in the note; "": no note
 	}{
-		"hangs":                     {breaks: func(r *fakeReplica) { r.slow["/metrics"] = true }, want: a + " (timeout: "},
-		"needs a key":               {breaks: func(r *fakeReplica) { r.status["/metrics"] = 401 }, want: a + " (unauthorized: "},
-		"too long":                  {breaks: func(r *fakeReplica) { r.answer["/metrics"] = strings.Repeat("#"+strings.Repeat(" ", 4094)+"\n", maxPageBytes/4096+1) }, want: "larger than the limit"},
+		"hangs":       {breaks: func(r *fakeReplica) { r.slow["/metrics"] = true }, want: a + " (timeout: "},
+		"needs a key": {breaks: func(r *fakeReplica) { r.status["/metrics"] = 401 }, want: a + " (unauthorized: "},
+		"too long": {breaks: func(r *fakeReplica) {
+			r.answer["/metrics"] = strings.Repeat("#"+strings.Repeat(" ", 4094)+"\n", maxPageBytes/4096+1)
+		}, want: "larger than the limit"},
 		"without series":            {breaks: func(r *fakeReplica) { r.answer["/metrics"] = "process_x 1\n" }, owner: "vllm", want: "none of vLLM's series"},
 		"a login page":              {breaks: func(r *fakeReplica) { r.answer["/metrics"] = "<html></html>" }, owner: "vllm", want: "none of vLLM's series"},
 		"another engine's series":   {breaks: func(r *fakeReplica) { r.answer["/metrics"] = "llamacpp:x 1\n" }, owner: "llamacpp"},

@@ -179,7 +179,11 @@ func (st *stack) writeConfig(more string) {
 	if !strings.Contains(more, "xds:") {
 		b.WriteString("xds: {listen: \"\"}\n")
 	}
-	b.WriteString("fleet:\n  replicas:\n")
+	b.WriteString("fleet:\n")
+	if strings.Contains(more, "sessions:") {
+		fmt.Fprintf(&b, "  dead_after: %v\n", patience) // no request is held for a replica that counts as dead
+	}
+	b.WriteString("  replicas:\n")
 	for i, sim := range st.sims {
 		fmt.Fprintf(&b, "  - address: %s\n", st.addrs[i])
 		if st.replica != nil {
