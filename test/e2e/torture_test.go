@@ -276,6 +276,7 @@ func (tor *torture) cases(t *testing.T) {
 		tor.send(t, sent{body: []byte("{"), header: tor.foreign()})
 		tor.send(t, sent{method: "GET", path: "/v1/models", header: tor.foreign()})
 	})
+	t.Run("disabled", tor.disabled)
 	t.Run("client aborts", tor.abort)
 	t.Run("20 MB", func(t *testing.T) {
 		tor.send(t, sent{path: completionsPath, body: sized(20_000_000), hint: hint})
@@ -308,6 +309,33 @@ func (tor *torture) oddBodies(t *testing.T) {
 	if want := 2 * bodies / 4; tor.mode != streamed && got < want { // the others are no valid requests
 		t.Errorf("%d of %d requests got a hint, want %d", got, 2*bodies, want)
 	}
+}
+
+// disabled sends requests while no model is routed: they arrive as they would without a router.
+func (tor *torture) disabled(t *testing.T) {
+	set := func(policy string) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://"+tor.admin+"/policy", strings.NewReader(`{"route_policy":`+policy+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Fatalf("route_policy %s: status %d", policy, resp.StatusCode)
+		}
+	}
+	set(`"disabled"`)
+	before := tor.hinted
+	for i, body := range corpus(2, 8) {
+		tor.send(t, sent{body: body, chunked: i%2 == 1, header: tor.foreign()})
+	}
+	tor.send(t, sent{body: chatOf(100)})
+	if tor.hinted != before {
+		t.Errorf("%d requests have a destination", tor.hinted-before)
+	}
+	set("null")
 }
 
 // foreign is a client's own copy of the headers we own.
