@@ -3,9 +3,11 @@ package filter
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/metadata"
 
 	"warmroute/envoy"
@@ -149,5 +151,42 @@ func TestHeldBodiesAreBounded(t *testing.T) {
 		t.Error("no room, although the first one has left")
 	} else {
 		st.close()
+	}
+}
+
+// kept is the replies on a stream that ends with the test.
+type kept struct {
+	extprocv3.ExternalProcessor_ProcessServer
+	ctx context.Context
+	got []*response
+}
+
+func (k *kept) Context() context.Context { return k.ctx }
+func (k *kept) Send(r *response) error   { k.got = append(k.got, r); return nil }
+
+// TestAWaitIsOver: a request that has waited for as long as Envoy does is refused, or goes on.
+func TestAWaitIsOver(t *testing.T) {
+	for full, status := range map[policy.Full]int{policy.Refuse: 429, policy.Pass: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, fakeTokens{n: 100}, replica(1))
+			s := NewServer(b.router, ServerOptions{MaxBodies: 1000, Hold: HoldOptions{MaxWait: time.Minute, Full: full}})
+			st := s.stream(buffered, new(hint))
+			st.ours, st.q.MayHold = true, time.Minute
+			st.d = decision.Decision{Reason: decision.ReasonHeld, Held: heldTicket(t)}
+			if st.hold(t.Context(), nil) == nil {
+				t.Fatal("it is not held")
+			}
+			begun, ss := time.Now(), &kept{ctx: t.Context()}
+			if err := s.finishHeld(ss, st); err != nil || len(ss.got) != 1 {
+				t.Fatalf("%v, %d replies", err, len(ss.got))
+			}
+			if got := int(ss.got[0].GetImmediateResponse().GetStatus().GetCode()); got != status {
+				t.Errorf("%s: status %d, want %d", full, got, status)
+			}
+			if waited := time.Since(begun); waited >= time.Minute || waited < 50*time.Second {
+				t.Errorf("%s: after %v", full, waited)
+			}
+			st.close()
+		})
 	}
 }
