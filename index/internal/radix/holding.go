@@ -75,11 +75,11 @@ func (h *Holding) HashAt(p Place) (hash uint64, ok bool) {
 	if hash = nd.hash(p.Offset()); h.Find(hash) == p {
 		return hash, true
 	}
-	h.foreign.Each(func(theirs, place uint64) bool {
+	h.foreign.Each(func(theirs, place uint64) (keep bool) {
 		if Place(place) == p {
 			hash, ok = theirs, true
 		}
-		return !ok
+		return true
 	})
 	return hash, ok
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"unsafe"
+
+	"warmroute/index/internal/holderset"
 )
 
 // Nodes take small arrays again that others of their size have left, the last one first. Large
@@ -197,5 +199,80 @@ func TestEvictionsLookAtSome(t *testing.T) {
 		if id, end := f.tree.OldestEnd(200, nil, 0); id != want || end != 0 {
 			t.Errorf("node %d from %d on, want node %d", id, end, want)
 		}
+	}
+}
+
+// TestBytesOfNodes: a block takes a word for its key, and another for its hash where that differs; a
+// run takes a word.
+func TestBytesOfNodes(t *testing.T) {
+	f := newForest(t, 4, 2)
+	f.begin(0, 0, chain(0, 20))
+	bytes := f.nodes.Bytes()
+	for _, step := range []struct {
+		what  string
+		words func() int
+	}{
+		{"keys", func() int { return int(f.nodes.at(f.begin(0, 0, chain(100, 30)).Node()).capacity) }},
+		{"keys and hashes", func() int {
+			return 2 * int(f.nodes.at(f.beginHashed(0, 0, chain(200, 30), chain(300, 30), 1).Node()).capacity)
+		}},
+		{"two runs", func() int { f.add(1, At(1, 0), chain(0, 10)); return 2 }},
+	} {
+		want := bytes + 8*step.words()
+		if bytes = f.nodes.Bytes(); bytes != want {
+			t.Errorf("%s: %d bytes, want %d", step.what, bytes, want)
+		}
+	}
+	if n := f.nodes.Len(); n != 3 {
+		t.Errorf("%d nodes", n)
+	}
+}
+
+// TestHashesOfBlocks: a block's hash is the holder's own, also where the block was stored by another
+// one's.
+func TestHashesOfBlocks(t *testing.T) {
+	f := newForest(t, 4, 3)
+	keys, theirs := chain(0, 5), chain(100, 3)
+	p := f.begin(0, 0, keys)
+	f.record(1, p, theirs)
+	if !f.held[1].Add(p, len(theirs), 1) {
+		t.Fatal("too many different sets")
+	}
+	f.held[0].Take(keys[3])
+	for range 2 { // it changes nothing
+		f.held[1].HashAt(p)
+	}
+	for off := range keys {
+		for slot, hashes := range [][]uint64{{keys[0], keys[1], keys[2], 0, keys[4]}, theirs, nil} {
+			hash, ok := f.held[slot].HashAt(p + Place(off))
+			if want := off < len(hashes) && hashes[off] != 0; ok != want || want && hash != hashes[off] {
+				t.Errorf("block %d of slot %d: %x, %v", off, slot, hash, ok)
+			}
+			if has := f.held[slot].Has(p+Place(off), keys[off]); has != (off < len(hashes)) {
+				t.Errorf("slot %d has block %d: %v", slot, off, has)
+			}
+		}
+	}
+}
+
+// TestEndedHoldersAreClearedInSteps: the blocks of ended holders go, a step for each node and each of
+// their parts in it; others' stay.
+func TestEndedHoldersAreClearedInSteps(t *testing.T) {
+	f := newForest(t, 4, 2)
+	f.begin(1, 0, chain(0, 2))
+	f.begin(0, 0, chain(10, 2))
+	f.add(1, f.begin(0, 0, chain(20, 2)), chain(20, 2))
+	f.begin(0, 0, chain(30, 2))
+	var mask holderset.Mask
+	mask.Put(0, true)
+	f.ended[0] = true
+	for i, want := range []uint32{2, 3, 4, 0} {
+		next, ok := f.nodes.Clear(&mask, []uint32{0, 2, 3, 4}[i], 1)
+		if next != want || !ok {
+			t.Errorf("it goes on at node %d, want %d (%v)", next, want, ok)
+		}
+	}
+	if err := f.check(); err != nil || f.nodes.Len() != 2 || f.held[1].Held(3) != 2 {
+		t.Errorf("%v, %d nodes", err, f.nodes.Len())
 	}
 }
