@@ -26,15 +26,18 @@ type Engine interface {
 }
 
 // NewDense is NewScheduler for requests with blocks of that many tokens, a multiple of 16.
-func NewDense(hw Hardware, blocks, block int) Engine {
+func NewDense(hw Hardware, blocks, block int) Engine { return newDense(hw, blocks, block) }
+
+func newDense(hw Hardware, blocks, block int) *dense {
 	return &dense{hw: &hw, cache: newCache(blocks, block, hw.Capacity), block: block, exact: true}
 }
 
 // NewTiered is NewDense with a tier below the GPU; now is the time.
 func NewTiered(hw Hardware, blocks, block int, o *Tier, now *float64) Engine {
-	lower := newTier(o, nil, blocks, block)
-	lower.now = now
-	return &dense{hw: &hw, cache: newCache(blocks, block, hw.Capacity), block: block, exact: true, lower: lower}
+	d := newDense(hw, blocks, block)
+	d.lower = newTier(o, nil, blocks, block)
+	d.lower.now = now
+	return d
 }
 
 // Ready returns when the first load from the tier is done that an engine without a batch waits for;

@@ -22,15 +22,16 @@ type progress struct {
 	checked  float64 // when paused sessions were last looked at
 	came     []int   // paused sessions with a request, in order of arrival
 
-	intervals, growth, answers, decodes recent // of the latest hundred
-	rounds, segments                    recent // that sessions had had at each answer, and when they were paused
-	queued                              recent // s in the engine's queue
+	intervals, growth, decodes recent // of the latest hundred
+	rounds, segments           recent // that sessions had had at each answer, and when they were paused
+	queued                     recent // s that requests have waited
 }
 
 // program is a session of Progress-TTL.
 type program struct {
 	number         int
-	context        int
+	context        int // of the request that is open, or with the latest answer
+	before         int // with the answer before; 0: there was none
 	active         bool
 	open           *simulator.Request // nil: between an answer and the next request
 	rounds         int                // answered since it became active
@@ -257,12 +258,12 @@ func (p *progress) Wake(now float64) (ids []int) {
 func (p *progress) Done(now float64, r *simulator.Request) {
 	s := p.sessions[r.Session]
 	s.open, s.last = nil, now
-	if s.rounds > 0 {
-		p.growth.add(float64(max(0, r.Input+r.Output-s.context)))
+	s.context = r.Input + r.Output
+	if s.before > 0 && s.context > s.before {
+		p.growth.add(float64(s.context - s.before))
 	}
-	s.rounds, s.context = s.rounds+1, r.Input+r.Output
+	s.rounds, s.before = s.rounds+1, s.context
 	p.rounds.add(float64(s.rounds))
-	p.answers.add(float64(r.Output))
 	p.decodes.add(now - r.First)
 	if s.deadline = now + p.ttl(s.context); s.deadline <= now || s.rounds >= mostRounds && len(p.came) > 0 {
 		p.pause(s)

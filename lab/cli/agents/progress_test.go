@@ -51,3 +51,16 @@ func TestProgressAdmits(t *testing.T) {
 		t.Errorf("%v come back after the others were paused", ids)
 	}
 }
+
+// TestGrowthOfContexts: from answer to answer, where it rises.
+func TestGrowthOfContexts(t *testing.T) {
+	p := &progress{o: &Options{Rate: 1000, Tokens: 100_000}, sessions: map[int]*program{}}
+	for i, input := range []int{6000, 6900, 3000, 3400} {
+		r := &simulator.Request{ID: i, Session: 1, Input: input, Output: 100}
+		p.Route(float64(i), r)
+		p.Done(float64(i), r)
+	}
+	if len(p.growth) != 2 || p.growth[0] != 900 || p.growth[1] != 400 {
+		t.Errorf("%v, want 900 and 400", p.growth)
+	}
+}

@@ -25,7 +25,7 @@ type Options struct {
 	Seed     uint64
 	Share    float64        // of the hold: sessions.Settings.Share
 	Patience float64        // s after which a client gives up and tries again at once; 0 = never
-	Tier     simulator.Tier // below the GPU of each replica; without a Capacity there is none, and it needs one router and no Engine
+	Tier     simulator.Tier // CPU memory of each replica; Capacity 0 = none. Only one router, and only the simulator's own engines, have one
 	Jobs     int            // a fixed list of so many sessions is run to its end; 0 = sessions follow each other
 
 	Engine func(hw simulator.Hardware, block int) simulator.Engine // of a replica, with blocks of that many tokens; nil = simulator's

@@ -43,6 +43,9 @@ func agentsCommand(ctx context.Context, args []string, std cli.Stdio) error {
 	if o.Tokens < 1 || !(o.Rate > 0) || !(o.Hours > 0) || o.Replicas < 1 || o.Share < 0 || o.Patience < 0 || o.Jobs < 0 {
 		return errors.New("agents: -kv-tokens, -prefill-rate, -hours and -replicas must be positive, and no number below 0")
 	}
+	if o.Tier.Capacity < 0 || o.Tier.Token < 0 || o.Tier.Capacity > 0 && o.Routers > 1 {
+		return errors.New("agents: -cpu-tokens and -cpu-load must not be below 0, and -cpu-tokens needs -routers 1")
+	}
 	if in == "" {
 		o.All = agents.Generate(generated, o.Seed)
 	} else if o.All, err = agents.Load(in); err != nil {
