@@ -84,3 +84,23 @@ func EnvoyStat(t testing.TB, addr, name string) (sum int) {
 	}
 	return sum
 }
+
+// Keepalive is how Envoy's connections to a router are checked, in a printed bootstrap.
+const Keepalive = "keepalive: {interval: 1s, timeout: 1s}"
+
+// oneWait is a wait of Envoy for the router.
+var oneWait = regexp.MustCompile(`timeout: [0-9.]+s`)
+
+// Patient returns a bootstrap in which Envoy waits for so long in each of these places: on a busy
+// machine a router, and the streams of its requests in flight, would else count as dead.
+func Patient(t testing.TB, bootstrap string, wait time.Duration, places ...string) string {
+	t.Helper()
+	for _, place := range places {
+		longer := strings.Replace(bootstrap, place, oneWait.ReplaceAllString(place, fmt.Sprintf("timeout: %.0fs", wait.Seconds())), 1)
+		if longer == bootstrap {
+			t.Fatalf("the bootstrap has no %q", place)
+		}
+		bootstrap = longer
+	}
+	return bootstrap
+}

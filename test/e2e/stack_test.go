@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -151,9 +150,6 @@ func start(t *testing.T, s setup) *stack {
 	return st
 }
 
-// shortWait is a wait of Envoy for the router.
-var shortWait = regexp.MustCompile(`timeout: [0-9.]+s`)
-
 // patiently changes a bootstrap: Envoy waits as long for the router's connections and for
 // its answers to health checks as for its decisions. That a router is dead, and not only
 // without a core, is detected as soon as ever: it refuses connections.
@@ -161,16 +157,9 @@ func patiently(t *testing.T, boot string, mode envoy.Mode) string {
 	t.Helper()
 	waits := []string{"connect_timeout: 0.25s", "      timeout: 1s\n      unhealthy_interval"}
 	if mode == envoy.FullDuplex {
-		waits = append(waits, "keepalive: {interval: 1s, timeout: 1s}")
+		waits = append(waits, testenv.Keepalive)
 	}
-	for _, wait := range waits {
-		patient := strings.Replace(boot, wait, shortWait.ReplaceAllString(wait, fmt.Sprintf("timeout: %.0fs", patience.Seconds())), 1)
-		if patient == boot {
-			t.Fatalf("the bootstrap has no %q", wait)
-		}
-		boot = patient
-	}
-	return boot
+	return testenv.Patient(t, boot, patience, waits...)
 }
 
 // writeConfig writes extproc's configuration: the replicas' addresses and more.

@@ -58,9 +58,9 @@ func (f *trio) through(t *testing.T, name, mode string, members ...member) *fixt
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A router that a busy machine keeps from answering a ping would lose its streams, and with them the
-	// answers in flight that it counts.
-	bootstrap = bytes.Replace(bootstrap, []byte("connection_keepalive: {interval: 1s, timeout: 1s}"), []byte("connection_keepalive: {interval: 1s, timeout: 30s}"), 1)
+	if mode == "pull" {
+		bootstrap = []byte(testenv.Patient(t, string(bootstrap), 30*time.Second, testenv.Keepalive))
+	}
 	if g.envoy, err = testenv.StartEnvoy(g.dir, "envoy", bootstrap, local[2], local[3]); err != nil {
 		t.Fatal(err)
 	}
