@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,26 +35,37 @@ func (b block) String() string { return fmt.Sprintf("%s:%d", b.file, b.line) }
 // fence matches a fenced block, also inside a list, where it is indented.
 var fence = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$")
 
-// blocks returns the fenced blocks of every document for users.
-func blocks(t *testing.T) (out []block) {
+// documents yields every document for users, with its path in the checkout.
+func documents(t *testing.T) iter.Seq2[string, []byte] {
 	t.Helper()
 	root := checkout.Root()
-	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/*/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v", pattern, err)
+	return func(yield func(string, []byte) bool) {
+		for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/decisions/*.md", "examples/*/*.md", "charts/*/*.md"} {
+			files, err := filepath.Glob(filepath.Join(root, pattern))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("%s: %v", pattern, err)
+			}
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name, _ := filepath.Rel(root, file); !yield(name, text) {
+					return
+				}
+			}
 		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			name, _ := filepath.Rel(root, file)
-			for _, m := range fence.FindAllSubmatchIndex(text, -1) {
-				indent := string(text[m[2]:m[3]])
-				body := strings.ReplaceAll("\n"+string(text[m[6]:m[7]]), "\n"+indent, "\n")[1:]
-				out = append(out, block{name, bytes.Count(text[:m[0]], []byte("\n")) + 1, string(text[m[4]:m[5]]), body})
-			}
+	}
+}
+
+// blocks returns the fenced blocks of every document.
+func blocks(t *testing.T) (out []block) {
+	t.Helper()
+	for name, text := range documents(t) {
+		for _, m := range fence.FindAllSubmatchIndex(text, -1) {
+			indent := string(text[m[2]:m[3]])
+			body := strings.ReplaceAll("\n"+string(text[m[6]:m[7]]), "\n"+indent, "\n")[1:]
+			out = append(out, block{name, bytes.Count(text[:m[0]], []byte("\n")) + 1, string(text[m[4]:m[5]]), body})
 		}
 	}
 	if len(out) < 20 {

@@ -165,7 +165,7 @@ func TestAReloadReachesItsParts(t *testing.T) {
 		t.Error("an answer is not counted")
 	}
 	until(t, "the replicas' counters are compared", func() bool {
-		const many = 2000 // answers, all of which are wanted of a replica that has not been looked at
+		const many = 2000 // more answers than are wanted of a replica whose counters have been compared
 		asked := 0
 		for asked < many && r.outcomes.watch.Curious(stays.Addr, false) {
 			asked++

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,27 +17,14 @@ func TestRemovedSettings(t *testing.T) {
 		t.Fatal(err)
 	}
 	fields, _ := referenceAndNames(t)
-	documents := map[string]string{}
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/decisions/*.md", "examples/*/*.md", "charts/*/*.md"} {
-		files, err := filepath.Glob(filepath.Join("../..", pattern))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v", pattern, err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
+	for name, text := range documents(t) {
+		for path := range removed {
+			if name != "docs/upgrading.md" && strings.Contains(string(text), "`"+path+"`") {
+				t.Errorf("%s names %s, which is no setting any more", name, path)
 			}
-			documents[file] = string(text)
 		}
 	}
-	delete(documents, "../../docs/upgrading.md")
 	for path, now := range removed {
-		for file, text := range documents {
-			if strings.Contains(text, "`"+path+"`") {
-				t.Errorf("%s names %s, which is no setting any more", file, path)
-			}
-		}
 		if !strings.Contains(string(page), "| `"+path+"` | "+now+" |") {
 			t.Errorf("docs/upgrading.md lacks: | `%s` | %s |", path, now)
 		}
