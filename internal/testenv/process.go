@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,41 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Signal sends sig to the whole process group.
-func (p *Process) Signal(sig syscall.Signal) error { return syscall.Kill(-p.PID(), sig) }
+// Signal sends sig to the whole process group. After SIGSTOP it waits until the leader has
+// stopped: on a busy machine its other threads go on for some milliseconds.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if err := syscall.Kill(-p.PID(), sig); err != nil || sig != syscall.SIGSTOP {
+		return err
+	}
+	for range 10_000 {
+		if stopped, err := p.stopped(); stopped || err != nil {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return fmt.Errorf("testenv: %s runs 10 s after SIGSTOP", p.Name)
+}
+
+// stopped reports whether every thread of the leader is stopped, or has ended (proc(5), stat).
+func (p *Process) stopped() (bool, error) {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID()))
+	if err != nil || len(threads) == 0 {
+		return false, fmt.Errorf("testenv: %s has ended", p.Name)
+	}
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("testenv: signal %s: %w", p.Name, err)
+		}
+		if name := bytes.LastIndexByte(stat, ')'); !bytes.HasPrefix(stat[name+1:], []byte(" T")) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
 
 // Stop ends the process: SIGTERM, and SIGKILL after 10 s. It waits for the end.
 func (p *Process) Stop() {
