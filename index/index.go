@@ -28,10 +28,7 @@ type Index struct {
 	shards map[shardKey]*shard
 	shares map[string]*share // of the scopes, by replica
 
-	groupSettings map[string]*GroupSettings                  // by replica
-	models        atomic.Pointer[map[modelKey]*hybrid.Model] // replaced by a copy
-	budget        hybrid.Budget                              // of the models
-
+	grouped
 	closed atomic.Bool
 	sweeps
 	totals
@@ -45,6 +42,13 @@ type registry struct {
 	freeIDs []HolderID // the longest free first
 
 	incarnations atomic.Uint64
+}
+
+// grouped has what looks up caches of several groups.
+type grouped struct {
+	groupSettings map[string]*GroupSettings                  // by replica; guarded by Index.mu
+	models        atomic.Pointer[map[modelKey]*hybrid.Model] // replaced by a copy
+	budget        hybrid.Budget                              // of the models
 }
 
 // sweeps are asked for, and done one at a time.
@@ -65,7 +69,7 @@ type totals struct {
 // New makes an empty index.
 func New(o Options) *Index {
 	o, _ = o.Effective()
-	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, groupSettings: map[string]*GroupSettings{}, sweeps: sweeps{sweepRequests: make(chan struct{}, 1)}}
+	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, grouped: grouped{groupSettings: map[string]*GroupSettings{}}, sweeps: sweeps{sweepRequests: make(chan struct{}, 1)}}
 	x.clock.Init()
 	x.pool.Init(&x.clock)
 	x.seed, x.start = rand.Uint64(), o.Now().UnixNano()

@@ -60,9 +60,14 @@ type Record struct {
 	// Session tells the request's session, and how it was held; nil: no requests of its kind are held.
 	Session *SessionRecord `json:"session,omitempty"`
 
+	promptMarks
+}
+
+// promptMarks tell a prompt from others, without its text.
+type promptMarks struct {
 	head  uint64    // the key of the first block; 0 = the prompt has no full block
-	end   promptEnd // tells the prompt when it is refused
-	reach reach     // of the prompt on the replica that gets it
+	end   promptEnd // when it is refused
+	reach reach     // on the replica that gets it
 }
 
 // Subject says which request a record is of, and when it was decided.

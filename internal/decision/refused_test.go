@@ -133,7 +133,7 @@ func TestRefusalsEnd(t *testing.T) {
 		}
 		r.send(asking(p), one, 401)
 	}
-	r.decider.Replied(r.ring, r.ring.Put(&Record{Subject: Subject{ID: "id"}, end: promptEnd{rest: 5}}), "other", one, 401)
+	r.decider.Replied(r.ring, r.ring.Put(&Record{Subject: Subject{ID: "id"}, promptMarks: promptMarks{end: promptEnd{rest: 5}}}), "other", one, 401)
 	if slices.ContainsFunc(r.decider.refusals.all, func(of refusal) bool { return of.rest == 5 }) {
 		t.Error("the refusal of another request is remembered")
 	}

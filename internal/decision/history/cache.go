@@ -16,21 +16,16 @@ type Cache struct {
 	capacity int
 	tokens   int          // of the nodes that are not evicted, and the rests of the requests in flight
 	evicted  atomic.Int64 // of the evicted nodes; 0 = Keeps need not look
-	edge     *node        // the oldest node of the list that is not evicted; &ends = there is none
 	expected atomic.Int64 // Unix ns; no node is due later
 	learner  *learner     // of the capacity; nil: it is named
 	answer   answers
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key
-	ends     node                     // of the list: newer is the oldest node, older the newest one
 	weight   learned.Fading           // marks of the prompts that were sent
-	ages     ages                     // of the nodes in the list that are not evicted
-	listed   int                      // tokens of these
+	order
 	outlook
-
-	visiting sync.Mutex // taken before mu
-	visits   []visit    // in the order of their arrival
+	visits
 }
 
 // node is a stretch of a prompt.
@@ -55,7 +50,7 @@ type Prompt struct {
 
 func newCache() *Cache {
 	c := &Cache{capacity: DefaultCapacity, nodes: map[prefixhash.Key]*node{}, learner: newLearner()}
-	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
+	c.order.clear()
 	return c
 }
 
@@ -374,8 +369,8 @@ func (c *Cache) Clear() (any bool) {
 	defer c.mu.Unlock()
 	any = c.tokens > 0
 	clear(c.nodes)
-	c.ends.newer, c.ends.older, c.edge = &c.ends, &c.ends, &c.ends
-	c.tokens, c.listed, c.weight, c.ages = 0, 0, learned.Fading{}, ages{}
+	c.order.clear()
+	c.tokens, c.weight = 0, learned.Fading{}
 	c.evicted.Store(0)
 	c.opened(-c.open)
 	c.life++
@@ -400,16 +395,6 @@ func (c *Cache) Weight(now time.Time) float64 {
 	return c.weight.Of(now.UnixNano())
 }
 
-// link puts n into the list, as the next newer one of after.
-func (c *Cache) link(n, after *node) {
-	n.older, n.newer = after, after.newer
-	n.newer.older, after.newer = n, n
-	if !n.evicted && n.newer == c.edge {
-		c.edge = n
-	}
-	c.count(n, n.tokens())
-}
-
 // unlink takes n out of the list. It is no longer evicted.
 func (c *Cache) unlink(n *node) {
 	c.count(n, -n.tokens())
@@ -423,8 +408,6 @@ func (c *Cache) unlink(n *node) {
 	}
 	n.remove()
 }
-
-func (n *node) remove() { n.newer.older, n.older.newer = n.older, n.newer }
 
 // same returns how many of n's keys begin keys.
 func (n *node) same(keys []prefixhash.Key) int {

@@ -247,7 +247,7 @@ func TestVisits(t *testing.T) {
 	for i := range 3 * mostVisits {
 		c.Arrived(prompt(4, 1000+i, 0, 1), 0, later)
 	}
-	if n := len(c.visits); n > mostVisits {
+	if n := len(c.inFlight); n > mostVisits {
 		t.Errorf("%d visits", n)
 	}
 }

@@ -117,25 +117,6 @@ func (c *Cache) look(now int64) {
 // reach makes the ages reach to now, and returns it, or a later time that was now before.
 func (c *Cache) reach(now int64) int64 {
 	c.clock = max(c.clock, now)
-	now = c.clock
-	if c.ages.reaches(now) {
-		return now
-	}
-	oldest := now
-	if c.edge != &c.ends {
-		oldest = c.edge.seen
-	}
-	c.ages.reset(oldest, now)
-	for n := c.edge; n != &c.ends; n = n.newer {
-		*c.ages.of(n.seen) += n.tokens()
-	}
-	return now
-}
-
-// count counts tokens of a node in the list, unless it is evicted.
-func (c *Cache) count(n *node, tokens int) {
-	if !n.evicted {
-		*c.ages.of(n.seen) += tokens
-		c.listed += tokens
-	}
+	c.order.reach(c.clock)
+	return c.clock
 }

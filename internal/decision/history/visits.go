@@ -2,6 +2,7 @@ package history
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"warmroute/prefixhash"
@@ -23,6 +24,12 @@ type visit struct {
 	since  time.Time
 }
 
+// visits are the requests of other routers in flight.
+type visits struct {
+	visiting sync.Mutex // taken before Cache.mu
+	inFlight []visit    // in the order of their arrival
+}
+
 // Arrived is Use for a request of another router. Left ends it.
 func (c *Cache) Arrived(p Prompt, rest int, now time.Time) {
 	p.Keys = slices.Clone(p.Keys)
@@ -30,22 +37,22 @@ func (c *Cache) Arrived(p Prompt, rest int, now time.Time) {
 	c.visiting.Lock()
 	defer c.visiting.Unlock()
 	gone := 0
-	for gone < len(c.visits) && (now.Sub(c.visits[gone].since) > longestVisit || len(c.visits)-gone >= mostVisits) {
-		c.End(c.visits[gone].prompt, c.visits[gone].hold, true, now)
+	for gone < len(c.inFlight) && (now.Sub(c.inFlight[gone].since) > longestVisit || len(c.inFlight)-gone >= mostVisits) {
+		c.End(c.inFlight[gone].prompt, c.inFlight[gone].hold, true, now)
 		gone++
 	}
-	c.visits = append(slices.Delete(c.visits, 0, gone), v)
+	c.inFlight = append(slices.Delete(c.inFlight, 0, gone), v)
 }
 
 // Left is End for the first request of another router whose prompt has this last key.
 func (c *Cache) Left(last prefixhash.Key, computed bool, now time.Time) {
 	c.visiting.Lock()
 	defer c.visiting.Unlock()
-	i := slices.IndexFunc(c.visits, func(v visit) bool { return v.prompt.Keys[len(v.prompt.Keys)-1] == last })
+	i := slices.IndexFunc(c.inFlight, func(v visit) bool { return v.prompt.Keys[len(v.prompt.Keys)-1] == last })
 	if i < 0 {
 		return
 	}
-	c.Expect(c.visits[i].prompt, now.Add(linger))
-	c.End(c.visits[i].prompt, c.visits[i].hold, computed, now)
-	c.visits = slices.Delete(c.visits, i, i+1)
+	c.Expect(c.inFlight[i].prompt, now.Add(linger))
+	c.End(c.inFlight[i].prompt, c.inFlight[i].hold, computed, now)
+	c.inFlight = slices.Delete(c.inFlight, i, i+1)
 }
