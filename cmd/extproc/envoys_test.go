@@ -2,18 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
 
 	"warmroute/internal/admin"
 	"warmroute/internal/config"
@@ -70,6 +76,49 @@ func TestGoingDown(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestPings: an Envoy may ping as often as it is told to and send nothing else. One that does not
+// answer pings itself is gone.
+func TestPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		listener := bufconn.Listen(ioBuffer)
+		g := grpc.NewServer(grpcOptions(nil)...)
+		var served sync.WaitGroup
+		served.Go(func() { _ = g.Serve(listener) })
+		defer served.Wait()
+		defer g.Stop()
+		conn, err := listener.Dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var answered atomic.Int64
+		framer, gone := http2.NewFramer(conn, conn), make(chan time.Time, 1)
+		go func() {
+			for {
+				f, err := framer.ReadFrame()
+				if err != nil {
+					gone <- time.Now()
+					return
+				}
+				if p, is := f.(*http2.PingFrame); is && p.IsAck() {
+					answered.Add(1)
+				}
+			}
+		}()
+		_, err = io.WriteString(conn, http2.ClientPreface)
+		err = errors.Join(err, framer.WriteSettings(), framer.WriteSettingsAck())
+		const pings = 20
+		for range pings {
+			time.Sleep(time.Second)
+			err = errors.Join(err, framer.WritePing(false, [8]byte{}))
+		}
+		last := time.Now()
+		if silent := (<-gone).Sub(last); err != nil || answered.Load() != pings || silent != askAfter+askFor {
+			t.Errorf("%d of %d pings are answered, %v; the connection ends %v after the last", answered.Load(), pings, err, silent)
+		}
+	})
 }
 
 // TestLameDuck: the port stays open for its time while an Envoy is connected, and no longer.

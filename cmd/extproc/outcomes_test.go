@@ -1,11 +1,15 @@
 package main
 
 import (
-	"context"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -17,6 +21,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/internal/testenv"
 )
 
 // TestFailuresInTheAccessLog: the log's ends count for all ranks of the replica that failed or
@@ -94,15 +99,7 @@ func TestWhoseAnswersTeach(t *testing.T) {
 	c, reg := defaultConfig(), prometheus.NewRegistry()
 	c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: one}, {Address: two}}
 	r := silentRouter(t, c, reg)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.replicas.fleet.Run(ctx) }()
-	defer func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	testenv.Run(t, r.replicas.fleet.Run)
 	until(t, "the replicas have joined", func() bool { return len(r.replicas.fleet.Snapshot().Replicas) == 2 })
 	for _, tt := range []struct {
 		what              string
@@ -118,11 +115,11 @@ func TestWhoseAnswersTeach(t *testing.T) {
 	} {
 		a := tt.a
 		a.Decision, a.RequestID = r.decisions.ring.Put(&decision.Record{Subject: decision.Subject{ID: tt.what}}), tt.what
-		a.Status, a.Prompt, a.Reported = 200, 100, 64
+		a.Status, a.Prompt, a.Reported, a.FirstByte = 200, 100, 64, 30*time.Millisecond
 		a.Usage = outcome.Usage{State: outcome.UsageComplete, Prompt: 101, Cached: 64}
 		r.outcomes.learn(&a)
 		kept := r.decisions.ring.Last(1, nil)[0].Answered
-		if kept == nil || kept.Served != a.Replica || kept.ActualPrompt != 101 || (kept.ActualCached != nil) != tt.cached || tt.cached && *kept.ActualCached != 64 {
+		if kept == nil || kept.Served != a.Replica || kept.ActualPrompt != 101 || kept.FirstByte != 0.03 || (kept.ActualCached != nil) != tt.cached || tt.cached && *kept.ActualCached != 64 {
 			t.Errorf("%s: the record has %+v", tt.what, kept)
 		}
 		compared := gathered(t, reg, "warmroute_prediction_difference_tokens", func(m *dto.Metric) float64 { return float64(m.GetHistogram().GetSampleCount()) })
@@ -131,6 +128,49 @@ func TestWhoseAnswersTeach(t *testing.T) {
 			t.Errorf("%s: until now %d answers are compared, %d lengths differ; want %d and %d", tt.what, compared, lengths, tt.compared, tt.lengths)
 		}
 	}
+}
+
+// canned answers requests to replicas, by path.
+type canned func(path string) (status int, body string)
+
+func (a canned) RoundTrip(req *http.Request) (*http.Response, error) {
+	status, body := a(req.URL.Path)
+	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: req, Header: http.Header{}}, nil
+}
+
+// TestNotFoundHasTheReplicaRead: an answer 404 to a decided request has the replica read again before
+// its time; other answers do not.
+func TestNotFoundHasTheReplicaRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const replica = "127.0.0.1:1"
+		var reads atomic.Int64
+		c := defaultConfig()
+		c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: replica, NoEvents: true}}
+		c.Fleet.Transport = canned(func(path string) (int, string) {
+			switch path {
+			case "/version":
+				reads.Add(1)
+			case "/v1/models":
+				return http.StatusOK, `{"data":[{"id":"m","root":"/m"}]}`
+			}
+			return http.StatusNotFound, ""
+		})
+		r := silentRouter(t, c, prometheus.NewRegistry())
+		testenv.Run(t, r.replicas.Run)
+		time.Sleep(10 * time.Second)
+		for _, tt := range []struct {
+			a    outcome.Answer
+			read bool
+		}{{outcome.Answer{Decision: 1, Status: 200}, false}, {outcome.Answer{Status: 404}, false}, {outcome.Answer{Decision: 1, Status: 404}, true}} {
+			tt.a.Replica = replica
+			before := reads.Load()
+			r.outcomes.learn(&tt.a)
+			time.Sleep(time.Millisecond)
+			if read := reads.Load() > before; read != tt.read {
+				t.Errorf("decision %d, status %d: read again %v", tt.a.Decision, tt.a.Status, read)
+			}
+		}
+	})
 }
 
 // gathered returns the sum of a metric's series.

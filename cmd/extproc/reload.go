@@ -24,6 +24,7 @@ type reloads struct {
 	running Config   // the configuration in force
 	waiting []string // fields of the file that are not in force
 	refused error    // the reason why the file is not used
+	unread  error    // the reason why the files of fleet.tls are not read again
 
 	total *prometheus.CounterVec
 	ok    prometheus.Gauge
@@ -77,6 +78,7 @@ func (l *reloads) inForce() Config {
 func (l *reloads) publish(p *xds.Publisher) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.unread = nil
 	if !l.running.Fleet.HTTP.TLS.Enabled {
 		return nil
 	}
@@ -84,7 +86,18 @@ func (l *reloads) publish(p *xds.Publisher) error {
 	if err == nil {
 		p.Set(s)
 	}
+	l.unread = err
 	return err
+}
+
+// unreadTLS says why Envoys keep former certificates for replicas.
+func (l *reloads) unreadTLS() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unread == nil {
+		return nil
+	}
+	return []string{l.unread.Error() + ": Envoys keep the previous files"}
 }
 
 // notes lists the problems of the file, for people.

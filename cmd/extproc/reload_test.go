@@ -43,6 +43,12 @@ func TestHonestReload(t *testing.T) {
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
 	r, _ := routerOf(t, file, base+replicas)
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	r.log = slog.New(slog.NewTextHandler(log, nil))
 	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	page := func(path string) string { _, text := get(t, "http://"+admin+path); return text }
 	until(t, "ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
@@ -64,6 +70,9 @@ func TestHonestReload(t *testing.T) {
 	}
 	if r.ids.download.Load() || (*r.ids.models.Load())[0].ID != "m" {
 		t.Error("tokens were not reloaded")
+	}
+	if said, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(said), "restart Envoy\" fields=envoy.admin\n") {
+		t.Errorf("%v: what Envoy must be restarted for is not logged: %s", err, said)
 	}
 	until(t, "the model that came is loaded or refused", func() bool {
 		return strings.Contains(page("/readyz"), `note: tokens of model "m": replicas compute them, because its tokenizer "/nowhere" cannot be found, fetched or loaded: `)

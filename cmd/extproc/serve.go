@@ -97,6 +97,7 @@ func newRouter(c Config, log *slog.Logger, reg prometheus.Registerer) (_ *router
 	if r.envoys, err = newEnvoys(c, r.outcomes, log, reg); err != nil {
 		return nil, err
 	}
+	reg.MustRegister(r.refusedTLS())
 	r.history = dashboard.NewHistory(time.Now, func() dashboard.Reading { return r.reading(r.replicas.fleet.Snapshot()) })
 	return r, nil
 }

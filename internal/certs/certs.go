@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -51,8 +52,9 @@ type Source struct {
 	log     *slog.Logger
 	now     func() time.Time
 	current atomic.Pointer[tls.Config]
-	read    [3][]byte // contents of the files: certificate, key, client authority
-	renewAt time.Time // of a self-signed certificate
+	read    [3][]byte              // contents of the files: certificate, key, client authority
+	renewAt time.Time              // of a self-signed certificate
+	failing atomic.Pointer[string] // what is wrong with the files or the certificate in use; nil: nothing
 }
 
 // New reads the files, or makes a self-signed certificate. It fails if they cannot be
@@ -96,7 +98,6 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(ReadEvery)
 	defer tick.Stop()
-	said := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -104,20 +105,41 @@ func (s *Source) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		changed, err := s.refresh()
-		switch {
-		case err != nil && err.Error() != said: // once for each error
-			said = err.Error()
-			s.log.Error("TLS files are not used, the previous certificate stays", "error", err)
-		case err == nil && changed:
-			said = ""
+		if changed {
 			s.log.Info("TLS certificate renewed", "not_after", s.notAfter())
 		}
-		const ended = "the TLS certificate has ended: clients that verify it do not connect"
-		if err == nil && said != ended && s.now().After(s.notAfter()) {
-			said = ended
-			s.log.Error(ended, "not_after", s.notAfter())
-		}
+		s.judge(err)
 	}
+}
+
+// judge keeps what is wrong after a refresh that returned err, and logs it once.
+func (s *Source) judge(err error) {
+	if err != nil {
+		err = fmt.Errorf("%w: the previous certificate stays", err)
+	}
+	if end := s.notAfter(); s.now().After(end) {
+		err = errors.Join(err, fmt.Errorf("cert_file: the certificate in use has ended at %v: clients that verify it do not connect", end))
+	}
+	if err == nil {
+		s.failing.Store(nil)
+		return
+	}
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if before := s.failing.Swap(&text); before == nil || *before != text {
+		s.log.Error("TLS files are refused, or a certificate has ended", "error", text)
+	}
+}
+
+// Notes says, for people, what is wrong with the files of a section of the configuration, or with
+// the certificate in use.
+func (s *Source) Notes(section string) []string {
+	if s == nil {
+		return nil
+	}
+	if text := s.failing.Load(); text != nil {
+		return []string{section + "." + *text}
+	}
+	return nil
 }
 
 func (s *Source) notAfter() time.Time {

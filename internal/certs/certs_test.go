@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -76,10 +77,13 @@ func TestRenewalWithoutRestart(t *testing.T) {
 		}
 		server := s.Server("h2") // made once, as a gRPC server does
 		client := &tls.Config{RootCAs: ca.Pool, ServerName: "localhost", NextProtos: []string{"h2"}, Time: func() time.Time { return time.Unix(1, 0) }}
-		want := func(serial int64) {
+		want := func(serial int64, notes ...string) {
 			t.Helper()
 			if got, err := handshake(server, client); err != nil || got != serial {
 				t.Errorf("certificate %d, %v; want %d", got, err, serial)
+			}
+			if got := s.Notes("tls"); len(got) != len(notes) || len(got) > 0 && !strings.Contains(got[0], notes[0]) {
+				t.Errorf("notes %q, want %q", got, notes)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -94,17 +98,18 @@ func TestRenewalWithoutRestart(t *testing.T) {
 		install(t, used.CertFile, renewed.CertFile) // the key does not fit yet
 		tick()
 		tick()
-		want(used.Serial)
+		want(used.Serial, "tls.cert_file and key_file: ")
 		install(t, used.KeyFile, renewed.KeyFile)
 		tick()
 		want(renewed.Serial)
 		write(t, used.CertFile, "garbage")
 		tick()
+		want(renewed.Serial, "PEM data")
 		if err := os.Remove(used.KeyFile); err != nil {
 			t.Fatal(err)
 		}
 		tick()
-		want(renewed.Serial)
+		want(renewed.Serial, "tls.key_file: open ")
 		cancel()
 		wg.Wait()
 		if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
@@ -141,12 +146,14 @@ func TestEndedCertificates(t *testing.T) {
 		if got := s.notAfter(); !got.Equal(epoch.Add(time.Hour)) {
 			t.Errorf("the certificate in use ends at %v", got)
 		}
+		refused := fmt.Sprint(s.Notes("tls"))
 		time.Sleep(2 * time.Hour)
 		cancel()
 		wg.Wait()
-		said := log.String()
-		if strings.Count(said, "level=ERROR") != 2 || !strings.Contains(said, "has ended at 1999-12-31") || strings.Count(said, "the TLS certificate has ended") != 1 {
-			t.Errorf("want one line about each end:\n%s", said)
+		ended := fmt.Sprint(s.Notes("tls"))
+		if said := log.String(); strings.Count(said, "level=ERROR") != 2 || !strings.Contains(refused, "has ended at 1999-12-31") || !strings.Contains(refused, "stays") ||
+			!strings.Contains(ended, "the certificate in use has ended at 1999-12-31") || strings.Contains(ended, "stays") {
+			t.Errorf("want one line about each end, and the notes of both: %s, %s\n%s", refused, ended, said)
 		}
 	})
 }

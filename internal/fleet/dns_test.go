@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -89,6 +90,39 @@ func TestDNS(t *testing.T) {
 		}
 		if z.lookups < 20 || z.lookups > 30 { // one a second, one in ten while they fail
 			t.Errorf("%d lookups in 130 s, 120 of which failed", z.lookups)
+		}
+	})
+}
+
+// TestAnswersWithAPart: a resolver that names a few of the addresses at a time is told of, until a
+// minute after it has named all. One replica that has gone, and another that has come, is no such.
+func TestAnswersWithAPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{ips: map[string][]string{"vllm": {"10.0.0.1", "10.0.0.2"}}}
+		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "vllm:8000"}}}, map[string]*fakeReplica{})
+		told := func(after time.Duration, ips ...string) bool {
+			z.set(nil, "vllm", ips...)
+			w.pass(after)
+			return slices.ContainsFunc(w.fleet.Snapshot().Notes, func(n string) bool {
+				return strings.HasPrefix(n, `source "dns vllm:8000" leaves replicas out`)
+			})
+		}
+		for _, step := range []struct {
+			after time.Duration
+			ips   []string
+			want  bool
+		}{
+			{2 * time.Second, []string{"10.0.0.2", "10.0.0.3"}, false},
+			{20 * time.Second, []string{"10.0.0.3"}, false},
+			{2 * time.Second, []string{"10.0.0.2", "10.0.0.3"}, false}, // it was away
+			{2 * time.Second, []string{"10.0.0.4", "10.0.0.5"}, false},
+			{2 * time.Second, []string{"10.0.0.3", "10.0.0.4"}, true},
+			{40 * time.Second, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}, true},
+			{time.Minute, []string{"10.0.0.2", "10.0.0.3", "10.0.0.4"}, false},
+		} {
+			if got := told(step.after, step.ips...); got != step.want {
+				t.Errorf("%v after the answer %q it is told: %v", step.after, step.ips, got)
+			}
 		}
 	})
 }

@@ -152,6 +152,9 @@ func (p *Publisher) Notes() []string {
 	return out
 }
 
+// CertificateNotes is certs.Source.Notes of the server's certificate.
+func (p *Publisher) CertificateNotes() []string { return p.certs.Notes("xds.tls") }
+
 // follow publishes until ctx ends.
 func (p *Publisher) follow(ctx context.Context) error {
 	p.restore()

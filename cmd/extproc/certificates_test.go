@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"warmroute/internal/certs/certstest"
+	"warmroute/internal/config"
+	"warmroute/internal/testenv"
+)
+
+// TestRenewedCertificates: every port shows a renewed certificate. Files that do not fit or cannot be
+// read are named and counted until they can be used, while the previous ones stay.
+func TestRenewedCertificates(t *testing.T) {
+	ca, at := certstest.New(t), testenv.Addresses(t, 4)
+	own := ca.Issue("router")
+	files := fmt.Sprintf("tls: {cert_file: %s, key_file: %s}", own.CertFile, own.KeyFile)
+	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "warmroute.yaml"), Defaults: defaultConfig}
+	r, _ := routerOf(t, file, fmt.Sprintf("listen: %s\n%s\nindex_service: {listen: %q, %s}\nxds: {listen: %q, %s}\nadmin: {listen: %q}\nfleet: {replicas: [{address: \"127.0.0.1:1\"}], tls: {enabled: true, ca_file: %s}}\n",
+		at[0], files, at[1], files, at[2], files, at[3], ca.CAFile))
+	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
+	noted := func() string { _, ready := get(t, "http://"+at[3]+"/readyz"); return ready }
+	until(t, "the router is ready", func() bool { return strings.HasPrefix(noted(), "ready") })
+	shown := func(serial int64) bool {
+		for _, addr := range at[:3] {
+			conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: ca.Pool, NextProtos: []string{"h2"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.Close()
+			if conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64() != serial {
+				return false
+			}
+		}
+		return true
+	}
+	replace := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(ca.Issue("other").KeyFile, own.KeyFile)
+	replace(ca.CAFile, ca.CAFile+".away")
+	for _, note := range []string{"tls.cert_file and key_file: ", "index_service.tls.cert_file and key_file: ", "xds.tls.cert_file and key_file: ", "fleet.tls.ca_file: "} {
+		until(t, note+"is noted", func() bool { return strings.Contains(noted(), "\nnote: "+note) })
+	}
+	if _, page := get(t, "http://"+at[3]+"/metrics"); !strings.Contains(page, "warmroute_tls_failing 4\n") || !shown(own.Serial) {
+		t.Errorf("the previous certificate stays: %v; %s", shown(own.Serial), page)
+	}
+	replace(ca.CAFile+".away", ca.CAFile)
+	renewed := ca.Issue("router")
+	until(t, "every port shows the renewed certificate", func() bool { return shown(renewed.Serial) })
+	until(t, "no note is left", func() bool { return !strings.Contains(noted(), "tls.") })
+}
