@@ -21,8 +21,8 @@ func TestRenewedCertificates(t *testing.T) {
 	own := ca.Issue("router")
 	files := fmt.Sprintf("tls: {cert_file: %s, key_file: %s}", own.CertFile, own.KeyFile)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "warmroute.yaml"), Defaults: defaultConfig}
-	r, _ := routerOf(t, file, fmt.Sprintf("listen: %s\n%s\nindex_service: {listen: %q, %s}\nxds: {listen: %q, %s}\nadmin: {listen: %q}\nfleet: {replicas: [{address: \"127.0.0.1:1\"}], tls: {enabled: true, ca_file: %s}}\n",
-		at[0], files, at[1], files, at[2], files, at[3], ca.CAFile))
+	r, _ := routerOf(t, file, fmt.Sprintf("listen: %s\n%s\nindex_service: {listen: %q, %s}\nxds: {listen: %q, %s}\nadmin: {listen: %q}\nfleet: {replicas: [{address: \"127.0.0.1:1\"}], tls: {enabled: true, ca_file: %s, cert_file: %s, key_file: %s}}\n",
+		at[0], files, at[1], files, at[2], files, at[3], ca.CAFile, own.CertFile, own.KeyFile))
 	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
 	noted := func() string { _, ready := get(t, "http://"+at[3]+"/readyz"); return ready }
 	until(t, "the router is ready", func() bool { return strings.HasPrefix(noted(), "ready") })
@@ -45,10 +45,11 @@ func TestRenewedCertificates(t *testing.T) {
 		}
 	}
 	replace(ca.Issue("other").KeyFile, own.KeyFile)
-	replace(ca.CAFile, ca.CAFile+".away")
-	for _, note := range []string{"tls.cert_file and key_file: ", "index_service.tls.cert_file and key_file: ", "xds.tls.cert_file and key_file: ", "fleet.tls.ca_file: "} {
-		until(t, note+"is noted", func() bool { return strings.Contains(noted(), "\nnote: "+note) })
+	for _, section := range []string{"tls", "index_service.tls", "xds.tls", "fleet.tls"} {
+		until(t, section+" is noted", func() bool { return strings.Contains(noted(), "\nnote: "+section+".cert_file and key_file: ") })
 	}
+	replace(ca.CAFile, ca.CAFile+".away")
+	until(t, "the authorities are noted", func() bool { return strings.Contains(noted(), "\nnote: fleet.tls.ca_file: ") })
 	if _, page := get(t, "http://"+at[3]+"/metrics"); !strings.Contains(page, "warmroute_tls_failing 4\n") || !shown(own.Serial) {
 		t.Errorf("the previous certificate stays: %v; %s", shown(own.Serial), page)
 	}

@@ -171,8 +171,6 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 	}
 	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores.",
 		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
-	count("warmroute_tokenizers_refused_total", "Attempts to load a tokenizer that tokens.max_loaded_mib refused, or because 32 are loaded.",
-		func() float64 { return float64(library.Stats().Refused) })
 	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.", func() float64 {
 		if hub == nil {
 			return 0

@@ -11,6 +11,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -83,6 +84,11 @@ func (l *reloads) publish(p *xds.Publisher) error {
 		return nil
 	}
 	s, err := l.running.xdsSettings()
+	if err == nil {
+		if _, err = certs.Client(l.running.Fleet.HTTP.TLS); err != nil {
+			err = fmt.Errorf("fleet.tls.%w", err)
+		}
+	}
 	if err == nil {
 		p.Set(s)
 	}

@@ -174,8 +174,13 @@ func (s *Source) refresh() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if end, now := pair.Leaf.NotAfter, s.now(); s.current.Load() != nil && now.After(end) && now.Before(s.notAfter()) {
-		return false, fmt.Errorf("cert_file: %s has ended at %v", s.o.CertFile, end)
+	if now := s.now(); s.current.Load() != nil && now.Before(s.notAfter()) {
+		if end := pair.Leaf.NotAfter; now.After(end) {
+			return false, fmt.Errorf("cert_file: %s has ended at %v", s.o.CertFile, end)
+		}
+		if begin := pair.Leaf.NotBefore; now.Before(begin) {
+			return false, fmt.Errorf("cert_file: %s is not valid before %v", s.o.CertFile, begin)
+		}
 	}
 	next.Certificates = []tls.Certificate{pair}
 	if s.o.ClientCAFile != "" {

@@ -158,6 +158,63 @@ func TestEndedCertificates(t *testing.T) {
 	})
 }
 
+// TestCertificatesOfTomorrow: a renewed one is used from the time on when it is valid.
+func TestCertificatesOfTomorrow(t *testing.T) {
+	ca := certstest.New(t)
+	epoch := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	ca.Ends = epoch.Add(2 * time.Hour)
+	used := ca.Issue("used")
+	ca.Begins, ca.Ends = epoch.Add(time.Hour), epoch.Add(3*time.Hour)
+	next := ca.Issue("next")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Options{CertFile: used.CertFile, KeyFile: used.KeyFile}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = s.Run(ctx) })
+		install(t, used.CertFile, next.CertFile)
+		install(t, used.KeyFile, next.KeyFile)
+		time.Sleep(59 * time.Minute)
+		synctest.Wait()
+		if end, notes := s.notAfter(), fmt.Sprint(s.Notes("tls")); !end.Equal(epoch.Add(2*time.Hour)) || !strings.Contains(notes, "is not valid before 2000-01-01 01:00:00") {
+			t.Errorf("before its time the certificate in use ends at %v: %s", end, notes)
+		}
+		time.Sleep(2 * time.Minute)
+		cancel()
+		wg.Wait()
+		if end, notes := s.notAfter(), s.Notes("tls"); !end.Equal(epoch.Add(3*time.Hour)) || notes != nil {
+			t.Errorf("in its time the certificate in use ends at %v: %s", end, notes)
+		}
+	})
+}
+
+// TestTheClientsFormerCertificateStays while its files do not fit, or cannot be read.
+func TestTheClientsFormerCertificateStays(t *testing.T) {
+	ca := certstest.New(t)
+	own := ca.Issue("own")
+	c, err := Client(ClientOptions{Enabled: true, CertFile: own.CertFile, KeyFile: own.KeyFile})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(serial int64) {
+		t.Helper()
+		if pair, err := c.GetClientCertificate(nil); err != nil || pair.Leaf.SerialNumber.Int64() != serial {
+			t.Errorf("%v, %v; want certificate %d", pair, err, serial)
+		}
+	}
+	renewed := ca.Issue("renewed")
+	install(t, own.CertFile, renewed.CertFile)
+	shows(own.Serial)
+	install(t, own.KeyFile, renewed.KeyFile)
+	shows(renewed.Serial)
+	if err := os.Remove(own.KeyFile); err != nil {
+		t.Fatal(err)
+	}
+	shows(renewed.Serial)
+}
+
 func TestClientsMustShowACertificate(t *testing.T) {
 	ca, other := certstest.New(t), certstest.New(t)
 	server := ca.Issue("server")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 )
 
 // ClientOptions is a client's TLS. The zero value is no TLS.
@@ -35,7 +36,8 @@ func (o ClientOptions) Validate(at string) error {
 }
 
 // Client returns the configuration for a client. The authorities are read now;
-// the client's certificate at every handshake, so that a renewed one is used.
+// the client's certificate at every handshake, so that a renewed one is used; the previous one stays
+// while its files do not fit.
 func Client(o ClientOptions) (*tls.Config, error) {
 	if err := o.Validate(""); err != nil {
 		return nil, err
@@ -61,10 +63,18 @@ func Client(o ClientOptions) (*tls.Config, error) {
 			}
 			return &pair, nil
 		}
-		if _, err := pair(); err != nil {
+		first, err := pair()
+		if err != nil {
 			return nil, err
 		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair() }
+		var used atomic.Pointer[tls.Certificate]
+		used.Store(first)
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if renewed, err := pair(); err == nil {
+				used.Store(renewed)
+			}
+			return used.Load(), nil
+		}
 	}
 	return c, nil
 }

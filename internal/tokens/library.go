@@ -44,13 +44,12 @@ var ErrFull = errors.New("the limit of loaded tokenizers is reached")
 // a model until its last name is released. Safe for concurrent use; no lock is held while
 // files are read.
 type Library struct {
-	mu      sync.Mutex // guards the fields below
-	limits  LibraryLimits
-	books   map[[sha256.Size]byte]*book
-	names   map[string]*book
-	bytes   int64
-	refused int64
-	sums    map[string]fileSum // of files, by their real paths
+	mu     sync.Mutex // guards the fields below
+	limits LibraryLimits
+	books  map[[sha256.Size]byte]*book
+	names  map[string]*book
+	bytes  int64
+	sums   map[string]fileSum // of files, by their real paths
 }
 
 // book is a model that is loaded or being loaded.
@@ -85,17 +84,16 @@ func (l *Library) Set(limits LibraryLimits) {
 
 // LibraryStats count the contents of a Library.
 type LibraryStats struct {
-	Models  int   // tokenizers
-	Names   int   // served models that use them
-	Bytes   int64 // of memory, estimated
-	Refused int64 // models for which the limits left no memory, ever
+	Models int   // tokenizers
+	Names  int   // served models that use them
+	Bytes  int64 // of memory, estimated
 }
 
 // Stats returns the Library's counts.
 func (l *Library) Stats() LibraryStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return LibraryStats{len(l.books), len(l.names), l.bytes, l.refused}
+	return LibraryStats{len(l.books), len(l.names), l.bytes}
 }
 
 // Load returns the model of a folder for a served name and releases the name's former
@@ -139,7 +137,6 @@ func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, 
 	defer l.mu.Unlock()
 	if b = l.books[key]; b == nil {
 		if len(l.books) >= l.limits.Models || l.bytes+size > l.limits.Bytes {
-			l.refused++
 			return nil, false, fmt.Errorf("%w: %d are loaded (of %d at most) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
 				ErrFull, len(l.books), l.limits.Models, l.bytes>>20, size>>20, l.limits.Bytes>>20)
 		}

@@ -23,7 +23,8 @@ import (
 type Authority struct {
 	CAFile string         // its own certificate, PEM
 	Pool   *x509.CertPool // the same for clients in process
-	Ends   time.Time      // of the next certificates; zero = a day from now
+	Begins time.Time      // of the next certificates; zero = 1970, for tests with any clock
+	Ends   time.Time      // zero = a day from now
 
 	t      testing.TB
 	dir    string
@@ -86,12 +87,14 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-// sign numbers c and signs it with a's key, the first one as its own parent. It
-// is valid from 1970 on, for tests with any clock.
+// sign numbers c and signs it with a's key, the first one as its own parent.
 func (a *Authority) sign(c *x509.Certificate, key crypto.PublicKey) []byte {
 	a.t.Helper()
 	a.serial++
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), time.Unix(0, 0), a.Ends
+	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(a.serial), a.Begins, a.Ends
+	if a.Begins.IsZero() {
+		c.NotBefore = time.Unix(0, 0)
+	}
 	if a.Ends.IsZero() {
 		c.NotAfter = time.Now().Add(24 * time.Hour)
 	}
