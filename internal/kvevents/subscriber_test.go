@@ -223,7 +223,9 @@ func TestSubscriberRestart(t *testing.T) {
 // removals, so the replica's blocks are dropped and read again.
 func TestSubscriberShortBuffer(t *testing.T) {
 	var why atomic.Int32
-	r := newRig(t, kvtest.Options{BufferSteps: 3}, func(o *Options) { o.Forgot = func(l index.Loss) { why.Store(int32(l)) } })
+	r := newRig(t, kvtest.Options{BufferSteps: 3}, func(o *Options) {
+		o.Forgot, o.ProbeQuiet = func(l index.Loss) { why.Store(int32(l)) }, time.Hour
+	})
 	r.store(1)
 	r.run()
 	r.exact("history")
@@ -245,7 +247,7 @@ func TestSubscriberShortBuffer(t *testing.T) {
 // TestSubscriberRejects: nothing of a batch that cannot be decoded is applied;
 // if replay has it whole, nothing is lost.
 func TestSubscriberRejects(t *testing.T) {
-	r := newRig(t, kvtest.Options{}, nil)
+	r := newRig(t, kvtest.Options{}, func(o *Options) { o.ProbeQuiet = time.Hour })
 	r.store(2)
 	r.run()
 	r.exact("history")
