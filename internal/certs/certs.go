@@ -54,7 +54,7 @@ type Source struct {
 	current atomic.Pointer[tls.Config]
 	read    [3][]byte              // contents of the files: certificate, key, client authority
 	renewAt time.Time              // of a self-signed certificate
-	failing atomic.Pointer[string] // what is wrong with the files or the certificate in use; nil: nothing
+	failing atomic.Pointer[string] // the text of Notes; nil: files and certificate are in order
 }
 
 // New reads the files, or makes a self-signed certificate. It fails if they cannot be

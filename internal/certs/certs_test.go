@@ -2,19 +2,19 @@ package certs
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"warmroute/internal/certs/certstest"
+	"warmroute/internal/testenv"
 )
 
 // install replaces one file by another, as the renewal of certificates does.
@@ -64,6 +64,17 @@ func handshake(server, client *tls.Config) (serial int64, err error) {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(), nil
 }
 
+// follow runs a Source of a pair of files until the test ends. Its log lines go to log.
+func follow(t *testing.T, of certstest.Pair, log io.Writer) *Source {
+	t.Helper()
+	s, err := New(Options{CertFile: of.CertFile, KeyFile: of.KeyFile}, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Run(t, s.Run)
+	return s
+}
+
 // TestRenewalWithoutRestart replaces the files under a running Source, with
 // garbage in between.
 func TestRenewalWithoutRestart(t *testing.T) {
@@ -71,10 +82,7 @@ func TestRenewalWithoutRestart(t *testing.T) {
 	used, renewed := ca.Issue("used"), ca.Issue("renewed")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s, err := New(Options{CertFile: used.CertFile, KeyFile: used.KeyFile}, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := follow(t, used, &log)
 		server := s.Server("h2") // made once, as a gRPC server does
 		client := &tls.Config{RootCAs: ca.Pool, ServerName: "localhost", NextProtos: []string{"h2"}, Time: func() time.Time { return time.Unix(1, 0) }}
 		want := func(serial int64, notes ...string) {
@@ -86,13 +94,6 @@ func TestRenewalWithoutRestart(t *testing.T) {
 				t.Errorf("notes %q, want %q", got, notes)
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := s.Run(ctx); err != nil {
-				t.Error(err)
-			}
-		})
 		tick := func() { time.Sleep(11 * time.Second); synctest.Wait() }
 		want(used.Serial)
 		install(t, used.CertFile, renewed.CertFile) // the key does not fit yet
@@ -110,8 +111,6 @@ func TestRenewalWithoutRestart(t *testing.T) {
 		}
 		tick()
 		want(renewed.Serial, "tls.key_file: open ")
-		cancel()
-		wg.Wait()
 		if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
 			t.Errorf("%d errors, want one per cause:\n%s", n, log.String())
 		}
@@ -132,13 +131,7 @@ func TestEndedCertificates(t *testing.T) {
 	ended := ca.Issue("ended")
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
-		s, err := New(Options{CertFile: used.CertFile, KeyFile: used.KeyFile}, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = s.Run(ctx) })
+		s := follow(t, used, &log)
 		install(t, used.CertFile, ended.CertFile)
 		install(t, used.KeyFile, ended.KeyFile)
 		time.Sleep(time.Minute)
@@ -148,8 +141,7 @@ func TestEndedCertificates(t *testing.T) {
 		}
 		refused := fmt.Sprint(s.Notes("tls"))
 		time.Sleep(2 * time.Hour)
-		cancel()
-		wg.Wait()
+		synctest.Wait()
 		ended := fmt.Sprint(s.Notes("tls"))
 		if said := log.String(); strings.Count(said, "level=ERROR") != 2 || !strings.Contains(refused, "has ended at 1999-12-31") || !strings.Contains(refused, "stays") ||
 			!strings.Contains(ended, "the certificate in use has ended at 1999-12-31") || strings.Contains(ended, "stays") {
@@ -167,13 +159,7 @@ func TestCertificatesOfTomorrow(t *testing.T) {
 	ca.Begins, ca.Ends = epoch.Add(time.Hour), epoch.Add(3*time.Hour)
 	next := ca.Issue("next")
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Options{CertFile: used.CertFile, KeyFile: used.KeyFile}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = s.Run(ctx) })
+		s := follow(t, used, io.Discard)
 		install(t, used.CertFile, next.CertFile)
 		install(t, used.KeyFile, next.KeyFile)
 		time.Sleep(59 * time.Minute)
@@ -182,8 +168,7 @@ func TestCertificatesOfTomorrow(t *testing.T) {
 			t.Errorf("before its time the certificate in use ends at %v: %s", end, notes)
 		}
 		time.Sleep(2 * time.Minute)
-		cancel()
-		wg.Wait()
+		synctest.Wait()
 		if end, notes := s.notAfter(), s.Notes("tls"); !end.Equal(epoch.Add(3*time.Hour)) || notes != nil {
 			t.Errorf("in its time the certificate in use ends at %v: %s", end, notes)
 		}

@@ -292,10 +292,7 @@ func (r *roster) list() {
 // hear takes a source's list, or its failure, which leaves its list as it is.
 func (r *roster) hear(l listing) {
 	if l.from.failure = l.failure; l.failure == nil {
-		if _, is := l.from.source.(*dns); is {
-			l.from.compare(l.replicas, time.Now())
-		}
-		l.from.list, l.from.spoken = l.replicas, true
+		l.from.named(l.replicas, time.Now())
 	}
 	switch {
 	case !slices.Contains(r.sources, l.from):

@@ -40,6 +40,14 @@ const (
 	backTold   = time.Minute
 )
 
+// named takes the replicas that the source names.
+func (w *watched) named(list []ReplicaOptions, now time.Time) {
+	if _, is := w.source.(*dns); is {
+		w.compare(list, now)
+	}
+	w.list, w.spoken = list, true
+}
+
 // compare looks for addresses of list that w.list lacks, and had a moment ago.
 func (w *watched) compare(list []ReplicaOptions, now time.Time) {
 	missing := map[string]time.Time{}

@@ -3,7 +3,7 @@ package history
 // order is the list of the nodes that no request in flight uses, by their last use.
 type order struct {
 	ends   node  // newer is the oldest node, older the newest one
-	edge   *node // the oldest node that is not evicted; &ends = there is none
+	edge   *node // the oldest node of those that are not evicted; &ends = all nodes are evicted
 	ages   ages  // of the nodes that are not evicted
 	listed int   // tokens of these
 }
