@@ -10,7 +10,7 @@ import (
 )
 
 // TestRoutersShareSessions: a session that another router has sent leaves no room here, until that
-// router tells its end, or is gone; a request that it holds comes before later ones here.
+// router tells its end, or is gone; a request that it holds, or held before its client left, comes before later ones here.
 func TestRoutersShareSessions(t *testing.T) {
 	set := sessions.Settings{Share: 1e-6}
 	for _, gone := range []bool{false, true} {
@@ -37,9 +37,15 @@ func TestRoutersShareSessions(t *testing.T) {
 		if d := cold(two, 3, 100); d.Held == nil || d.Held.Wait(two.now).Ahead != 1 {
 			t.Errorf("a later request goes before one that the other router holds: %+v", d)
 		}
+		one.wait(time.Second)
 		held.Held.Leave(one.now)
 		one.decider.WakeHeld()
-		told.pass(t, two, Waiting)
+		told.pass(t, two, Kept, Waiting)
+		retry := cold(two, 2, 800)
+		if retry.Held != nil {
+			t.Fatal("a retry waits at the other router behind a request that came after its first attempt")
+		}
+		retry.Reservation.Release()
 		if two.decider.WakeHeld(); cold(two, 6, 100).Held == nil {
 			t.Error("a later request goes before the first one here")
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
 
@@ -19,6 +20,7 @@ const (
 	Invalidated                      // the replica left; Keys are empty
 	Ended                            // the request of an Observed prompt has ended; Keys is its last one
 	Waiting                          // since when the first request of the model is held, if any is; Keys are empty
+	Kept                             // the place of a held request whose client left or was refused; Keys is its last one
 )
 
 // Prefix is the beginning of a prompt on a holder, as routers send it to each other.
@@ -27,10 +29,10 @@ type Prefix struct {
 	Model, Tenant string // a served model's id, and the replica's tenant
 	Holder        index.Holder
 	Keys          []prefixhash.Key
-	Lasts         time.Duration // Observed: for how long it counts as coming, 0 = its events do not tell; Waiting: since the first attempt, 0 = none waits
+	Lasts         time.Duration // Observed: for how long it counts as coming, 0 = its events do not tell; Waiting: since the first attempt, 0 = none waits; Kept: since the first attempt
 	Unit          int           // Observed: of the marks that the keys are at; 0 = prefixhash.TextUnit
 	Rest          int           // Observed: the tokens behind the last key; Ended: 0 = the prompt was not computed
-	Tokens        int           // Observed: of the prompt of a session; 0 = it is of none
+	Tokens        int           // Observed: of the prompt of a session, 0 = it is of none; Kept: of the prompt
 	Paid          time.Duration // Observed: of the holder's time, for what the prompt takes from sessions
 	From          string        // the router that sent it, where it is received
 }
@@ -72,6 +74,11 @@ func (d *Decider) Receive(p Prefix) {
 		}
 		d.sessions.Holds(p.From, p.Model, at, now)
 		return
+	case Kept:
+		if len(p.Keys) == 1 {
+			d.sessions.Keep(p.Model, sessions.Place{Last: p.Keys[0], Tokens: p.Tokens, At: now.Add(-p.Lasts)}, now)
+		}
+		return
 	}
 	mv, _ := d.Find(p.Model, p.Tenant)
 	if mv == nil || len(p.Keys) == 0 {
@@ -94,7 +101,8 @@ func (d *Decider) Receive(p Prefix) {
 // has in flight or holds count no longer.
 func (d *Decider) Gone(router string) { d.sessions.Gone(router, d.now()) }
 
-// tellHeld tells the other routers which request is the first that this one holds.
+// tellHeld tells the other routers which request is the first that this one holds, and whose places
+// it keeps.
 func (d *Decider) tellHeld() {
 	if d.o.Peers == nil {
 		return
@@ -106,6 +114,8 @@ func (d *Decider) tellHeld() {
 			p.Lasts = max(1, now.Sub(at))
 		}
 		d.o.Peers.Send(p)
+	}, func(model string, p sessions.Place) {
+		d.o.Peers.Send(Prefix{Statement: Kept, Model: model, Keys: []prefixhash.Key{p.Last}, Tokens: p.Tokens, Lasts: now.Sub(p.At)})
 	})
 }
 

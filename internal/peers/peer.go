@@ -296,7 +296,7 @@ func readPrefix(x *peerspb.Prefix) (decision.Prefix, bool) {
 		Rest: int(min(x.Rest, maxRest)), Unit: int(min(x.Unit, maxRest)),
 		Tokens: int(min(x.Tokens, maxRest)), Paid: time.Duration(min(x.PaidNs, uint64(time.Hour))),
 	}
-	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_WAITING || len(x.Keys) > waitingKeys {
+	if x.Kind <= peerspb.Prefix_UNKNOWN || x.Kind > peerspb.Prefix_KEPT || len(x.Keys) > waitingKeys {
 		return p, false
 	}
 	p.Keys = make([]prefixhash.Key, len(x.Keys))

@@ -21,6 +21,7 @@ func TestEveryKindOfPrefixArrives(t *testing.T) {
 		{Statement: decision.Ended, Model: "m", Tenant: "blue", Holder: replica(2), Keys: keys[1:], Rest: 700},
 		{Statement: decision.Invalidated, Holder: replica(3), Keys: []prefixhash.Key{}},
 		{Statement: decision.Waiting, Model: "m", Keys: []prefixhash.Key{}, Lasts: time.Minute},
+		{Statement: decision.Kept, Model: "m", Keys: keys[1:], Tokens: 900, Lasts: time.Minute},
 	}
 	sent[0].Holder.Rank = 3
 	for _, p := range sent {

@@ -13,7 +13,7 @@
 // nothing back.
 //
 // A Table is also told what other routers send, end and hold: it is then the table of one router that
-// sees all requests, except for the places of clients that have gone.
+// sees all requests.
 //
 // Units: tokens, seconds of prefill. Time is the caller's: every method takes now. A Table and
 // its Tickets are safe for concurrent use; nothing here waits, starts goroutines or timers.

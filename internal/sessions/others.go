@@ -48,6 +48,10 @@ func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) {
 	if len(v.Prompt.Keys) == 0 {
 		return
 	}
+	last := v.Prompt.Keys[len(v.Prompt.Keys)-1]
+	for _, q := range t.queues {
+		q.drop(last, v.Tokens)
+	}
 	t.leave(mostVisits, now, func(of visit) bool { return now.Sub(of.since) > longestVisit })
 	if len(t.visits) >= mostVisits {
 		t.leave(1, now, func(visit) bool { return true })
@@ -61,7 +65,7 @@ func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) {
 		d.add(s)
 		d.used = now
 	}
-	t.visits = append(t.visits, visit{s, v.From, v.Prompt.Keys[len(v.Prompt.Keys)-1], now})
+	t.visits = append(t.visits, visit{s, v.From, last, now})
 	t.forget()
 }
 
@@ -118,7 +122,7 @@ func (t *Table) Holds(from, model string, at, now time.Time) {
 func (q *queue) behind(t *Ticket, now time.Time) (n int) {
 	at := now
 	if t != nil {
-		at = t.at
+		at = t.place.At
 	}
 	for _, h := range q.others {
 		if h.at.Before(at) && now.Sub(h.heard) < heardFor {
@@ -128,20 +132,27 @@ func (q *queue) behind(t *Ticket, now time.Time) (n int) {
 	return n
 }
 
-// Tell calls yield for the models of which other routers must be told the first attempt of the first
-// request that is held; zero: none is. Holds takes it.
-func (t *Table) Tell(now time.Time, yield func(model string, at time.Time)) {
+// Tell calls holds for the models of which other routers must be told the first attempt of the first
+// request that is held; zero: none is. It calls keeps for the places that are kept here and that they
+// do not know yet. Holds and Keep take them.
+func (t *Table) Tell(now time.Time, holds func(model string, at time.Time), keeps func(model string, p Place)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for model, q := range t.queues {
+		for i := range q.kept {
+			if p := &q.kept[i]; !p.told {
+				p.told = true
+				keeps(model, p.Place)
+			}
+		}
 		var at time.Time
 		if k := q.first(); k != nil {
-			at = k.at
+			at = k.place.At
 		}
 		if at.Equal(q.told) && (at.IsZero() || now.Sub(q.toldAt) < tellEvery) {
 			continue
 		}
 		q.told, q.toldAt = at, now
-		yield(model, at)
+		holds(model, at)
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"warmroute/internal/sessions"
 )
 
-// tell delivers to another router what this one holds.
+// tell delivers to another router what this one holds, and which places it keeps.
 func (o *office) tell(name string, to *office) {
-	o.table.Tell(o.now, func(model string, at time.Time) { to.table.Holds(name, model, at, to.now) })
+	o.table.Tell(o.now, func(model string, at time.Time) { to.table.Holds(name, model, at, to.now) },
+		func(model string, p sessions.Place) { to.table.Keep(model, p, to.now) })
 }
 
 // arrive delivers to another router that a request was sent.
@@ -56,6 +57,7 @@ type client struct {
 	text       text
 	whole, own *asked // nil: it thinks
 	router     int
+	left       bool // it has given up its latest request
 }
 
 // pair are two routers that tell each other everything at once, beside one that sees all requests.
@@ -101,7 +103,7 @@ func (p *pair) pass() {
 	p.settle()
 }
 
-// act lets a client ask, or its answer end.
+// act lets a client ask, its answer end, or give up a request that waits, which it sends again later.
 func (p *pair) act(c *client, rng *rand.Rand) {
 	switch {
 	case c.own == nil:
@@ -110,6 +112,12 @@ func (p *pair) act(c *client, rng *rand.Rand) {
 		c.whole.ask()
 		if c.own.ask(); c.own.sent != nil {
 			c.own.sent.arrive(p.name(c.router), p.all[1-c.router])
+		}
+	case c.own.ticket != nil && c.whole.ticket != nil:
+		if rng.IntN(4) == 0 {
+			c.whole.ticket.Leave(p.whole.now)
+			c.own.ticket.Leave(c.own.at.now)
+			c.whole, c.own, c.left = nil, nil, true
 		}
 	case c.own.sent != nil && c.whole.sent != nil:
 		c.whole.sent.end()
@@ -124,7 +132,7 @@ func (p *pair) act(c *client, rng *rand.Rand) {
 // TestRoutersHoldAsOne: two routers, of which either gets a request, hold the same requests for the
 // same time, and send them to the same places, as one that gets all.
 func TestRoutersHoldAsOne(t *testing.T) {
-	held, moved := 0, 0
+	held, moved, back := 0, 0, 0
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		p := &pair{whole: open(t, 2), all: []*office{open(t, 2), open(t, 2)}}
@@ -149,11 +157,15 @@ func TestRoutersHoldAsOne(t *testing.T) {
 				}
 			}
 			if c.router != was {
-				moved++
+				if moved++; c.left {
+					back++
+				}
 			}
+			c.left = c.left && c.own == nil
 		}
 	}
-	if t.Logf("%d times a request was held, %d times a session changed the router", held, moved); held < 10_000 || moved < 200 {
+	t.Logf("%d times a request was held, %d times a session changed the router, %d times after it had given up", held, moved, back)
+	if held < 10_000 || moved < 200 || back < 100 {
 		t.Error("too little happened")
 	}
 }
@@ -259,6 +271,25 @@ func TestOrderAmongRouters(t *testing.T) {
 		if to.wake(); !ready(small) {
 			t.Errorf("%s: it still waits", name)
 		}
+	}
+}
+
+// TestPlaceIsUsedOnce: a retry that another router has sent leaves no place behind.
+func TestPlaceIsUsedOnce(t *testing.T) {
+	from, to, s := crowded(t)
+	to.send(text{{1, 64}}).end() // the model is known there
+	_, k := from.hold(text{{2, 60_000}})
+	k.Leave(from.now)
+	from.tell("a", to)
+	from.pass(1)
+	to.pass(1)
+	_, later := from.hold(text{{3, 60_000}})
+	s.leave("a", to)
+	to.pass(200)
+	to.send(text{{2, 60_000}}).arrive("b", from)
+	from.at[0].Clear() // the prompt is cold again
+	if _, again := from.hold(text{{2, 60_000}}); later.Wait(from.now).Ahead != 0 || again.Wait(from.now).Ahead != 1 {
+		t.Error("the same prompt has the place of an attempt that was served elsewhere")
 	}
 }
 

@@ -1,6 +1,7 @@
 package sessions
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -11,19 +12,12 @@ const (
 	parts  = 15
 )
 
-const (
-	// kept is how long the place of a request is kept whose client has left or was refused.
-	kept = 15 * time.Minute
-	// mostKept bounds the places that are kept.
-	mostKept = 4096
-)
-
-// queue has the tickets of one model by number: of requests that wait, and of those whose clients
-// have gone.
+// queue has the tickets of one model by their places, and the places of requests whose clients have
+// gone.
 type queue struct {
 	set     *Settings // the latest of the model
 	tickets []*Ticket
-	waiting int
+	kept    []keptPlace // the one that was kept last is the last
 
 	since time.Time // of the first ticket
 	part  int64     // the latest part with departures
@@ -41,89 +35,59 @@ func (q *queue) holds(t *Ticket) bool {
 }
 
 func (q *queue) find(t *Ticket) (int, bool) {
-	return slices.BinarySearchFunc(q.tickets, t.number, func(of *Ticket, number uint64) int {
-		switch {
-		case of.number < number:
-			return -1
-		case of.number > number:
-			return 1
-		}
-		return 0
+	return slices.BinarySearchFunc(q.tickets, t, func(of, t *Ticket) int {
+		return cmp.Or(of.place.At.Compare(t.place.At), cmp.Compare(of.number, t.number))
 	})
 }
 
 // ahead returns the number of waiting requests before t; nil: of all.
-func (q *queue) ahead(t *Ticket) (n int) {
-	for _, of := range q.tickets {
-		if t != nil && of.number >= t.number {
-			break
-		}
-		if of.gone.IsZero() {
-			n++
-		}
+func (q *queue) ahead(t *Ticket) int {
+	if t == nil {
+		return len(q.tickets)
 	}
+	n, _ := q.find(t)
 	return n
 }
 
 // first returns the first request that waits; nil: none does.
 func (q *queue) first() *Ticket {
-	for _, t := range q.tickets {
-		if t.gone.IsZero() {
-			return t
-		}
+	if len(q.tickets) == 0 {
+		return nil
 	}
-	return nil
+	return q.tickets[0]
 }
 
-// put puts t at its place.
-func (q *queue) put(t *Ticket) {
+// put puts t at its place, which is kept no longer.
+func (q *queue) put(t *Ticket, now time.Time) {
 	if q.since.IsZero() {
-		q.since = t.at
+		q.since = now
 	}
-	if i, found := q.find(t); !found {
-		q.tickets = slices.Insert(q.tickets, i, t)
-	}
-	if t.gone.IsZero() {
-		q.waiting++
-	}
+	i, _ := q.find(t)
+	q.tickets = slices.Insert(q.tickets, i, t)
+	q.drop(t.place.Last, t.place.Tokens)
 }
 
 // depart takes t out, which is sent.
 func (q *queue) depart(t *Ticket, now time.Time) {
 	if i, found := q.find(t); found {
 		q.remove(i)
-		q.turn(now)
-		q.left[q.part%parts]++
 	}
+	q.drop(t.place.Last, t.place.Tokens)
+	q.turn(now)
+	q.left[q.part%parts]++
 }
 
 func (q *queue) remove(i int) {
 	t := q.tickets[i]
-	if t.gone.IsZero() {
-		q.waiting--
-	}
 	if t.session.ticket == t {
 		t.session.ticket = nil
 	}
 	q.tickets = slices.Delete(q.tickets, i, i+1)
 }
 
-// expire forgets the places of requests that have not come back.
-func (q *queue) expire(now time.Time) {
-	over := len(q.tickets) - q.waiting - mostKept
-	for i := 0; i < len(q.tickets); {
-		t := q.tickets[i]
-		if !t.gone.IsZero() && (over > 0 || now.Sub(t.gone) > kept) {
-			q.remove(i)
-			over--
-			continue
-		}
-		i++
-	}
-}
-
 // empty lets all go.
 func (q *queue) empty() {
+	q.kept = nil
 	for len(q.tickets) > 0 {
 		q.tickets[0].call()
 		q.remove(0)

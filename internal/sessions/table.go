@@ -90,7 +90,7 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	w = t.send(s, rewritten, r, &r.Sites[site], now)
 	w.Lacks, w.Order = why, now.UnixMilli()
 	if k != nil {
-		w.Order = k.at.UnixMilli()
+		w.Order = k.place.At.UnixMilli()
 		q.depart(k, now)
 		t.callFirst(q, now)
 	}
@@ -109,19 +109,20 @@ func (t *Table) queue(model string) *queue {
 	return q
 }
 
-// ticketOf returns the ticket of a request or of an earlier attempt with the same prompt; nil: it
-// has none.
+// ticketOf returns the ticket of a request, or one with the place of an earlier attempt with the same
+// prompt; nil: it has none.
 func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
 	if k := r.Ticket; k != nil && k.queue == q && q.holds(k) {
 		return k
 	}
-	for _, k := range q.tickets {
-		if !k.gone.IsZero() && k.tokens == r.Tokens && slices.Equal(k.prompt.Keys, r.Prompt.Keys) {
-			return k
-		}
+	if i := q.keptOf(r.last(), r.Tokens); i >= 0 {
+		return &Ticket{of: t, queue: q, place: q.kept[i].Place, number: q.kept[i].number}
 	}
 	return nil
 }
+
+// last returns the last key of the prompt, which stands for all.
+func (r *Request) last() prefixhash.Key { return r.Prompt.Keys[len(r.Prompt.Keys)-1] }
 
 // site returns the site for a request; -1: it lacks room, as why tells.
 func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time) (at int, why Wait) {
@@ -187,28 +188,26 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 	}
 	if k == nil {
 		t.number++
-		k = &Ticket{
-			of: t, queue: q, number: t.number, at: now, session: s, tokens: r.Tokens, gone: now,
-			prompt: history.Prompt{Keys: slices.Clone(r.Prompt.Keys), Marks: r.Prompt.Marks},
-		}
-		if s == nil {
-			k.session = new(Session)
-		}
-		k.session.ticket = k
+		k = &Ticket{of: t, queue: q, place: Place{r.last(), r.Tokens, now}, number: t.number}
 	}
 	k.why, k.answer, k.sites = why, r.Answer, append(k.sites[:0], r.Sites...)
-	comes := !k.gone.IsZero() // for the first time, or back
-	if comes {
-		if full = q.set.Queue > 0 && q.ahead(k) >= q.set.Queue; full && q.set.Full == Pass {
+	if !q.holds(k) { // it comes for the first time, or back
+		full = q.set.Queue > 0 && q.ahead(k) >= q.set.Queue
+		switch {
+		case full && q.set.Full == Pass:
 			return nil, false
+		case full:
+			q.keep(keptPlace{k.place, k.number, now, false})
+		default:
+			k.prompt = history.Prompt{Keys: slices.Clone(r.Prompt.Keys), Marks: r.Prompt.Marks}
+			if k.session = s; s == nil {
+				k.session = new(Session)
+			}
+			k.session.ticket = k
+			q.put(k, now)
 		}
-		k.gone = time.Time{}
-		if full {
-			k.gone = now
-		}
-		q.put(k)
 	}
-	if comes || k.called {
+	if k.ready == nil || k.called {
 		k.ready, k.called = make(chan struct{}), false
 	}
 	return k, full
@@ -318,7 +317,7 @@ func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting in
 		} else {
 			q.empty()
 		}
-		waiting += q.waiting
+		waiting += len(q.tickets)
 	}
 	return waiting
 }
@@ -329,9 +328,9 @@ func (t *Table) callFirst(q *queue, now time.Time) {
 	if k == nil || k.called || q.behind(k, now) > 0 {
 		return
 	}
-	r := Request{Tokens: k.tokens, Answer: k.answer, Sites: k.sites}
+	r := Request{Tokens: k.place.Tokens, Answer: k.answer, Sites: k.sites}
 	for i := range k.sites {
-		if warm(k.sites[i].Cache.Match(k.prompt, now), k.tokens) {
+		if warm(k.sites[i].Cache.Match(k.prompt, now), k.place.Tokens) {
 			k.call()
 			return
 		}

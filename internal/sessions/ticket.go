@@ -6,20 +6,17 @@ import (
 	"warmroute/internal/decision/history"
 )
 
-// Ticket is a request that is held, or was refused. Its place is its number: those who came first
-// go first.
+// Ticket is a request that is held, or was refused.
 type Ticket struct {
 	of     *Table
 	queue  *queue
-	number uint64
-	at     time.Time // of the first attempt
+	place  Place
+	number uint64 // the order of equal places
 	ready  chan struct{}
-	called bool      // ready is closed
-	gone   time.Time // when the client left, or was refused; zero: it waits
+	called bool // ready is closed
 
 	session *Session
-	prompt  history.Prompt // the keys are the session's own
-	tokens  int
+	prompt  history.Prompt // the keys are its own
 	answer  int
 	sites   []Site
 	why     Wait
@@ -47,7 +44,7 @@ func (t *Ticket) Wait(now time.Time) Wait {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	w := t.why
-	w.Ahead, w.Waited = t.queue.ahead(t)+t.queue.behind(t, now), now.Sub(t.at)
+	w.Ahead, w.Waited = t.queue.ahead(t)+t.queue.behind(t, now), now.Sub(t.place.At)
 	return w
 }
 
@@ -56,9 +53,9 @@ func (t *Ticket) Wait(now time.Time) Wait {
 func (t *Ticket) Leave(now time.Time) {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
-	if t.gone.IsZero() && t.queue.holds(t) {
-		t.gone, t.called = now, true
-		t.queue.waiting--
+	if i, held := t.queue.find(t); held {
+		t.queue.remove(i)
+		t.queue.keep(keptPlace{t.place, t.number, now, false})
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 	Prefix_INVALIDATED Prefix_Kind = 4 // the replica left: nothing is learned of it any more
 	Prefix_ENDED       Prefix_Kind = 5 // the request of an observed prompt has ended; keys has the last one
 	Prefix_WAITING     Prefix_Kind = 6 // the first request of the model that is held; no keys
+	Prefix_KEPT        Prefix_Kind = 7 // the place of a held request whose client left or was refused; keys has the last one
 )
 
 // Enum value maps for Prefix_Kind.
@@ -47,6 +48,7 @@ var (
 		4: "INVALIDATED",
 		5: "ENDED",
 		6: "WAITING",
+		7: "KEPT",
 	}
 	Prefix_Kind_value = map[string]int32{
 		"UNKNOWN":     0,
@@ -56,6 +58,7 @@ var (
 		"INVALIDATED": 4,
 		"ENDED":       5,
 		"WAITING":     6,
+		"KEPT":        7,
 	}
 )
 
@@ -345,10 +348,10 @@ type Prefix struct {
 	Replica       string                 `protobuf:"bytes,4,opt,name=replica,proto3" json:"replica,omitempty"`
 	Rank          uint32                 `protobuf:"varint,5,opt,name=rank,proto3" json:"rank,omitempty"`
 	Keys          []uint64               `protobuf:"fixed64,6,rep,packed,name=keys,proto3" json:"keys,omitempty"`
-	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // OBSERVED: for how long it counts as coming; WAITING: since its first attempt, 0 = none is held
+	LastsNs       uint64                 `protobuf:"varint,7,opt,name=lasts_ns,json=lastsNs,proto3" json:"lasts_ns,omitempty"` // OBSERVED: for how long it counts as coming; WAITING: since its first attempt, 0 = none is held; KEPT: since its first attempt
 	Rest          uint32                 `protobuf:"varint,8,opt,name=rest,proto3" json:"rest,omitempty"`                      // OBSERVED: tokens behind the last key; ENDED: 0 = the prompt was not computed
 	Unit          uint32                 `protobuf:"varint,9,opt,name=unit,proto3" json:"unit,omitempty"`                      // OBSERVED: tokens, of the marks that the keys are at; 0 = 64
-	Tokens        uint32                 `protobuf:"varint,10,opt,name=tokens,proto3" json:"tokens,omitempty"`                 // OBSERVED: of the prompt of a session, 0 = it is of none
+	Tokens        uint32                 `protobuf:"varint,10,opt,name=tokens,proto3" json:"tokens,omitempty"`                 // OBSERVED: of the prompt of a session, 0 = it is of none; KEPT: of the prompt
 	PaidNs        uint64                 `protobuf:"varint,11,opt,name=paid_ns,json=paidNs,proto3" json:"paid_ns,omitempty"`   // OBSERVED: of the holder's time, for what the prompt takes from sessions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -676,7 +679,7 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\x04sent\x18\a \x01(\x04R\x04sent\x12\x17\n" +
 	"\awork_ns\x18\b \x01(\x04R\x06workNs\x12\x1d\n" +
 	"\n" +
-	"failing_ns\x18\t \x01(\x04R\tfailingNs\"\x8c\x03\n" +
+	"failing_ns\x18\t \x01(\x04R\tfailingNs\"\x96\x03\n" +
 	"\x06Prefix\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.warmroute.peers.v1.Prefix.KindR\x04kind\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x16\n" +
@@ -689,7 +692,7 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\x04unit\x18\t \x01(\rR\x04unit\x12\x16\n" +
 	"\x06tokens\x18\n" +
 	" \x01(\rR\x06tokens\x12\x17\n" +
-	"\apaid_ns\x18\v \x01(\x04R\x06paidNs\"i\n" +
+	"\apaid_ns\x18\v \x01(\x04R\x06paidNs\"s\n" +
 	"\x04Kind\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -698,7 +701,8 @@ const file_internal_peers_peerspb_peers_proto_rawDesc = "" +
 	"\bOBSERVED\x10\x03\x12\x0f\n" +
 	"\vINVALIDATED\x10\x04\x12\t\n" +
 	"\x05ENDED\x10\x05\x12\v\n" +
-	"\aWAITING\x10\x06\"P\n" +
+	"\aWAITING\x10\x06\x12\b\n" +
+	"\x04KEPT\x10\a\"P\n" +
 	"\bPressure\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\x04R\x06raised\x12\x16\n" +
