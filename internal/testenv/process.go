@@ -26,8 +26,13 @@ type Process struct {
 	err  error
 }
 
-// Start runs a program with its output in dir/name.log.
+// Start runs a program with its output in dir/name.log. The program is killed if the test is.
 func Start(dir, name string, env []string, program string, args ...string) (*Process, error) {
+	return start(syscall.SIGKILL, dir, name, env, program, args...)
+}
+
+// start is Start of a program that gets the signal orphaned if the test is killed.
+func start(orphaned syscall.Signal, dir, name string, env []string, program string, args ...string) (*Process, error) {
 	p := &Process{Name: name, Log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -37,7 +42,7 @@ func Start(dir, name string, env []string, program string, args ...string) (*Pro
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.Env = append(os.Environ(), env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: orphaned}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("testenv: start %s: %w", name, err)
 	}

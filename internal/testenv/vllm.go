@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"warmroute/render/testkit/checkout"
 )
@@ -79,7 +80,8 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")
 	v.start = func(dir string) (*Process, error) {
-		return Start(dir, o.Name, env, program, append(args, o.Flags...)...)
+		// Killed, it would leave its engine, a process of its own, behind.
+		return start(syscall.SIGTERM, dir, o.Name, env, program, append(args, o.Flags...)...)
 	}
 	if v.Process, err = v.start(dir); err != nil {
 		return nil, err
