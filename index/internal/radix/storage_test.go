@@ -235,8 +235,8 @@ func TestBytesOfNodes(t *testing.T) {
 	}
 }
 
-// TestBytesOfIndexes: hashes of blocks and counts of nodes take a word and their place, checkpoints at
-// least a word.
+// TestBytesOfIndexes: a hash that is not the node's takes two words, as a place behind which the holder
+// goes on does; a hash of the node's and a checkpoint take one or more.
 func TestBytesOfIndexes(t *testing.T) {
 	f := newForest(t, 4, 2)
 	keys := chain(0, 400)
