@@ -183,7 +183,7 @@ func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
 					_, right := f.tree.checkpoints.View().Next(key, hashtable.Position{})
 					f.tree.checkpoints.Delete(key, right)
 					f.tree.checkpoints.Put(key, uint64(at))
-					if got := len(f.traced(prompt[:n:n])); got != n {
+					if got := len(f.traced(prompt[:n])); got != n {
 						t.Errorf("%s: %d of %d blocks of %s are found where the checkpoint of block %d is another's", name, got, n, of, point)
 					}
 					f.tree.checkpoints.Delete(key, uint64(at))
