@@ -62,9 +62,17 @@ func TestSplitDecision(t *testing.T) {
 	if d.Split != nil || rec.Split.Reason != SplitLocalIdle || rec.Split.Prefill != "10.0.0.1:8000" || rec.Split.Remote.Total <= rec.Split.Local.Total {
 		t.Fatalf("at rest: %+v", rec.Split)
 	}
+	if n := r.decider.Splits().Reasons; len(n) != 1 || n[SplitLocalIdle] != 1 {
+		t.Errorf("counted as %v", n)
+	}
 	r.busy(2)
 	p := prompt(2, 0, 512)
 	d, rec = r.maySplit(p)
+	for _, c := range rec.Candidates[:2] { // those that answer
+		if c.State.Apart != 0 || c.State.InFlight == 0 {
+			t.Errorf("%s: %d requests, %d of them legs", c.Replica, c.State.InFlight, c.State.Apart)
+		}
+	}
 	if d.Split == nil || d.Split.Prefill != "10.0.0.1:8000" || rec.Split.Reason != SplitDone || rec.Split.Moves != p.Tokens(0) || d.Split.Wait <= 2*time.Second {
 		t.Fatalf("busy: %+v, %+v", d.Split, rec.Split)
 	}

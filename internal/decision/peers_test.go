@@ -52,6 +52,18 @@ func (r *rig) dry(p chained) (Decision, *Record) {
 	return r.decider.Decide(&Ask{Model: "m", Prompts: p, Dry: true}, w), &w.Record
 }
 
+// TestRoutersTellHowLongAnswersGet: as long as others were, and no longer than the request allows.
+func TestRoutersTellHowLongAnswersGet(t *testing.T) {
+	rest := func(most int) int {
+		one, _, told := routers(t, false)
+		one.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 100), Answer: most}, new(Work))
+		return told.told[0].Rest
+	}
+	if usual, few := rest(0), rest(1); few >= usual || rest(2) != few+1 || rest(1<<20) != usual {
+		t.Errorf("%d tokens, with answers of a token %d, of two %d, of a million %d", usual, few, rest(2), rest(1<<20))
+	}
+}
+
 // TestRoutersShareComing: a prompt that one router has just sent somewhere counts on
 // the other, until it is withdrawn or its time is over.
 func TestRoutersShareComing(t *testing.T) {

@@ -20,12 +20,6 @@ const assumedBlock = 16
 // them, and the events are received.
 func (c *holder) reports() bool { return c.events && !c.account.Silent() }
 
-// recalls reports whether nothing but the history tells what some holder has: the request is known
-// by its text alone, or a holder reports nothing.
-func (d *Decider) recalls(a *Ask, mv *View) bool {
-	return a.Text != nil || a.Prompts != nil && (mv.silent || d.ledger.Silent() > 0)
-}
-
 // marked are a request's prompts by their keys at marks.
 type marked struct {
 	marks *prefixhash.Marks // nil = keys are not of the request
@@ -54,10 +48,8 @@ func (a *Ask) marks(c *holder) *prefixhash.Marks {
 
 // answer returns the tokens that the answer is expected to have on a holder.
 func (a *Ask) answer(c *holder) int {
-	if n := c.history.Answer(); a.Answer == 0 || n < a.Answer {
-		return n
-	}
-	return a.Answer
+	n := c.history.Answer()
+	return min(n, cmp.Or(a.Answer, n))
 }
 
 // mark puts the prompts into w.marked by the marks of a holder: those of the text, or of the

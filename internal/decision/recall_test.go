@@ -128,15 +128,6 @@ func TestEventsThatDoNotArrive(t *testing.T) {
 	if _, two, _ := r.matches(t, sent); two.Match.Matched() != 0 {
 		t.Errorf("%d tokens of a history that was not kept up", two.Match.Matched())
 	}
-	r.decider.Following(h, true)
-	if n := r.ledger.Silent(); n != 0 {
-		t.Errorf("%d holders count as silent", n)
-	}
-	r.decider.Following(h, false)
-	r.decider.Forget(secondAddr)
-	if n := r.ledger.Silent(); n != 0 {
-		t.Errorf("%d holders count as silent, none is left", n)
-	}
 }
 
 // several are prompts of one request.

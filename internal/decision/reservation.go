@@ -143,16 +143,15 @@ func (r *Reservation) end() {
 // is known which replica served, its history has the prompts, and its desk the session. It returns
 // nil if neither needs them.
 func (d *Decider) await(a *Ask, mv *View, w *Work, work *sessions.Work) *Reservation {
-	if a.Dry || work == nil && !d.recalls(a, mv) {
-		return nil
-	}
-	to := mv.firstSilent()
+	to := mv.firstSilent() // nothing but the history tells what it has
 	switch {
+	case a.Dry:
+		return nil
 	case work != nil:
 		to = &mv.holders[w.at[w.ranked[0]]]
 	case a.Text != nil:
 		to = &mv.holders[0]
-	case to == nil:
+	case a.Prompts == nil || to == nil:
 		return nil
 	}
 	r := &Reservation{d: d, mv: mv, work: work}

@@ -225,7 +225,7 @@ type splits struct {
 
 // decided counts a request that one replica serves.
 func (s *splits) decided(why SplitReason) {
-	if why != "" && why != SplitDone { // how a split ends is counted then
+	if why != SplitDone { // how a split ends is counted then
 		s.count(why)
 	}
 }

@@ -55,6 +55,7 @@ func TestSplitEndsOnce(t *testing.T) {
 			t.Errorf("parts %+v and %+v", p.Parts(), d.Parts())
 		}
 		res.split.Moves = 900
+		r.wait(time.Millisecond)
 		end(res.split)
 		for _, again := range ends {
 			again(res.split)
@@ -69,6 +70,9 @@ func TestSplitEndsOnce(t *testing.T) {
 		var rec Record
 		if res.split.Report(&rec); rec.Split.Reason != why || (rec.Split.Moved == 1000) != (why == SplitDone) {
 			t.Errorf("%s ended as %+v", why, rec.Split)
+		}
+		if answered := rec.Split.Times.Answered; (answered == 0.001) != (why != SplitClientGone) {
+			t.Errorf("%s: answered after %g s", why, answered)
 		}
 		local := why != SplitDone && why != SplitClientGone
 		if p.InFlight() != 0 || d.InFlight() != 1 || (d.Pending() == 0.1) != local {
@@ -148,6 +152,10 @@ func TestSplitNotAsked(t *testing.T) {
 	res.split.Failed(SplitPrefillBusy)
 	if p := r.account(prefillLeg); p.Failures() != 0 || p.InFlight() != 0 || r.account(decodeLeg).Pending() != 0.1 {
 		t.Errorf("%d failures, in flight %d", p.Failures(), p.InFlight())
+	}
+	var rec Record
+	if res.split.Report(&rec); rec.Split.Times != (SplitTimes{}) {
+		t.Errorf("%+v", rec.Split.Times)
 	}
 	res.Release()
 }

@@ -62,7 +62,6 @@ type View struct {
 	usual    int           // index into scopes, of one with the block size of most replicas
 	byHolder []int32       // HolderID → position in holders, -1 = not a candidate
 	events   bool          // some holder has its blocks reported
-	silent   bool          // of some holder nothing is reported
 	context  int           // tokens of the longest known context, 0 = none is known
 	reuse    *reuse        // of the model and its adapters
 	unsalted bool          // most replicas do not read the cache_salt of /v1/messages
@@ -337,7 +336,7 @@ func (mv *View) add(c holder) {
 	}
 	mv.byHolder[c.id] = int32(len(mv.holders))
 	mv.holders = append(mv.holders, c)
-	mv.events, mv.silent = mv.events || c.events, mv.silent || !c.events
+	mv.events = mv.events || c.events
 }
 
 // InSubset reports whether addr is named by a subset of "ip:port" or "ip"

@@ -103,9 +103,6 @@ func (a *Account) SetSilent(silent bool) (changed bool) {
 	}
 	if silent {
 		a.ceased.Store(a.ledger.now().UnixNano())
-		a.ledger.silent.Add(1)
-	} else {
-		a.ledger.silent.Add(-1)
 	}
 	return true
 }

@@ -26,7 +26,6 @@ type Ledger struct {
 	changes    atomic.Pointer[changes]
 	unreported atomicFloat             // s of prefill of other routers
 	loads      [policy.Cut]atomicFloat // s to load a token, as the fleet shows it; 0: tierPrior
-	silent     atomic.Int32            // accounts whose holders' KV events fail to arrive
 	uncharged  atomic.Int64            // Unix ns of the last request that Envoy sends where it likes
 }
 
@@ -44,9 +43,6 @@ func (l *Ledger) Lock() { l.deciding.Lock() }
 
 // Unlock ends that step.
 func (l *Ledger) Unlock() { l.deciding.Unlock() }
-
-// Silent returns the number of accounts whose holders' KV events fail to arrive.
-func (l *Ledger) Silent() int { return int(l.silent.Load()) }
 
 // Uncharged records that a request goes to a replica that the router has not chosen.
 func (l *Ledger) Uncharged() { l.uncharged.Store(l.now().UnixNano()) }
@@ -73,7 +69,6 @@ func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 	for h, a := range l.All() {
 		if h.Replica == replica {
 			l.accounts.Delete(h)
-			a.SetSilent(false)
 			gone = append(gone, index.HolderID(a.holder.Load()))
 		}
 	}

@@ -19,7 +19,7 @@ func (n *Nodes) reserve(nd *node, keys, hashes []uint64) {
 	}
 	if len0 < int(nd.published) || end > int(nd.capacity) {
 		width := nd.width()
-		fresh, words := n.arrays.take(width * max(end, min(MaxNode, len0+len0/4), int(nd.capacity)))
+		fresh, words := n.arrays.take(width * max(end, int(nd.capacity)))
 		capacity := words / width
 		both := unsafe.Slice(fresh, words)
 		copy(both, nd.all())
@@ -61,13 +61,9 @@ func (n *Nodes) grow(nd *node, more, slot int) {
 	}
 	n.old = nd.appendRuns(n.old[:0])
 	n.old[len(n.old)-1].mark = n.trees[nd.tree].markAt(nd, len0)
-	words := make([]uint64, 0, len(n.old)+1)
-	for _, r := range n.old {
-		words = append(words, packRun(r))
-	}
-	words = append(words, packRun(Run{End: runEnd, Set: holderset.Single(slot)}))
+	n.old = append(n.old, Run{Set: holderset.Single(slot)})
 	nd.truncated = false
-	nd.runs.Store(&words[0])
+	nd.runs.Store(packRuns(n.old))
 	nd.state.Store(s&^(stateLen|stateSet) | stateRuns | uint64(end))
 }
 

@@ -130,36 +130,24 @@ func (h *Holding) Record(p Place, hashes []uint64) int {
 		if i%ahead == 0 {
 			h.Touch(hashes[i:min(i+ahead, len(hashes))])
 		}
-		if theirs[i] != hash || h.foreign.Len() > 0 {
-			if !h.recordForeign(theirs[i], hash, p+Place(i)) {
-				return i
-			}
-		} else if h.own.Lacks(hash) { // mostly
+		if theirs[i] == hash && h.foreign.Len() == 0 && h.own.Lacks(hash) { // mostly
 			h.own.Put(hash, uint64(p)+uint64(i))
-		} else if !h.put(hash, p+Place(i)) {
+		} else if !h.record(theirs[i], hash, p+Place(i)) {
 			return i
 		}
 	}
 	return len(hashes)
 }
 
-// put gives a hash that the node has a place, unless it has another place. The
-// index must have room.
-func (h *Holding) put(hash uint64, p Place) bool {
-	if _, was := h.find(hash); was != 0 {
+// record adds a hash of the block at p, unless the holder has it of another block. The node
+// has theirs. The index must have room.
+func (h *Holding) record(theirs, hash uint64, p Place) bool {
+	switch {
+	case h.Find(hash) != 0:
 		return false
-	}
-	h.own.Put(hash, uint64(p))
-	return true
-}
-
-// recordForeign is Record for a hash that differs from the node's.
-func (h *Holding) recordForeign(theirs, hash uint64, p Place) bool {
-	if h.Find(hash) != 0 {
-		return false
-	}
-	if theirs == hash {
-		return h.put(hash, p)
+	case theirs == hash:
+		h.own.Put(hash, uint64(p))
+		return true
 	}
 	return h.foreign.Put(hash, uint64(p)) == 0
 }

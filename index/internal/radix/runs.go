@@ -24,6 +24,16 @@ const markShift = 64 - markBits
 
 func packRun(r Run) uint64 { return uint64(r.End) | uint64(r.Set)<<16 | uint64(r.mark)<<markShift }
 
+// packRuns returns the first word of a node's new runs.
+func packRuns(runs []Run) *uint64 {
+	words := make([]uint64, len(runs))
+	for i, r := range runs {
+		words[i] = packRun(r)
+	}
+	words[len(words)-1] |= runEnd
+	return &words[0]
+}
+
 func unpackRun(w uint64) Run {
 	return Run{int(w & runEnd), holderset.ID(w >> 16 & holderset.MaxID), uint32(w >> markShift)}
 }
@@ -93,9 +103,6 @@ func (n *Nodes) toggle(id uint32, nd *node, from, to, slot int) bool {
 	if s&stateRuns == 0 && from == 0 && to == len {
 		return n.toggleAll(id, nd, s, slot)
 	}
-	if n.shorten(id, nd, s, from, to, slot) {
-		return true
-	}
 	old := nd.appendRuns(n.old[:0])
 	out, ok := n.toggled(n.out[:0], old, from, to, slot)
 	n.old, n.out = old, out
@@ -122,27 +129,6 @@ func (n *Nodes) toggleAll(id uint32, nd *node, s uint64, slot int) bool {
 		nd.state.Store(s&^stateSet | uint64(to)<<stateSetShift)
 	}
 	n.sets.Release(was, 1)
-	return true
-}
-
-// shorten is toggle for the usual removal: a slot alone holds the end of a node, and
-// loses some blocks there.
-func (n *Nodes) shorten(id uint32, nd *node, s uint64, from, to, slot int) bool {
-	if to != lenOf(s) || from == 0 {
-		return false
-	}
-	start, set := 0, setOf(s)
-	if s&stateRuns != 0 {
-		words := nd.runWords()
-		set = unpackRun(words[len(words)-1]).Set
-		start = unpackRun(words[len(words)-2]).End
-	}
-	if set != holderset.Single(slot) || from <= start || from < n.floor(nd, from) {
-		return false
-	}
-	n.trees[nd.tree].removed(id, nd, from, to)
-	nd.truncated = true
-	nd.state.Store(shortened(s, from))
 	return true
 }
 
@@ -201,7 +187,7 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 		n.clear(id, nd)
 		return
 	}
-	n.trees[nd.tree].putMarks(nd, old, runs)
+	n.trees[nd.tree].putMarks(nd, runs)
 	s := nd.state.Load() &^ (stateRuns | stateSet)
 	if left < blocks {
 		n.trees[nd.tree].removed(id, nd, left, blocks)
@@ -220,34 +206,19 @@ func (n *Nodes) publish(id uint32, nd *node, blocks int, old, runs []Run) {
 		return
 	}
 	nd.truncated = false
-	words := make([]uint64, len(runs))
-	for i, l := range runs {
-		words[i] = packRun(l)
-	}
-	words[len(words)-1] |= runEnd
+	words := packRuns(runs)
 	if left < blocks { // readers of the new runs must see the new end
 		nd.state.Store(s | stateRuns)
-		nd.runs.Store(&words[0])
-		return
 	}
-	nd.runs.Store(&words[0])
+	nd.runs.Store(words)
 	nd.state.Store(s | stateRuns)
 }
 
-// putMarks gives a node's new runs their marks. Those of old runs with the same ends are
-// known.
-func (t *Tree) putMarks(nd *node, old, runs []Run) {
+// putMarks gives a node's new runs their marks.
+func (t *Tree) putMarks(nd *node, runs []Run) {
 	last := len(runs) - 1
 	for i := range runs[:last] {
-		r := &runs[i]
-		for len(old) > 0 && old[0].End < r.End {
-			old = old[1:]
-		}
-		if len(old) > 1 && old[0].End == r.End {
-			r.mark = old[0].mark
-		} else {
-			r.mark = t.markAt(nd, r.End)
-		}
+		runs[i].mark = t.markAt(nd, runs[i].End)
 	}
 	runs[last].mark = 0
 }

@@ -181,6 +181,7 @@ func TestNumbersOfTrees(t *testing.T) {
 	f.nodes.Add(trees[2], 1)
 	for _, dropped := range []int{0, 1, 2} {
 		f.nodes.Drop(trees[dropped])
+		f.nodes.Trim()
 		next := new(Tree)
 		if f.nodes.Add(next, 1); next.Number() != dropped {
 			t.Errorf("the tree after number %d is number %d", dropped, next.Number())
@@ -203,7 +204,7 @@ func TestEvictionsLookAtSome(t *testing.T) {
 }
 
 // TestBytesOfNodes: a block takes a word for its key, and another for its hash where that differs; a
-// run takes a word.
+// run takes a word, and a node a cache line.
 func TestBytesOfNodes(t *testing.T) {
 	f := newForest(t, 4, 2)
 	f.begin(0, 0, chain(0, 20))
@@ -217,14 +218,53 @@ func TestBytesOfNodes(t *testing.T) {
 			return 2 * int(f.nodes.at(f.beginHashed(0, 0, chain(200, 30), chain(300, 30), 1).Node()).capacity)
 		}},
 		{"two runs", func() int { f.add(1, At(1, 0), chain(0, 10)); return 2 }},
+		{"a page of nodes", func() int {
+			for i := range nodesPerPage {
+				f.begin(0, 0, chain(400+i, 1))
+			}
+			return nodesPerPage * (8 + 8) // the smallest array has 8 words
+		}},
 	} {
 		want := bytes + 8*step.words()
 		if bytes = f.nodes.Bytes(); bytes != want {
 			t.Errorf("%s: %d bytes, want %d", step.what, bytes, want)
 		}
 	}
-	if n := f.nodes.Len(); n != 3 {
+	if n := f.nodes.Len(); n != 3+nodesPerPage {
 		t.Errorf("%d nodes", n)
+	}
+}
+
+// TestBytesOfIndexes: a hash that is not the node's takes two words, as a place behind which the holder
+// goes on does; a hash of the node's and a checkpoint take one or more.
+func TestBytesOfIndexes(t *testing.T) {
+	f := newForest(t, 4, 2)
+	keys := chain(0, 400)
+	p := f.begin(0, 0, keys)
+	if bytes := f.tree.Bytes(); bytes < 8*len(keys)/4 {
+		t.Errorf("%d bytes of a tree", bytes)
+	}
+	f.record(1, p, chain(1000, len(keys)))
+	if bytes := f.held[1].Bytes(); bytes < 16*len(keys) {
+		t.Errorf("%d bytes of hashes that are not the nodes'", bytes)
+	}
+	for i := range keys {
+		f.begin(0, p+Place(i), chain(2000+i, 1))
+	}
+	if bytes := f.held[0].Bytes(); bytes < 16*len(keys)+8*2*len(keys) {
+		t.Errorf("%d bytes where nodes are behind each block", bytes)
+	}
+}
+
+// TestAHashIsOfOneBlock: a holder's hash that it gave a block which others hash otherwise is not
+// another block's too.
+func TestAHashIsOfOneBlock(t *testing.T) {
+	f := newForest(t, 4, 2)
+	theirs := chain(100, 3)
+	first, second := f.begin(0, 0, chain(0, 3)), f.begin(0, 0, theirs)
+	f.record(1, first, theirs)
+	if n := f.held[1].Record(second, theirs); n != 0 || f.held[1].Find(theirs[0]) != first {
+		t.Errorf("%d hashes are of two blocks, the first of %x", n, f.held[1].Find(theirs[0]))
 	}
 }
 

@@ -57,14 +57,13 @@ func (t *Tree) Trace(path []Stretch, keys []prefixhash.Key) []Stretch {
 // its set changes, and at its end. A holder without made-up blocks has the path up to
 // one of these, so the blocks before are the prompt's, and the holder lacks the next.
 func (t *Tree) trace(path []Stretch, keys []prefixhash.Key) (_ []Stretch, ok bool) {
-	n, jumped, before := t.nodes, false, Place(0)
-	for p := 0; p < len(keys); {
+	n, p, before := t.nodes, 0, Place(0)
+	for visited := 0; p < len(keys); visited++ {
 		at, key := Place(0), hashtable.KeyOf(uint64(keys[p]))
-		if p > 0 && !jumped { // more than one node: there may be many
+		if visited == 1 { // more than one node: there may be many
 			if _, likely := t.heads.View().Next(headOf(before, key), hashtable.Position{}); likely == 0 {
 				break
 			}
-			jumped = true
 			at = t.lastCheckpoint(keys, p/n.every)
 		}
 		jump := at != 0
@@ -169,7 +168,7 @@ func (t *Tree) climb(path []Stretch, to Place, keys []prefixhash.Key) (_ []Stret
 	for to != 0 {
 		nd := t.nodes.at(to.Node())
 		v, len := nd.view(), to.Offset()+1
-		if lenOf(v.state) < len || v.void() || nd.mark != t.markOf(keys, int(nd.depth)) {
+		if v.void() || nd.mark != t.markOf(keys, int(nd.depth)) {
 			return path, false
 		}
 		s := Stretch{int32(nd.depth), int32(len), uint64(to.Node())<<32 | uint64(v.set), v.runs}
@@ -202,10 +201,8 @@ func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 			continue
 		}
 		end := off
-		if every > 0 {
-			if end += commonKeys(array[off:min(n, off+every)], keys[off:]); end == off+every {
-				end += commonKeys(array[end:], keys[end:])
-			}
+		if end += commonKeys(array[off:min(n, off+every)], keys[off:]); end == off+every {
+			end += commonKeys(array[end:], keys[end:])
 		}
 		if every == 0 || end > off && array[end-1] != uint64(keys[end-1]) {
 			end = equalKeys(array, keys)

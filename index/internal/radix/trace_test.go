@@ -122,6 +122,7 @@ func TestRepeatedKeysHideNoBlocks(t *testing.T) {
 		"one block of a second":  {[][]uint64{asked[:2], slices.Concat(made[2:3], asked[3:6]), asked[6:40]}, []int{2}, 2, 40},
 		"one block in a second":  {[][]uint64{asked[:2], slices.Concat(asked[2:4], made[4:5], asked[5:8]), asked[8:40]}, []int{2, 2}, 4, 40},
 		"behind a second":        {[][]uint64{slices.Concat(asked[:2], other[2:4]), other[4:8], asked[8:40]}, []int{4, 4}, 2, 40},
+		"the first of three":     {[][]uint64{made[:1], asked[1:3], asked[3:40]}, nil, 0, 40},
 		"all but the first node": {[][]uint64{slices.Concat(made[:1], asked[1:40])}, nil, 0, 40},
 	} {
 		for _, every := range []int{4, 128} {
@@ -137,7 +138,8 @@ func TestRepeatedKeysHideNoBlocks(t *testing.T) {
 				}
 				at, depth = p+Place(len(keys)-1), depth+len(keys)
 			}
-			f.begin(1, behind, asked[c.equal:20])
+			behind = f.begin(1, behind, asked[c.equal:18])
+			f.begin(1, behind+Place(17-c.equal), asked[18:20])
 			var prompt []prefixhash.Key
 			for _, key := range asked[:c.asked] {
 				prompt = append(prompt, prefixhash.Key(key))
@@ -160,28 +162,33 @@ func TestCheckpointsOfOthersMisleadNobody(t *testing.T) {
 	first := f.begin(0, 0, keys[:10])
 	second := f.begin(0, first+9, keys[10:30])
 	f.begin(0, second+19, keys[30:60])
+	parted := slices.Concat(keys[:12], chain(4000, 48)) // within the second node
+	f.begin(0, second+1, parted[12:])
 	long := f.begin(0, 0, chain(1000, 200))
 	short := f.begin(0, 0, chain(2000, 8))
 	behind := f.begin(0, short+7, chain(3000, 20))
-	var prompt []prefixhash.Key
-	for _, key := range keys {
-		prompt = append(prompt, prefixhash.Key(key))
+	prompts := map[string][]prefixhash.Key{}
+	for i, key := range keys {
+		prompts["a prompt"] = append(prompts["a prompt"], prefixhash.Key(key))
+		prompts["another"] = append(prompts["another"], prefixhash.Key(parted[i]))
 	}
 	for name, at := range map[string]Place{
 		"far behind": long + 199, "in a node behind another": behind + 18, "a node's first": behind, "not there": short + 9, "behind the end": first + 12,
 		"a block before": second + 3, "one behind": second + 6,
 	} {
-		for n := 0; n <= len(prompt); n++ {
-			for point := 3; point < n; point += 4 {
-				key := hashtable.KeyOf(uint64(prompt[point]))
-				_, right := f.tree.checkpoints.View().Next(key, hashtable.Position{})
-				f.tree.checkpoints.Delete(key, right)
-				f.tree.checkpoints.Put(key, uint64(at))
-				if got := len(f.traced(prompt[:n])); got != n {
-					t.Errorf("%s: %d of %d blocks are found where the checkpoint of block %d is another's", name, got, n, point)
+		for of, prompt := range prompts {
+			for n := 0; n <= len(prompt); n++ {
+				for point := 3; point < n; point += 4 {
+					key := hashtable.KeyOf(uint64(prompt[point]))
+					_, right := f.tree.checkpoints.View().Next(key, hashtable.Position{})
+					f.tree.checkpoints.Delete(key, right)
+					f.tree.checkpoints.Put(key, uint64(at))
+					if got := len(f.traced(prompt[:n])); got != n {
+						t.Errorf("%s: %d of %d blocks of %s are found where the checkpoint of block %d is another's", name, got, n, of, point)
+					}
+					f.tree.checkpoints.Delete(key, uint64(at))
+					f.tree.checkpoints.Put(key, right)
 				}
-				f.tree.checkpoints.Delete(key, uint64(at))
-				f.tree.checkpoints.Put(key, right)
 			}
 		}
 	}

@@ -43,7 +43,7 @@ func (t *Tree) Head(before Place, key uint64) Place {
 	at, p := v.Next(head, hashtable.Position{})
 	for p != 0 {
 		nd := n.at(Place(p).Node())
-		if nd.parent == before && lenOf(nd.state.Load()) > 0 && nd.key(0) == key {
+		if nd.parent == before && nd.key(0) == key {
 			break
 		}
 		at, p = v.Next(head, at)
