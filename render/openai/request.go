@@ -121,7 +121,8 @@ type Request struct {
 	// ExtraKey is SGLang's extra_key, the name of a namespace of its cache; "" if the body
 	// has none, or no single one.
 	ExtraKey string
-	// MaxTokens is the client's limit of generated tokens; 0 if the body has none.
+	// MaxTokens is the limit of generated tokens; 0 if there is none. A body of
+	// /v1/completions without one has vLLM's default.
 	MaxTokens int
 	// TokenPrompts and TextPrompts hold the prompts of /v1/completions; one of them is
 	// set. Generate has one of TokenPrompts, or none if its placeholders stand for media.
@@ -319,6 +320,9 @@ func (s *scanner) span(to *[]byte) Reason {
 	return ""
 }
 
+// defaultMaxTokens is vLLM's max_tokens of /v1/completions. It takes no prompt that leaves less room.
+const defaultMaxTokens = 16
+
 // finish reads the values of spans, after the scanner has passed the whole body.
 func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	switch {
@@ -337,6 +341,10 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	}
 	limit := r.raw[FieldMaxTokens]
 	switch r.Route {
+	case Completions:
+		if limit == nil {
+			r.MaxTokens = defaultMaxTokens
+		}
 	case Chat:
 		if v := r.raw[FieldMaxCompletionTokens]; v != nil {
 			limit = v

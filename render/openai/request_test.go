@@ -173,6 +173,28 @@ func TestCompletionPrompts(t *testing.T) {
 	}
 }
 
+// TestMaxTokens: a completion without a limit has vLLM's own, for which its prompt must leave room.
+func TestMaxTokens(t *testing.T) {
+	for _, c := range []struct {
+		route Route
+		body  string
+		want  int
+	}{
+		{Completions, `"prompt":"x"`, 16},
+		{Completions, `"prompt":[1],"max_tokens":null`, 16},
+		{Completions, `"prompt":[1],"max_tokens":5`, 5},
+		{Completions, `"prompt":[1],"max_tokens":0,"echo":true`, 0},
+		{Chat, `"messages":[]`, 0},
+		{Responses, `"input":"x","max_tokens":9`, 0},
+		{Generate, `"token_ids":[1],"sampling_params":{}`, 0},
+	} {
+		r, err := Parse(c.route, []byte(`{"model":"m",`+c.body+`}`))
+		if err != nil || r.MaxTokens != c.want {
+			t.Errorf("%s %s: %+v, %v, want %d", c.route, c.body, r, err, c.want)
+		}
+	}
+}
+
 // TestGenerate: the ids are the prompt, unless some of them stand for media; what counts of
 // the sampling is one level down.
 func TestGenerate(t *testing.T) {
