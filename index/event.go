@@ -92,6 +92,9 @@ type Event struct {
 // all blocks before it.
 func (ev *Event) FullAttention() bool { return hybrid.KindOf(ev.Spec) == hybrid.Full }
 
+// KnownKind reports whether a kv_cache_spec_kind is a kind of which hits can be told.
+func KnownKind(spec string) bool { return hybrid.KindOf(spec) != hybrid.Unknown }
+
 // OtherKind reports whether the event is of a group of another kind: no prefix of it is a cached
 // prefix.
 func (ev *Event) OtherKind() bool {

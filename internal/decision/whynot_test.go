@@ -148,7 +148,7 @@ func TestEveryCause(t *testing.T) {
 			a, b := r.event(p), r.event(p)
 			b.Scope.Group = index.MaxGroups
 			r.apply(a, b)
-		}, "counts as holding nothing: its events do not name the kinds of its cache groups"},
+		}, "counts as holding nothing: its events do not name the kinds of its cache groups, or name one that is not known here"},
 	} {
 		t.Run(string(c.cause), func(t *testing.T) {
 			r := newRig(t, policy.Config{}, decisiontest.Replica(1))

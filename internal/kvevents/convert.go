@@ -94,6 +94,9 @@ func (c *converter) convert(b *Batch) (*index.Batch, Contents) {
 				Hashes: e.Hashes, Content: contents,
 				Spec: e.Spec, Window: e.Window, Tokens: e.TokenCount, Ahead: e.Ahead, Last: last,
 			})
+			if e.Spec != "" && !index.KnownKind(e.Spec) {
+				b.strange("kind ", []byte(e.Spec))
+			}
 		}
 	}
 	c.doubts.add(b.Strange)

@@ -29,6 +29,8 @@ func TestStrangeEvents(t *testing.T) {
 		"a long tag":                   {[]any{strings.Repeat("x", 5000)}, "events " + strings.Repeat("x", 40)},
 		"a field that may narrow":      {tagged("BlockRemoved", gone, kvtest.Field{Name: "shard", Value: 1}), "field shard"},
 		"a field of a store":           {append(named(nil), kvtest.Field{Name: "namespace", Value: "x"}), "field namespace"},
+		"a kind":                       {append(named(nil), kvtest.Field{Name: "kv_cache_spec_kind", Value: "cross_attention"}), "kind cross_attention"},
+		"a known kind":                 {append(named(nil), kvtest.Field{Name: "kv_cache_spec_kind", Value: "mla_attention"}), ""},
 		"a medium":                     {tagged("BlockRemoved", gone, kvtest.Field{Name: "medium", Value: "HBM2"}), "medium HBM2"},
 		"a clear of one tier":          {tagged("AllBlocksCleared", kvtest.Field{Name: "medium", Value: "CPU"}), "a part of the cache, in CPU"},
 		"a clear of one group":         {tagged("AllBlocksCleared", kvtest.Field{Name: "group_idx", Value: 1}), "a part of the cache"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"sync"
 
 	"warmroute/render/internal/jsontext"
@@ -121,7 +122,8 @@ type Request struct {
 	// ExtraKey is SGLang's extra_key, the name of a namespace of its cache; "" if the body
 	// has none, or no single one.
 	ExtraKey string
-	// MaxTokens is the client's limit of generated tokens; 0 if the body has none.
+	// MaxTokens is the limit of generated tokens; 0 if there is none. A body of
+	// /v1/completions without one has vLLM's default.
 	MaxTokens int
 	// TokenPrompts and TextPrompts hold the prompts of /v1/completions; one of them is
 	// set. Generate has one of TokenPrompts, or none if its placeholders stand for media.
@@ -319,6 +321,9 @@ func (s *scanner) span(to *[]byte) Reason {
 	return ""
 }
 
+// defaultMaxTokens is vLLM's max_tokens of /v1/completions. It takes no prompt that leaves less room.
+const defaultMaxTokens = 16
+
 // finish reads the values of spans, after the scanner has passed the whole body.
 func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	switch {
@@ -337,6 +342,10 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	}
 	limit := r.raw[FieldMaxTokens]
 	switch r.Route {
+	case Completions:
+		if limit == nil {
+			r.MaxTokens = defaultMaxTokens
+		}
 	case Chat:
 		if v := r.raw[FieldMaxCompletionTokens]; v != nil {
 			limit = v
@@ -345,15 +354,22 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 		limit = r.raw[FieldMaxOutputTokens]
 	}
 	if limit != nil {
-		if n, err := strconv.Atoi(string(limit)); err == nil && n > 0 {
-			r.MaxTokens = n
-		}
+		r.MaxTokens = countOf(limit)
 	}
 	r.NoCacheRead, r.Repeated, r.Answers = r.noCacheRead(), r.repeated(), r.answers()
 	if r.Route == Generate {
 		return r.generate(s)
 	}
 	return r.prompt(s)
+}
+
+// countOf reads a number of tokens or answers as vLLM does: 16.0, 1.6e1 and "16" are 16. What is no such number is 0.
+func countOf(v []byte) int {
+	n, err := strconv.ParseFloat(strings.Trim(string(v), `"`), 64)
+	if err != nil || n != math.Trunc(n) || n < 0 {
+		return 0
+	}
+	return int(min(n, math.MaxInt32))
 }
 
 // noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21, 0.32): true
@@ -382,7 +398,7 @@ func (r *Request) repeated() bool {
 		return false
 	}
 	for _, f := range [...]Field{FieldN, FieldBestOf} {
-		if v := r.raw[f]; v != nil && string(v) != "1" {
+		if v := r.raw[f]; v != nil && countOf(v) != 1 {
 			return true
 		}
 	}
@@ -398,11 +414,10 @@ func (r *Request) answers() int {
 	}
 	for _, f := range [...]Field{FieldN, FieldBestOf} {
 		if v := r.raw[f]; v != nil {
-			n, _ := strconv.Atoi(string(v)) // 0 for what is no number
-			most = max(most, n)
+			most = max(most, countOf(v))
 		}
 	}
-	return min(most, math.MaxInt32)
+	return most
 }
 
 // prompt checks that the body has the route's prompt, in a type that vLLM takes.

@@ -173,6 +173,36 @@ func TestCompletionPrompts(t *testing.T) {
 	}
 }
 
+// TestMaxTokens: a prompt must leave room for the limit, as vLLM reads it; a completion without one has vLLM's own.
+func TestMaxTokens(t *testing.T) {
+	for _, c := range []struct {
+		route Route
+		body  string
+		want  int
+	}{
+		{Completions, `"prompt":"x"`, 16},
+		{Completions, `"prompt":[1],"max_tokens":null`, 16},
+		{Completions, `"prompt":[1],"max_tokens":5`, 5},
+		{Completions, `"prompt":[1],"max_tokens":0,"echo":true`, 0},
+		{Chat, `"messages":[]`, 0},
+		{Chat, `"messages":[],"max_tokens":9,"max_completion_tokens":2000.0`, 2000},
+		{Chat, `"messages":[],"max_tokens":2e3`, 2000},
+		{Chat, `"messages":[],"max_tokens":"2000"`, 2000},
+		{Chat, `"messages":[],"max_tokens":1e300`, math.MaxInt32},
+		{Chat, `"messages":[],"max_tokens":NaN`, 0},
+		{Chat, `"messages":[],"max_tokens":-Infinity`, 0},
+		{Chat, `"messages":[],"max_tokens":2.5`, 0},
+		{Chat, `"messages":[],"max_tokens":[2]`, 0},
+		{Responses, `"input":"x","max_tokens":9`, 0},
+		{Generate, `"token_ids":[1],"sampling_params":{}`, 0},
+	} {
+		r, err := Parse(c.route, []byte(`{"model":"m",`+c.body+`}`))
+		if err != nil || r.MaxTokens != c.want {
+			t.Errorf("%s %s: %+v, %v, want %d", c.route, c.body, r, err, c.want)
+		}
+	}
+}
+
 // TestGenerate: the ids are the prompt, unless some of them stand for media; what counts of
 // the sampling is one level down.
 func TestGenerate(t *testing.T) {
@@ -284,7 +314,9 @@ func TestRepeated(t *testing.T) {
 		{Chat, `,"n":null,"best_of":1,"use_beam_search":false`, false},
 		{Chat, `,"n":2`, true},
 		{Chat, `,"n":1.5`, true},
-		{Chat, `,"n":"1"`, true},
+		{Chat, `,"n":"1"`, false},
+		{Chat, `,"n":1.0,"best_of":1e0`, false},
+		{Chat, `,"n":"2"`, true},
 		{Chat, `,"\u006e":3`, true},
 		{Chat, `,"use_beam_search":true`, true},
 		{Completions, `,"best_of":4`, true},

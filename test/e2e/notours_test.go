@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/testenv"
 )
 
 // upgradesAndUploads is a replica's API with /v1/realtime, which echoes what an upgraded
@@ -103,5 +104,20 @@ func TestWhatCarriesNoPromptFlows(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestManyHeaders: a hint fits into every request that an Envoy without one takes by default, of up to 100 headers and 60 KiB.
+func TestManyHeaders(t *testing.T) {
+	t.Parallel()
+	st := start(t, setup{replicas: 1, sim: fast()})
+	for name, fields := range map[string][]string{"100 headers": make([]string, 95), "61,000 bytes": {strings.Repeat("x", 61_000)}, "61,240 bytes": {strings.Repeat("x", 61_240)}} {
+		var headers []string
+		for i, value := range fields {
+			headers = append(headers, fmt.Sprintf("X-%d", i), value)
+		}
+		if a := testenv.Post(t, st.envoy.URL+chatPath, []byte(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`), headers...); a.Status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
 	}
 }

@@ -42,10 +42,10 @@ func (m *Member) judge(p *Plan) Trust {
 	told := m.told()
 	inexact := func(why string) Trust { return Trust{Why: why} }
 	switch byHash := !m.plain && !p.layout.ByTokens(); {
+	case !p.layout.Known:
+		return inexact("its events do not name the kinds of its cache groups, or name one that is not known here, so it counts as holding nothing: update vLLM to 0.27 or later, or this router")
 	case m.observed.doubt != "":
 		return Trust{Above: true, Why: m.observed.doubt}
-	case !p.layout.Known:
-		return inexact("its events do not name the kinds of its cache groups, so it counts as holding nothing: update vLLM to 0.27 or later")
 	case m.held.lost:
 		return inexact("it holds more blocks than are kept of one cache, so less may be credited than is hit")
 	case byHash && m.observed.ahead > 0:

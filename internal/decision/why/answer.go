@@ -71,7 +71,7 @@ func (e *End) Say(now time.Time) {
 	case Doubted:
 		b.WriteString("counts as holding nothing: it did not hit what its events promised")
 	case NoGroup:
-		b.WriteString("counts as holding nothing: its events do not name the kinds of its cache groups")
+		b.WriteString("counts as holding nothing: its events do not name the kinds of its cache groups, or name one that is not known here")
 	case Whole:
 		fmt.Fprintf(&b, "has the whole prompt but its last %s", tokens(e.Left))
 	case InFlight:

@@ -37,7 +37,7 @@ var causes = []struct {
 	{TooShort, "Nothing: vLLM caches full blocks only."},
 	{NoEvents, "Enable the replica's KV events, or run a sidecar for them."},
 	{Doubted, "Compare the replica's hits with its events in /debug/replicas."},
-	{NoGroup, "Update vLLM to 0.27 or later: its events name the kinds."},
+	{NoGroup, "Update vLLM to 0.27 or later: its events name the kinds. `/readyz` names a kind that is not known: update the router."},
 	{Whole, "Nothing: vLLM always computes the last token."},
 	{InFlight, "Nothing: the blocks count as cached when that request is served."},
 	{Group, "Nothing, or let the replicas keep more of that group (prefix_cache_retention_interval)."},
