@@ -24,7 +24,7 @@ build: ## compile the binaries into bin/
 test: ## unit, golden, race and end-to-end tests with real Envoy; installs what they need
 	@scripts/test.sh
 
-test-fresh: ## every import, build and the tests that call go, with every cache and the home folder empty
+test-fresh: ## every import with an empty module cache, build and the tests that call go with an empty home folder
 	@scripts/test-fresh.sh
 
 test-long: setup ## the suite's packages once more: without the race detector where make test has it, and commands with it

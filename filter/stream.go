@@ -201,8 +201,9 @@ func (st *stream) passes() bool {
 
 // leaves reports whether the stream ends with the answer to the headers: Envoy continues by
 // itself and holds no body. In BUFFERED mode alone: in the streamed modes Envoy would fail the
-// request, or send the bytes twice that came meanwhile.
-func (st *stream) leaves() bool { return st.passes() && st.mode == modev3.ProcessingMode_BUFFERED }
+// request, or send the bytes twice that came meanwhile. The mode is asked for first: where it
+// streams, the end of the wait for a body may decide at the same time.
+func (st *stream) leaves() bool { return st.mode == modev3.ProcessingMode_BUFFERED && st.passes() }
 
 // answer is build(decision), or the protocol's error status in picker mode.
 func (st *stream) answer(build func(*decision.Decision) *response) *response {

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # Runs the suite of `make test`: vet, unit and golden tests, the race detector where
-# goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs
-# without the race detector the packages that `make test` runs with it, which adds their
-# allocation tests and long forms, and the other way round those in which a command starts
-# goroutines.
-# If COVERAGE names a folder, the runs without the race detector write coverage profiles
-# into it, for coverage.sh.
+# goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs with
+# the race detector the commands that start goroutines, and without it the packages whose
+# tests do more then: they count allocations, or have forms that are too long for it.
+# The runs of `make test` write coverage profiles for coverage.sh into the folder COVERAGE.
+# They do so always, for a result is taken from Go's cache only if its flags are the same.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/modules.sh
@@ -31,7 +30,12 @@ raced=$(grep -vE "^warmroute/($single|$commands)$" <<<"$all")
 of() { # module packages: prints the module's packages among them
   if [ "$1" = . ]; then grep -vE '^warmroute/(render|lab|test)(/|$)' <<<"$2"; else grep -E "^warmroute/$1(/|$)" <<<"$2"; fi
 }
-profile() { [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"; }
+COVERAGE=${COVERAGE:-$PWD/.cache/coverage}
+mkdir -p "$COVERAGE"
+profile() { echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"; }
+differing() { # prints the packages whose tests ask whether they run with the race detector
+  git grep -lE 'testkit/race"|^//go:build.*!race' -- '*_test.go' | sed 's|^|warmroute/|; s|/[^/]*$||' | sort -u
+}
 took=() # "module seconds" of each run
 tests() { # module packages flags…: runs a module's tests; the first step vets their code
   local module=$1 list=$2 began=$SECONDS
@@ -52,9 +56,8 @@ long)
     tests "$module" "$(of "$module" "$quick" | grep -vE "^warmroute/($single)\$" || true)" -race
   done
   step "without the race detector: allocations, and forms that are too long for it"
-  for module in . render lab; do # the tests of the whole have neither
-    # shellcheck disable=SC2046
-    tests "$module" "$(of "$module" "$raced" || true)" $(profile long "$module")
+  for module in "${modules[@]}"; do
+    tests "$module" "$(of "$module" "$raced" | grep -xFf <(differing) || true)"
   done
   times
   ;;
@@ -67,7 +70,8 @@ long)
   wait "$setup"
   step "with the race detector: $(wc -w <<<"$raced") packages in which goroutines meet"
   for module in "${modules[@]}"; do
-    tests "$module" "$(of "$module" "$raced" || true)" -race
+    # shellcheck disable=SC2046
+    tests "$module" "$(of "$module" "$raced" || true)" -race $(profile raced "$module")
     tests "$module" "$(of "$module" "$quick" | grep -E "^$shared$" || true)" -race -run "$sharedTests"
   done
   step "real Envoy end to end, golden vectors, Python references: $(wc -w <<<"$quick") packages"
