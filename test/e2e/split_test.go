@@ -64,6 +64,15 @@ func (a *apart) legs() int {
 	return int(a.metrics()[`warmroute_prefill_legs_total{outcome="done"}`])
 }
 
+// pulled returns how many tokens the replicas that answer have taken from another one.
+func (a *apart) pulled() (n int) {
+	a.t.Helper()
+	for _, addr := range a.addrs[1:] {
+		n += int(testenv.Metrics(a.t, addr)[`vllm:external_prefix_cache_hits_total{engine="0",model_name="sim"}`])
+	}
+	return n
+}
+
 // warm returns a request whose prompt of 4000 tokens the first replica alone has in its cache:
 // the others would compute all of it.
 func (a *apart) warm() []byte {
@@ -89,7 +98,7 @@ func TestPrefillOnAnotherReplica(t *testing.T) {
 	t.Parallel()
 	a := startApart(t)
 	t.Run("pulled", func(t *testing.T) {
-		compared := a.compared()
+		compared, pulled := a.compared(), a.pulled()
 		for range 10 {
 			before := a.legs()
 			a.send(a.warm())
@@ -99,6 +108,9 @@ func TestPrefillOnAnotherReplica(t *testing.T) {
 		}
 		if moved := a.metrics()["warmroute_split_moved_tokens_total"]; moved < 10*3900 {
 			t.Errorf("%v tokens moved", moved)
+		}
+		if n := a.pulled() - pulled; n < 10*3900 {
+			t.Errorf("the replicas that answer have pulled %d tokens", n)
 		}
 		// The answers of D have P's cached tokens: they are compared with the prediction for P.
 		a.until("every answer of P is compared", func() bool { return a.compared() >= compared+10 })
