@@ -138,7 +138,6 @@ func (a *applying) store(ev *Event) {
 		res.Dropped += len(ev.Hashes)
 		return
 	}
-	sh.settle(len(ev.Hashes))
 	before := ks.blocks()
 	r := &sh.event
 	*r = segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, end: a.endOf(ev), hashes: ev.Hashes}

@@ -52,7 +52,6 @@ func (sh *shard) remove(slot int, tier Tier, hashes []uint64, res *Result) (know
 		hashes = hashes[1:]
 	}
 	w.flush()
-	sh.x.clock.Retire() // memory that is emptied now may be reused after the running lookups
 	return known
 }
 

@@ -37,8 +37,7 @@ type shard struct {
 	info      []slotInfo // by slot
 	copies    map[copyKey]uint32
 
-	unsettled int // blocks stored since tables were settled
-	evicted   int // blocks below the GPU, since forgetEvicted compared hashes with them
+	evicted int // blocks below the GPU, since forgetEvicted compared hashes with them
 
 	writing
 }
@@ -109,7 +108,7 @@ func (ks *keyspace) flat(p *atomic.Pointer[hashtable.Table]) *hashtable.Table {
 	if t := p.Load(); t != nil {
 		return t
 	}
-	t := hashtable.NewTable(&ks.sh.x.clock, &ks.sh.x.pool, ks.sh.x.seed)
+	t := hashtable.NewTable(&ks.sh.x.pool, ks.sh.x.seed)
 	p.Store(t)
 	return t
 }
@@ -207,25 +206,4 @@ func (sh *shard) blocks() (n int) {
 		}
 	}
 	return n
-}
-
-// settleEvery is the number of blocks stored between looks at the running lookups: a look
-// costs about as much as storing two blocks.
-const settleEvery = 256
-
-// settle lets the tables reuse memory that no running lookup can see.
-func (sh *shard) settle(stored int) {
-	if sh.unsettled += stored; sh.unsettled < settleEvery {
-		return
-	}
-	sh.unsettled = 0
-	oldest := sh.x.clock.Oldest()
-	for _, ks := range sh.keyspaces {
-		if ks == nil {
-			continue
-		}
-		for _, t := range ks.flats() {
-			t.Settle(oldest)
-		}
-	}
 }

@@ -68,9 +68,6 @@ func (c *Clock) Enter() *Reader {
 // Leave ends the lookup.
 func (r *Reader) Leave() { r.epoch.Store(0) }
 
-// Now returns the current epoch.
-func (c *Clock) Now() uint64 { return c.now.Load() }
-
 // Retire starts a new epoch and returns it. Memory that was unreachable before
 // the call is safe to reuse once Oldest is at least that epoch.
 func (c *Clock) Retire() (epoch uint64) { return c.now.Add(1) }

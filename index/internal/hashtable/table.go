@@ -5,27 +5,21 @@ import (
 	"math/bits"
 	"sync/atomic"
 
-	"warmroute/index/internal/epoch"
 	"warmroute/index/internal/offheap"
 )
-
-// SetMask is the largest number of a set.
-const SetMask = 1<<24 - 1
 
 // Row is one key of a table, with the number of a set of holders, 0 for the empty set. Readers
 // load both.
 type Row struct {
-	key   uint64 // 0: none
-	value uint64 // the set; without one, the epoch in which the row was emptied, from epochShift on
+	key uint64 // 0: none
+	set uint64
 }
-
-const epochShift = 32
 
 // Key returns the key of a row. Only the writer calls it, and Set.
 func (s *Row) Key() uint64 { return s.key }
 
 // Set returns the number of the row's set.
-func (s *Row) Set() uint32 { return uint32(s.value & SetMask) }
+func (s *Row) Set() uint32 { return uint32(s.set) }
 
 func (s *Row) empty() bool { return s.Set() == 0 }
 
@@ -36,23 +30,17 @@ const (
 	minPart  = 8
 )
 
-// Table maps keys to values by open addressing. One writer at a time; readers need
-// no lock. A row whose set is empty keeps its key until the writer gives the row
-// to another key. The writer does so only when every running lookup started after
-// the row was emptied: so while a lookup runs, a row changes its key at most once,
-// and a lookup that finds the key unchanged after it has read the value has the
-// key's value. A full array is replaced and freed when no lookup can see it.
+// Table maps keys to sets by open addressing. One writer at a time; readers need
+// no lock. A row whose set is empty keeps its key until its array is replaced. A full
+// array is replaced by one without such rows, and freed when no lookup can see it.
 type Table struct {
-	clock *epoch.Clock
 	pool  *offheap.Pool
 	seed  uint64 // a secret, so that keys cannot be made to collide
 	parts [Parts]atomic.Pointer[part]
 
 	used   [Parts]int // rows with a key
 	live   [Parts]int // rows with a set
-	builds uint64     // arrays replaced
-
-	settled uint64 // rows emptied in earlier epochs may be reused
+	builds int        // arrays replaced
 }
 
 type part struct {
@@ -62,8 +50,8 @@ type part struct {
 }
 
 // NewTable makes an empty table.
-func NewTable(c *epoch.Clock, p *offheap.Pool, seed uint64) *Table {
-	t := &Table{clock: c, pool: p, seed: seed}
+func NewTable(p *offheap.Pool, seed uint64) *Table {
+	t := &Table{pool: p, seed: seed}
 	for i := range t.parts {
 		t.parts[i].Store(t.newPart(minPart))
 	}
@@ -96,18 +84,10 @@ func (t *Table) Get(key uint64) uint32 {
 	p, i := t.home(key)
 	for {
 		s := &p.rows[i]
-		k := atomic.LoadUint64(&s.key)
-		if k == key {
-			v := atomic.LoadUint64(&s.value)
-			if atomic.LoadUint64(&s.key) == key {
-				return uint32(v & SetMask)
-			}
-			// The row has another key now: this key was emptied, and may since
-			// have come back in another row.
-			p, i = t.home(key)
-			continue
-		}
-		if k == 0 {
+		switch atomic.LoadUint64(&s.key) {
+		case key:
+			return uint32(atomic.LoadUint64(&s.set))
+		case 0:
 			return 0
 		}
 		if i++; i == p.n {
@@ -142,23 +122,14 @@ func (t *Table) Insert(key uint64) *Row {
 	for {
 		p := t.parts[q].Load()
 		i, _ := bits.Mul64(m<<partBits, p.n)
-		var reuse *Row
 		s := &p.rows[i]
 		for ; s.key != 0; s = &p.rows[i] {
 			if s.key == key {
 				return s
 			}
-			if reuse == nil && s.empty() && t.reusable(s) {
-				reuse = s
-			}
 			if i++; i == p.n {
 				i = 0
 			}
-		}
-		t.clearBefore(q, p, i, reuse)
-		if reuse != nil {
-			atomic.StoreUint64(&reuse.key, key) // its value has no set, and is the new key's from now on
-			return reuse
 		}
 		if (t.used[q]+1)*4 <= int(p.n)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
 			t.used[q]++
@@ -169,32 +140,6 @@ func (t *Table) Insert(key uint64) *Row {
 	}
 }
 
-// clearBefore clears the keys of rows without a set that precede the row without a
-// key at i: no search needs to pass them.
-func (t *Table) clearBefore(q int, p *part, i uint64, spare *Row) {
-	for {
-		if i--; i == ^uint64(0) {
-			i = p.n - 1
-		}
-		s := &p.rows[i]
-		if s.key == 0 || !s.empty() || s == spare || !t.reusable(s) {
-			return
-		}
-		atomic.StoreUint64(&s.key, 0)
-		t.used[q]--
-	}
-}
-
-// reusable reports whether a row without a set may change its key. It compares
-// epochs by their low 32 bits; a row that is too old for them waits for a rebuild.
-func (t *Table) reusable(s *Row) bool {
-	return int32(uint32(t.settled)-uint32(s.value>>epochShift)) > 0
-}
-
-// Settle allows the reuse of rows that were emptied before the oldest running
-// lookup began, in the epoch oldest. The writer calls it before a batch.
-func (t *Table) Settle(oldest uint64) { t.settled = oldest }
-
 // Set changes a row's set.
 func (t *Table) Set(s *Row, set uint32) {
 	switch was := s.empty(); {
@@ -203,11 +148,7 @@ func (t *Table) Set(s *Row, set uint32) {
 	case !was && set == 0:
 		t.live[t.partOf(s.key)]--
 	}
-	value := uint64(set)
-	if set == 0 {
-		value = t.clock.Now() << epochShift
-	}
-	atomic.StoreUint64(&s.value, value)
+	atomic.StoreUint64(&s.set, uint64(set))
 }
 
 // partOf returns the array of a key.

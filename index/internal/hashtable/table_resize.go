@@ -61,6 +61,3 @@ func (p *part) sparse() int {
 	}
 	return compact - 8
 }
-
-// Builds returns how many times an array was replaced.
-func (t *Table) Builds() uint64 { return t.builds }

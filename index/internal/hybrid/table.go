@@ -25,7 +25,7 @@ type table struct {
 
 func (t *table) init(m Memory, sets *holderset.Sets) {
 	t.sets = sets
-	t.rows.Store(hashtable.NewTable(m.Clock, m.Pool, m.Seed))
+	t.rows.Store(hashtable.NewTable(m.Pool, m.Seed))
 }
 
 // probe reports whether the member in a seat holds a block, and leaves in agree the seats, as
