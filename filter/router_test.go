@@ -199,7 +199,8 @@ func TestAnswersOfARequestWeigh(t *testing.T) {
 	}{
 		"chat":          {chatPath, `{"model":"m","n":8,"messages":[]}`, 8},
 		"best of":       {"/v1/completions", `{"model":"m","best_of":3,"n":2,"prompt":"x"}`, 3},
-		"no number":     {chatPath, `{"model":"m","n":"8","messages":[]}`, 1},
+		"as text":       {chatPath, `{"model":"m","n":"8","messages":[]}`, 8}, // vLLM takes it
+		"no number":     {chatPath, `{"model":"m","n":"many","messages":[]}`, 1},
 		"none":          {chatPath, `{"model":"m","n":0,"messages":[]}`, 1},
 		"another route": {"/v1/responses", `{"model":"m","n":8,"input":"x"}`, 1},
 	} {

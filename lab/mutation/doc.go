@@ -6,7 +6,6 @@
 // reaches, and then runs each mutant with the tests that reach it, quick tests first. A
 // mutant is killed if one of them fails or does not end; it has lived if all pass; it is
 // not covered if no test reaches it.
-// pass; it is not covered if no test reaches it.
 //
 //	mutation [-tests ./a,./b] [-run regexp] [-at regexp] [-statements] [-sample n] ./package
 //
