@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/index"
+	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -124,5 +126,34 @@ func TestLoadedAdaptersAreNearer(t *testing.T) {
 	d := r.decider.Decide(&Ask{Model: "sql", Prompts: prompt(1, 0, 50)}, w)
 	if d.Chosen != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
 		t.Errorf("order %s: want loaded, a free slot, full", d.Chosen)
+	}
+}
+
+// TestAnAdapterFromTwoPaths: each replica is asked for the keys of the files that it has loaded.
+func TestAnAdapterFromTwoPaths(t *testing.T) {
+	var reps []*fleet.Replica
+	p := prompt(1, 0, 20)
+	for i, path := range []string{"/a", "/b"} {
+		c := decisiontest.Replica(i + 1)
+		c.Models = []fleet.Model{{ID: "sql", Base: "m", LoRA: prefixhash.LoRA{Name: "sql", Path: path, Set: true}}}
+		reps = append(reps, c)
+	}
+	r := newRig(t, policy.Config{}, reps...)
+	for i, c := range reps {
+		e := r.event(chained{blocks: p.blocks[:10+i]})
+		e.Scope.LoRA = c.Models[0].LoRA
+		for k := range e.Hashes {
+			e.Hashes[k] += uint64(i) << 40
+		}
+		if _, err := r.index.Apply(&index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := new(Work)
+	r.decider.Decide(&Ask{Model: "sql", Prompts: variant{p, false}, Dry: true}, w)
+	for i, c := range reps {
+		if n := candidate(t, &w.Record, c.Addr).Match.Cached(); n != (10+i)*blockSize {
+			t.Errorf("of the one from %s %d tokens are cached", c.Models[0].LoRA.Path, n)
+		}
 	}
 }
