@@ -68,7 +68,7 @@ func TestSplitDecision(t *testing.T) {
 	r.busy(2)
 	p := prompt(2, 0, 512)
 	d, rec = r.maySplit(p)
-	for _, c := range rec.Candidates[:2] { // those that answer
+	for _, c := range rec.Candidates[:2] { // the replicas with the role decode
 		if c.State.Apart != 0 || c.State.InFlight == 0 {
 			t.Errorf("%s: %d requests, %d of them legs", c.Replica, c.State.InFlight, c.State.Apart)
 		}

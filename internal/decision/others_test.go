@@ -10,7 +10,8 @@ import (
 )
 
 // TestRoutersShareSessions: a session that another router has sent leaves no room here, until that
-// router tells its end, or is gone; a request that it holds, or held before its client left, comes before later ones here.
+// router tells its end, or is gone; a request that it holds, or held before its client left, comes
+// before later ones here.
 func TestRoutersShareSessions(t *testing.T) {
 	set := sessions.Settings{Share: 1e-6}
 	for _, gone := range []bool{false, true} {

@@ -249,7 +249,7 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 		u, p := &s.uses[i], s.prompt(i)
 		s.at.history.End(p, u.hold, computed, d.now())
 		if s.priced && len(p.Keys) > 0 {
-			mv.reuse.ended(p.Keys[len(p.Keys)-1], d.now())
+			mv.reuse.ended(p.Last(), d.now())
 		}
 		keys := sentKeys(p.Keys)
 		ended := Prefix{Statement: Ended, Keys: keys[max(0, len(keys)-1):]}

@@ -143,15 +143,17 @@ func (r *Reservation) end() {
 // is known which replica served, its history has the prompts, and its desk the session. It returns
 // nil if neither needs them.
 func (d *Decider) await(a *Ask, mv *View, w *Work, work *sessions.Work) *Reservation {
-	to := mv.firstSilent() // nothing but the history tells what it has
+	var to *holder
 	switch {
 	case a.Dry:
-		return nil
 	case work != nil:
 		to = &mv.holders[w.at[w.ranked[0]]]
 	case a.Text != nil:
 		to = &mv.holders[0]
-	case a.Prompts == nil || to == nil:
+	case a.Prompts != nil:
+		to = mv.firstSilent() // only the history tells what it has
+	}
+	if to == nil {
 		return nil
 	}
 	r := &Reservation{d: d, mv: mv, work: work}

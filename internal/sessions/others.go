@@ -48,9 +48,9 @@ func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) {
 	if len(v.Prompt.Keys) == 0 {
 		return
 	}
-	last := v.Prompt.Keys[len(v.Prompt.Keys)-1]
+	last := v.Prompt.Last()
 	for _, q := range t.queues {
-		q.drop(last, v.Tokens)
+		q.drop(Place{Last: last, Tokens: v.Tokens})
 	}
 	t.leave(mostVisits, now, func(of visit) bool { return now.Sub(of.since) > longestVisit })
 	if len(t.visits) >= mostVisits {

@@ -20,33 +20,33 @@ type Place struct {
 	Last   prefixhash.Key // of the prompt
 	Tokens int            // of the prompt
 	At     time.Time      // of the first attempt
+	number uint64         // the order of equal times; each router has its own
 }
 
 // keptPlace is one whose request does not wait.
 type keptPlace struct {
 	Place
-	number uint64 // of its ticket
-	since  time.Time
-	told   bool // to other routers, or by one
+	since time.Time
+	told  bool // to other routers, or by one
 }
 
-// keptOf returns the index of the kept place of a prompt; -1: it has none.
-func (q *queue) keptOf(last prefixhash.Key, tokens int) int {
-	return slices.IndexFunc(q.kept, func(p keptPlace) bool { return p.Last == last && p.Tokens == tokens })
+// keptOf returns the index of the kept place of the same prompt as p; -1: it has none.
+func (q *queue) keptOf(p Place) int {
+	return slices.IndexFunc(q.kept, func(k keptPlace) bool { return k.Last == p.Last && k.Tokens == p.Tokens })
 }
 
 // keep keeps a place from now on, instead of an earlier one of the same prompt.
-func (q *queue) keep(p keptPlace) {
-	q.drop(p.Last, p.Tokens)
+func (q *queue) keep(p Place, now time.Time, told bool) {
+	q.drop(p)
 	if len(q.kept) == mostKept {
 		q.kept = slices.Delete(q.kept, 0, 1)
 	}
-	q.kept = append(q.kept, p)
+	q.kept = append(q.kept, keptPlace{p, now, told})
 }
 
-// drop forgets the place of a prompt.
-func (q *queue) drop(last prefixhash.Key, tokens int) {
-	if i := q.keptOf(last, tokens); i >= 0 {
+// drop forgets the kept place of the same prompt as p.
+func (q *queue) drop(p Place) {
+	if i := q.keptOf(p); i >= 0 {
 		q.kept = slices.Delete(q.kept, i, i+1)
 	}
 }
@@ -66,6 +66,7 @@ func (t *Table) Keep(model string, p Place, now time.Time) {
 	defer t.mu.Unlock()
 	if q := t.queues[model]; q != nil { // else no request of the model has come here yet
 		t.number++
-		q.keep(keptPlace{p, t.number, now, true})
+		p.number = t.number
+		q.keep(p, now, true)
 	}
 }

@@ -36,7 +36,7 @@ func (q *queue) holds(t *Ticket) bool {
 
 func (q *queue) find(t *Ticket) (int, bool) {
 	return slices.BinarySearchFunc(q.tickets, t, func(of, t *Ticket) int {
-		return cmp.Or(of.place.At.Compare(t.place.At), cmp.Compare(of.number, t.number))
+		return cmp.Or(of.place.At.Compare(t.place.At), cmp.Compare(of.place.number, t.place.number))
 	})
 }
 
@@ -64,7 +64,7 @@ func (q *queue) put(t *Ticket, now time.Time) {
 	}
 	i, _ := q.find(t)
 	q.tickets = slices.Insert(q.tickets, i, t)
-	q.drop(t.place.Last, t.place.Tokens)
+	q.drop(t.place)
 }
 
 // depart takes t out, which is sent.
@@ -72,7 +72,7 @@ func (q *queue) depart(t *Ticket, now time.Time) {
 	if i, found := q.find(t); found {
 		q.remove(i)
 	}
-	q.drop(t.place.Last, t.place.Tokens)
+	q.drop(t.place)
 	q.turn(now)
 	q.left[q.part%parts]++
 }

@@ -115,14 +115,11 @@ func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
 	if k := r.Ticket; k != nil && k.queue == q && q.holds(k) {
 		return k
 	}
-	if i := q.keptOf(r.last(), r.Tokens); i >= 0 {
-		return &Ticket{of: t, queue: q, place: q.kept[i].Place, number: q.kept[i].number}
+	if i := q.keptOf(Place{Last: r.Prompt.Last(), Tokens: r.Tokens}); i >= 0 {
+		return &Ticket{of: t, queue: q, place: q.kept[i].Place}
 	}
 	return nil
 }
-
-// last returns the last key of the prompt, which stands for all.
-func (r *Request) last() prefixhash.Key { return r.Prompt.Keys[len(r.Prompt.Keys)-1] }
 
 // site returns the site for a request; -1: it lacks room, as why tells.
 func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time) (at int, why Wait) {
@@ -188,7 +185,7 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 	}
 	if k == nil {
 		t.number++
-		k = &Ticket{of: t, queue: q, place: Place{r.last(), r.Tokens, now}, number: t.number}
+		k = &Ticket{of: t, queue: q, place: Place{r.Prompt.Last(), r.Tokens, now, t.number}}
 	}
 	k.why, k.answer, k.sites = why, r.Answer, append(k.sites[:0], r.Sites...)
 	if !q.holds(k) { // it comes for the first time, or back
@@ -197,7 +194,7 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 		case full && q.set.Full == Pass:
 			return nil, false
 		case full:
-			q.keep(keptPlace{k.place, k.number, now, false})
+			q.keep(k.place, now, false)
 		default:
 			k.prompt = history.Prompt{Keys: slices.Clone(r.Prompt.Keys), Marks: r.Prompt.Marks}
 			if k.session = s; s == nil {

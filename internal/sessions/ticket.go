@@ -11,7 +11,6 @@ type Ticket struct {
 	of     *Table
 	queue  *queue
 	place  Place
-	number uint64 // the order of equal places
 	ready  chan struct{}
 	called bool // ready is closed
 
@@ -55,7 +54,7 @@ func (t *Ticket) Leave(now time.Time) {
 	defer t.of.mu.Unlock()
 	if i, held := t.queue.find(t); held {
 		t.queue.remove(i)
-		t.queue.keep(keptPlace{t.place, t.number, now, false})
+		t.queue.keep(t.place, now, false)
 	}
 }
 

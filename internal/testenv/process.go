@@ -28,20 +28,22 @@ type Process struct {
 
 // Start runs a program with its output in dir/name.log. The program is killed if the test is.
 func Start(dir, name string, env []string, program string, args ...string) (*Process, error) {
-	return start(syscall.SIGKILL, dir, name, env, program, args...)
+	cmd := exec.Command(program, args...)
+	cmd.Env = env
+	return start(dir, name, cmd, syscall.SIGKILL)
 }
 
-// start is Start of a program that gets the signal orphaned if the test is killed.
-func start(orphaned syscall.Signal, dir, name string, env []string, program string, args ...string) (*Process, error) {
-	p := &Process{Name: name, Log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
+// start runs a command with its output in dir/name.log, and its Env added to the environment. It gets
+// the signal orphaned if the test is killed.
+func start(dir, name string, cmd *exec.Cmd, orphaned syscall.Signal) (*Process, error) {
+	p := &Process{Name: name, Log: filepath.Join(dir, name+".log"), cmd: cmd, done: make(chan struct{})}
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("testenv: start %s: %w", name, err)
 	}
 	defer out.Close()
-	p.cmd = exec.Command(program, args...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Env = append(os.Environ(), cmd.Env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: orphaned}
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("testenv: start %s: %w", name, err)

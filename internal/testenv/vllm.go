@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -80,8 +81,9 @@ func StartVLLM(dir string, o VLLMOptions) (*VLLM, error) {
 		"VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1"}, o.Env...)
 	program := filepath.Join(root, ".cache", "vllm", o.Version, "bin", "vllm")
 	v.start = func(dir string) (*Process, error) {
-		// Killed, it would leave its engine, a process of its own, behind.
-		return start(syscall.SIGTERM, dir, o.Name, env, program, append(args, o.Flags...)...)
+		cmd := exec.Command(program, append(args, o.Flags...)...)
+		cmd.Env = env
+		return start(dir, o.Name, cmd, syscall.SIGTERM) // killed, it would leave its engine, a process of its own, behind
 	}
 	if v.Process, err = v.start(dir); err != nil {
 		return nil, err

@@ -122,8 +122,8 @@ type Request struct {
 	// ExtraKey is SGLang's extra_key, the name of a namespace of its cache; "" if the body
 	// has none, or no single one.
 	ExtraKey string
-	// MaxTokens is the limit of generated tokens; 0 if there is none. A body of
-	// /v1/completions without one has vLLM's default.
+	// MaxTokens is the most tokens that one answer may have; 0 if the body sets no limit.
+	// For /v1/completions it is then vLLM's default.
 	MaxTokens int
 	// TokenPrompts and TextPrompts hold the prompts of /v1/completions; one of them is
 	// set. Generate has one of TokenPrompts, or none if its placeholders stand for media.
@@ -343,9 +343,7 @@ func (r *Request) finish(s *scanner, model, salt []byte) Reason {
 	limit := r.raw[FieldMaxTokens]
 	switch r.Route {
 	case Completions:
-		if limit == nil {
-			r.MaxTokens = defaultMaxTokens
-		}
+		r.MaxTokens = defaultMaxTokens
 	case Chat:
 		if v := r.raw[FieldMaxCompletionTokens]; v != nil {
 			limit = v

@@ -1,8 +1,7 @@
 // Package hashtable has the open-addressing tables of the index. All of them map 64-bit
 // keys that are hashes already.
 //
-//   - Table maps keys to sets of holders, with deadlines. Lookups read it without a
-//     lock.
+//   - Table maps keys to sets of holders. Lookups read it without a lock.
 //   - SharedIndex leads from keys to places of 40 bits. It keeps a fingerprint for a
 //     key, so it returns candidates, which the caller compares with the keys at the
 //     places. Lookups read it without a lock.

@@ -201,8 +201,10 @@ func (nd *node) read(off, every int, keys []prefixhash.Key) Stretch {
 			continue
 		}
 		end := off
-		if end += commonKeys(array[off:min(n, off+every)], keys[off:]); end == off+every {
-			end += commonKeys(array[end:], keys[end:])
+		if every > 0 {
+			if end += commonKeys(array[off:min(n, off+every)], keys[off:]); end == off+every {
+				end += commonKeys(array[end:], keys[end:])
+			}
 		}
 		if every == 0 || end > off && array[end-1] != uint64(keys[end-1]) {
 			end = equalKeys(array, keys)

@@ -48,6 +48,9 @@ type Prompt struct {
 	Marks *prefixhash.Marks
 }
 
+// Last returns the last key of a prompt that has any: it stands for all of them.
+func (p Prompt) Last() prefixhash.Key { return p.Keys[len(p.Keys)-1] }
+
 func newCache() *Cache {
 	c := &Cache{capacity: DefaultCapacity, nodes: map[prefixhash.Key]*node{}, learner: newLearner()}
 	c.order.clear()

@@ -48,7 +48,7 @@ func (c *Cache) Arrived(p Prompt, rest int, now time.Time) {
 func (c *Cache) Left(last prefixhash.Key, computed bool, now time.Time) {
 	c.visiting.Lock()
 	defer c.visiting.Unlock()
-	i := slices.IndexFunc(c.inFlight, func(v visit) bool { return v.prompt.Keys[len(v.prompt.Keys)-1] == last })
+	i := slices.IndexFunc(c.inFlight, func(v visit) bool { return v.prompt.Last() == last })
 	if i < 0 {
 		return
 	}
