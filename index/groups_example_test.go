@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// drawn is a replica of the example that docs/caches.md and the comment of package
-// hybrid draw.
+// drawn is a replica of the example that the comment of package hybrid draws.
 type drawn struct {
 	Holder
 	blocks int   // of full attention
@@ -20,7 +19,7 @@ var pageExample = []drawn{
 	{Holder: Holder{Replica: "B"}, blocks: 5, window: []int{3, 4}, depth: 5, hit: 80, full: 80},
 }
 
-// events store the blocks that the page draws: the window is group 0, full attention
+// events store the blocks that the comment draws: the window is group 0, full attention
 // group 1.
 func (r *drawn) events(p tokensPrompt) []Event {
 	events := fullAndWindow(p[:r.blocks*groupBlock], 0)
@@ -32,7 +31,7 @@ func (r *drawn) events(p tokensPrompt) []Event {
 	return events
 }
 
-// TestThePageExample performs the lookup of the page.
+// TestThePageExample performs the lookup of the comment.
 func TestThePageExample(t *testing.T) {
 	x, held := newGroups(t, nil), somePrompt(8*groupBlock) // a0 … a7
 	asked := append(slices.Clone(held), 1, 2)              // 130 tokens

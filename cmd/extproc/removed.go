@@ -3,7 +3,6 @@ package main
 import "strings"
 
 // removed are the settings that earlier versions had, with what holds instead.
-// docs/upgrading.md lists them, too.
 var removed = map[string]string{
 	"tls.every": "the files are read every second",
 
