@@ -169,9 +169,9 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 	count := func(name, help string, value func() float64) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 	}
-	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores.",
+	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with their stores' limits.",
 		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
-	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.", func() float64 {
+	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub.", func() float64 {
 		if hub == nil {
 			return 0
 		}

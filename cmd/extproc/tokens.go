@@ -134,7 +134,7 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 		return nil, err
 	}
 	questions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_token_questions_total", Help: "Questions for token ids that replicas were sent, by outcome.",
+		Name: "warmroute_token_questions_total", Help: "Questions for token ids to replicas, by outcome.",
 	}, []string{"outcome"})
 	reg.MustRegister(questions)
 	t.remote = tokens.NewRemote(tokens.RemoteOptions{
@@ -322,8 +322,8 @@ func tokenMetrics(reg prometheus.Registerer) tokens.Hooks {
 		return v
 	}
 	checks := vec("warmroute_token_checks_total", "In-process token ids compared with a replica's, by outcome.", "outcome")
-	demoted := vec("warmroute_token_demotions_total", "Features whose token ids are no longer computed in process, because they differed; setting: single values of requests.", "feature")
-	refused := vec("warmroute_token_refusals_total", "Requests whose token ids were not computed in process, by cause.", "cause")
+	demoted := vec("warmroute_token_demotions_total", "Features whose ids are no longer computed in process, because they differed; setting: single values of requests.", "feature")
+	refused := vec("warmroute_token_refusals_total", "Requests whose ids were not computed in process, by cause.", "cause")
 	return tokens.Hooks{
 		Checked: func(model, outcome string) { checks.WithLabelValues(model, outcome).Inc() },
 		Demoted: func(model, feature string) { demoted.WithLabelValues(model, feature).Inc() },
