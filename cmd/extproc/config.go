@@ -74,14 +74,14 @@ type Config struct {
 
 // HealthConfig is the server of health and metrics.
 type HealthConfig struct {
-	Listen string `yaml:"listen"` // address of /healthz, /readyz and /metrics, host:port; "" = on `admin.listen` alone
+	Listen string `yaml:"listen"` // address of /healthz, /readyz and /metrics; "" = on `admin.listen` alone
 }
 
 // AdminConfig is the admin server.
 type AdminConfig struct {
 	Listen    string   `yaml:"listen"`               // address, host:port; beyond the loopback it needs a token
-	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token of every request but those for health, metrics and the dashboard's own files, read every 10 s
-	Hosts     []string `yaml:"hosts,omitempty"`      // further names of this port, e.g. of a proxy before it; others are refused
+	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token of every request but those for health and metrics, read every 10 s
+	Hosts     []string `yaml:"hosts,omitempty"`      // further names of this port, e.g. of a proxy
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
 }
 
@@ -96,9 +96,9 @@ func (c AdminConfig) token() (*bearer.Token, error) {
 // IndexConfig bounds the index; see index.Options.
 type IndexConfig struct {
 	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most combinations of tenant, model and hash scheme
-	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks, half of it in one scope: 1.4 GiB of memory by default for one scope; as many again for each replica with several cache groups
-	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing before its blocks are dropped
-	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage counts since its last KV event, where none announces removals (LMCache); in CPU memory ten minutes
+	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks, half of it in one scope (1.4 GiB of memory by default), as many again for each replica with several cache groups
+	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing
+	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage counts since its last KV event, where none announces removals; in CPU memory ten minutes
 }
 
 func (c IndexConfig) options() index.Options {
@@ -110,27 +110,27 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig bounds the reading and deciding of requests.
 type FilterConfig struct {
-	TokenBudget time.Duration `yaml:"token_budget"`          // the longest wait of a request for its token ids; then it has no hint, or one by its text
+	TokenBudget time.Duration `yaml:"token_budget"`          // the longest wait for token ids; then there is no hint, or one by the text
 	MaxBody     int           `yaml:"max_body" unit:"bytes"` // longest body that is read; others pass without a hint
-	BodyWait    time.Duration `yaml:"body_wait"`             // longest wait for the end of a body in FULL_DUPLEX_STREAMED mode; in every mode, how long a request without it counts for `max_streams`
+	BodyWait    time.Duration `yaml:"body_wait"`             // longest wait for the end of a body in FULL_DUPLEX_STREAMED mode; in every mode, how long it counts for `max_streams`
 	// PathPrefixes are paths that may stand before the routes of the API, like "/openai".
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
-	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, which a trusted gateway always overwrites; "" = one tenant
-	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, which a trusted gateway always overwrites: requests above 0 are never refused for load
+	TenantHeader   string   `yaml:"tenant_header"`               // header with the tenant, which a trusted gateway always overwrites
+	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, which a trusted gateway always overwrites: above 0, requests are never refused for load
 	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason in x-warmroute-reason
 	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode: 503 when no replica is ready, 429 when all are saturated
-	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer (ORIGINAL_DST)
-	Mode           string   `yaml:"mode"`                        // route, or shadow: requests are decided and counted, and Envoy balances them (docs/trial.md)
+	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica: for clusters without a balancer (ORIGINAL_DST)
+	Mode           string   `yaml:"mode"`                        // route, or shadow: Envoy balances, and decisions are only counted (docs/trial.md)
 	Share          float64  `yaml:"share" unit:"percent"`        // requests that get their hints, above 0, drawn by a hash
-	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn, so that a conversation stays together; "" = the request's id
-	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which clients pass without a hint, unless its value is empty, 0 or false
+	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn; "" = the request's id
+	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which clients pass without a hint
 	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests with a prompt at a time; others pass without a hint
 	// ReadyNeedsReplica is whether readiness fails while no replica is ready, for gateways that then use
 	// another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
-	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request, without text, token ids and hashes, for `lab replay`
-	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // most of one trace file; four are kept, with .1 and so on at their names
+	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file with a line for each request, without text and token ids, for `lab replay`
+	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // most of one trace file; four are kept
 }
 
 // mostNamed is how many replicas a hint names, best first: Envoy's retries go to the next.

@@ -19,7 +19,7 @@ import (
 // IndexServiceConfig is the index over gRPC, for sidecars that report to it and
 // for its clients.
 type IndexServiceConfig struct {
-	Listen    string        `yaml:"listen"`               // gRPC address, host:port; "" = off
+	Listen    string        `yaml:"listen"`               // gRPC address; "" = off
 	TLS       certs.Options `yaml:"tls"`                  // TLS of that address
 	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token of every call, also to `warm_up.peers`
 }

@@ -66,7 +66,7 @@ func row(b *strings.Builder, f config.Field) {
 	if f.Unit != "" {
 		kind += ", " + f.Unit
 	}
-	if !slices.Contains([]string{"", `""`, "none", "false", "0"}, f.Default) {
+	if !slices.Contains([]string{"", `""`, "none", "false", "0", "0s"}, f.Default) {
 		kind = strings.TrimPrefix(kind+"; `"+f.Default+"`", "; ")
 	}
 	if kind != "" {

@@ -22,13 +22,13 @@ import (
 // is needed; the rest mirrors vLLM's flags of the same names.
 type ModelConfig struct {
 	ID            string            `yaml:"id"`                                            // the base model's served name, required
-	Files         string            `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
+	Files         string            `yaml:"files,omitempty"`                               // folder with tokenizer and chat template, or a hub's owner/name[@revision]; "" = `id`
 	ChatTemplate  string            `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template
 	ContentFormat string            `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai
 	DefaultKwargs string            `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object
 	ExcludeTools  bool              `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers' --exclude-tools-when-tool-choice-none is set
 	TokenizerMode string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' own --tokenizer-mode
-	Timezone      string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
+	Timezone      string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for the date; "" = UTC
 	Transformers  string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package
 	EffortMap     map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: efforts in requests, and in prompts
 }

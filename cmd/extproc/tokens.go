@@ -27,12 +27,12 @@ import (
 
 // TokensConfig describes how token ids are found.
 type TokensConfig struct {
-	Download     bool          `yaml:"download"`                     // fetch a model's tokenizer from its hub where it is not on this machine, unless HF_HUB_OFFLINE forbids it
-	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in 64 MB of memory, so that next turns are read faster
-	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // most that is fetched from the hub, as long as the process runs
-	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings
+	Download     bool          `yaml:"download"`                     // fetch tokenizers from the hub, unless HF_HUB_OFFLINE forbids it
+	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep messages of recent prompts in 64 MB of memory, to read next turns faster
+	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // most that a process fetches from the hub
+	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for tokenizers, with stores of prompts' beginnings
 	Models       []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found
-	Trust        []string      `yaml:"trust,omitempty"`              // features that are used although no replica can confirm their token ids
+	Trust        []string      `yaml:"trust,omitempty"`              // features to use although no replica can confirm their token ids
 }
 
 // Validate returns every problem, joined.

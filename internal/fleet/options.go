@@ -28,8 +28,7 @@ type Options struct {
 	ScrapeInterval time.Duration `yaml:"scrape_interval"`
 	// DeadAfter is how long a replica may answer nothing before it counts as down.
 	DeadAfter time.Duration `yaml:"dead_after"`
-	// EventHosts are other hosts that a replica can name as publishers of its KV events: addresses, networks such as
-	// "10.0.0.0/8", or names.
+	// EventHosts are other hosts that may publish replicas' KV events: addresses, networks ("10.0.0.0/8"), or names.
 	EventHosts []string `yaml:"event_hosts,omitempty"`
 
 	HTTP HTTPOptions `yaml:",inline"` // how replicas are contacted; plain HTTP by default
@@ -50,14 +49,14 @@ type Options struct {
 type ReplicaOptions struct {
 	Address      string         `yaml:"address"`                            // IP address and port of its HTTP API, e.g. [::1]:8000
 	Name         string         `yaml:"name,omitempty"`                     // name in logs, pages and one metric
-	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
+	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = shared
 	Role         string         `yaml:"role,omitempty" default:"both"`      // prefill (it answers no requests), decode (it computes no prompts for others) or both
 	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector, or none; "" = what its metrics show
-	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of a store of KV blocks that replicas with this name share, or none; "" = as its connector or KV events show
-	Models       []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models
-	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
+	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of a store of KV blocks that replicas share, or none; "" = as its connector or KV events show
+	Models       []ModelOptions `yaml:"models,omitempty"`                   // models that it serves, instead of its /v1/models
+	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of a KV block; 0 = as it reports
 	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, if it does not say so itself (vLLM before 0.32)
-	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: what was sent there tells what is cached
+	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose
 	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`
 	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with
 	KVReportFull bool           `yaml:"kv_report_full,omitempty"`           // it runs with kv_cache_report_mode full
@@ -70,7 +69,7 @@ type ModelOptions struct {
 	Base     string `yaml:"base,omitempty"`                  // name of the base model; "" = `id` itself
 	LoRA     bool   `yaml:"lora,omitempty"`                  // it is an adapter of `base`
 	LoRAPath string `yaml:"lora_path,omitempty"`             // where the adapter was loaded from
-	MaxLen   int    `yaml:"max_len,omitempty" unit:"tokens"` // longest context; 0 = not known
+	MaxLen   int    `yaml:"max_len,omitempty" unit:"tokens"` // longest context, if known
 }
 
 // DNSOptions is a name that stands for any number of replicas.
@@ -78,7 +77,7 @@ type DNSOptions struct {
 	// Name is "host:port" for A or AAAA records, or, with an underscore in front, the full name of SRV records, e.g.
 	// "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
-	// Replica holds the settings of every replica found; no address.
+	// Replica are the settings of every replica found.
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
 

@@ -49,15 +49,15 @@ type TTFT struct {
 	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`  // prefill of a (query, key) pair of attention
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`  // a decode step, for each token of context
 	Lambda       float64 `yaml:"lambda" unit:"factor"`         // price of a request's prefill to later requests
-	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same for each waiting request, on average over the replicas
+	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same for each waiting request
 	Beta         float64 `yaml:"beta" unit:"decode steps"`     // decode steps of running requests that a request pays for
-	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
+	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = off
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests that the guard adds to the mean
-	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that still computes the match; 0 = none
+	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests that the burst guard adds to the mean
-	Space        float64 `yaml:"space" unit:"factor"`          // price of the tokens that a request evicts, in later prefill; 0 = neither they nor a full cache count
+	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = a full cache does not count either
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one takes as long again
-	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned for each replica and place
+	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned
 }
 
 // junction is the share of the prefill that extends a match which other cache groups end, that

@@ -23,10 +23,10 @@ const DefaultPort = "9005"
 // url nothing is shared.
 type Config struct {
 	ID        string   `yaml:"id"`                   // this router's unique name; "" = host name and `listen`
-	Fleet     string   `yaml:"fleet"`                // name of the fleet, apart from others on the same NATS
-	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, for the other routers, port 9005 if none is named
+	Fleet     string   `yaml:"fleet"`                // name of the fleet on its NATS
+	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, port 9005 if none is named
 	Routes    []string `yaml:"routes,omitempty"`     // the other routers' `peers.listen`
-	DNS       string   `yaml:"dns,omitempty"`        // name whose addresses are all routers, looked up every 5 s, beside or instead of `routes`
+	DNS       string   `yaml:"dns,omitempty"`        // name whose addresses are all routers, looked up every 5 s, beside `routes`
 	Advertise string   `yaml:"advertise,omitempty"`  // address at which other routers reach this one; "" = `listen`
 	URL       string   `yaml:"url"`                  // a NATS server to use instead, nats://host:port
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server

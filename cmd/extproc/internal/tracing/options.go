@@ -12,7 +12,7 @@ import (
 
 // Options is the destination of spans. The zero value disables them.
 type Options struct {
-	Endpoint string              `yaml:"endpoint"`      // OTLP/gRPC address of an OpenTelemetry collector, host:port
+	Endpoint string              `yaml:"endpoint"`      // OTLP/gRPC address of a collector, host:port
 	TLS      certs.ClientOptions `yaml:"tls,omitempty"` // TLS to the collector, off by default
 
 	timeout time.Duration // sendTimeout if 0; tests set it
