@@ -76,7 +76,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	savedTokens := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests predicted to be cached where they are computed."}, []string{"model"})
 	savedSeconds := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of these tokens, at the replica's speed."}, []string{"model"})
+		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of saved tokens, at the replica's speed."}, []string{"model"})
 	loaded := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens predicted to be loaded from below the GPU."}, []string{"model"})
 	m := &Metrics{

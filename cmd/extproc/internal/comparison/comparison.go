@@ -83,9 +83,9 @@ func New(reg prometheus.Registerer, base func(model string) string, drawn func(s
 		requests: counter("warmroute_compared_requests_total",
 			"Requests for which the router had a replica, by whether Envoy got the hint (hinted, unhinted), and result: answered, failed (no response, or 500 and above).", "result"),
 		tokens: counter("warmroute_compared_tokens_total",
-			"Tokens of these requests, where Envoy has read the usage: prompt, cached.", "tokens"),
+			"Tokens of compared requests, where Envoy has read the usage: prompt, cached.", "tokens"),
 		times: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "warmroute_compared_seconds",
-			Help:    "Time from these requests, with status 200, until: first_byte of the answer's body, end.",
+			Help:    "Time of compared requests with status 200 until: first_byte of the answer's body, end.",
 			Buckets: buckets}, append(labels, "until")),
 	}
 	reg.MustRegister(c.requests, c.tokens, c.times)
