@@ -36,29 +36,28 @@ const (
 // Options describes one Envoy with one warmroute.
 type Options struct {
 	Listen  string   `yaml:"listen"`                // address for clients, host:port
-	Admin   string   `yaml:"admin" applies:"envoy"` // Envoy's admin address, host:port; "" = none
-	ExtProc []string `yaml:"extproc"`               // `listen` of the routers, as Envoy reaches them, which share the requests; none = this router's
-	Standby string   `yaml:"standby"`               // a second router, used while the health checks of those of `extproc` fail; "" = none
-	// TLS is how Envoy connects to the router, with files on Envoy's machine; it is enabled where the router's port has `tls`, and
-	// by `enabled`, which its other fields need. Without `ca_file` any certificate is taken, as a self-signed one must be, and
-	// without `server_name` any of `ca_file`.
+	Admin   string   `yaml:"admin" applies:"envoy"` // Envoy's admin address, host:port
+	ExtProc []string `yaml:"extproc"`               // `listen` of the routers, as Envoy reaches them; none = this router's
+	Standby string   `yaml:"standby"`               // a second router, used while the health checks of `extproc` fail
+	// TLS is how Envoy connects to the router, with files on Envoy's machine: enabled where the router's port has `tls`, and by
+	// `enabled`. Without `ca_file` any certificate is taken, without `server_name` any of `ca_file`.
 	TLS            certs.ClientOptions `yaml:"tls"`
 	Mode           Mode                `yaml:"mode"`                    // how Envoy sends bodies: BUFFERED or BUFFERED_PARTIAL, which fail open, or FULL_DUPLEX_STREAMED
-	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision: the most that a frozen router can cost a request; 0 = 150ms longer than `filter.token_budget`, at least 200ms
-	IdleTimeout    time.Duration       `yaml:"idle_timeout"`            // how long a request's stream may be silent
-	BodyLimit      int                 `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode Envoy answers 413 to longer ones
-	Retries        *int                `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next replica of the hint; 0 = never
-	ServedHeader   bool                `yaml:"served_header"`           // send clients the serving replica in x-warmroute-served
-	Served         bool                `yaml:"served"`                  // report the serving replica to the router with the response headers, as for endpoint pickers
-	OperatorPaths  bool                `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators (metrics, load, caches, sleep, adapters, weights, profiles), which get 403 otherwise
-	EngineHeaders  bool                `yaml:"engine_headers"`          // let clients' X-Vllm-Priority and X-Session-ID reach the replicas, which obey them; for trusted gateways that overwrite them
-	AccessLog      string              `yaml:"access_log"`              // file of Envoy's access log, one JSON object a line; /dev/stdout and /dev/stderr = Envoy's own output; "none" = none
+	MessageTimeout time.Duration       `yaml:"message_timeout"`         // longest wait for a decision; 0 = 150ms longer than `filter.token_budget`, at least 200ms
+	IdleTimeout    time.Duration       `yaml:"idle_timeout"`            // how long a stream may be silent
+	BodyLimit      int                 `yaml:"body_limit" unit:"bytes"` // longest body; in BUFFERED mode longer ones get 413
+	Retries        *int                `yaml:"retries" unit:"retries"`  // how often a request is retried after a dead replica, first on the next of the hint
+	ServedHeader   bool                `yaml:"served_header"`           // tell clients the serving replica in x-warmroute-served
+	Served         bool                `yaml:"served"`                  // tell the router the serving replica with the response headers
+	OperatorPaths  bool                `yaml:"operator_paths"`          // let clients reach the replicas' paths for operators, e.g. metrics, caches, sleep, adapters
+	EngineHeaders  bool                `yaml:"engine_headers"`          // let X-Vllm-Priority and X-Session-ID reach the replicas, behind a trusted gateway that overwrites them
+	AccessLog      string              `yaml:"access_log"`              // file of Envoy's access log in JSON; /dev/stdout and /dev/stderr = Envoy's own; "none" = none
 
-	// UsageShare is the share of requests whose answers' usage Envoy reads for the router, more where something is to be learned;
-	// 0 = none, without the filter that reads it, which Envoy calls alpha; none = 10 in a trial, 0 otherwise.
+	// UsageShare is the share of requests whose answers' usage Envoy reads, by a filter that it calls alpha, more where something is
+	// to be learned. Left out, it is 10 in a trial and 0 otherwise.
 	UsageShare *int `yaml:"usage_share,omitempty" unit:"percent"`
 
-	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers, as Envoy reaches them, one after the other; none = this router's
+	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers; none = this router's
 
 	Replicas     []string `yaml:"-"` // for a static configuration, host:port
 	Fleet        Fleet    `yaml:"-"` // instead of Replicas, with their models and state

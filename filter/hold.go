@@ -54,9 +54,9 @@ type heldMetrics struct {
 
 func newHeldMetrics(reg prometheus.Registerer) *heldMetrics {
 	m := new(heldMetrics)
-	m.now = prometheus.NewGauge(prometheus.GaugeOpts{Name: "warmroute_held_requests", Help: "Requests that are held."})
+	m.now = prometheus.NewGauge(prometheus.GaugeOpts{Name: "warmroute_held_requests", Help: "Requests that are held now."})
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "warmroute_held_seconds", Help: "Time for which requests were held, by how it ended: sent, left (the client went away), refused (answered 429, at once or when the longest wait was over), passed (sent before its turn).",
+		Name: "warmroute_held_seconds", Help: "Time for which requests were held, by end: sent, left (by the client), refused (429), passed (before its turn).",
 		Buckets: []float64{0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1200, 3600}}, []string{"end"})
 	m.seconds = map[string]prometheus.Observer{}
 	for _, end := range []string{heldSent, heldLeft, heldRefused, heldPassed} {

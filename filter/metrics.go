@@ -70,38 +70,38 @@ var decisionBuckets = []float64{5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 
 // NewMetrics registers the filter's metrics with reg.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_decisions_total", Help: "Requests seen, by the base model of the decision and its reason code; no model: none was read, or none is served."}, []string{"model", "reason"})
+		Name: "warmroute_decisions_total", Help: "Requests by reason code and base model, if it is known."}, []string{"model", "reason"})
 	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "warmroute_decision_seconds", Help: "Time from a complete request body to its decision, by base model.", Buckets: decisionBuckets}, []string{"model"})
+		Name: "warmroute_decision_seconds", Help: "Time from a complete body to its decision.", Buckets: decisionBuckets}, []string{"model"})
 	savedTokens := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests predicted to be cached on the replica that computes the prompt."}, []string{"model"})
+		Name: "warmroute_saved_prefill_tokens_total", Help: "Prompt tokens of hinted requests predicted to be cached where they are computed."}, []string{"model"})
 	savedSeconds := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of these tokens, at the learned speed of the replica."}, []string{"model"})
+		Name: "warmroute_saved_prefill_seconds_total", Help: "Expected prefill time of saved tokens, at the replica's speed."}, []string{"model"})
 	loaded := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens that hinted requests were predicted to load from below the GPU."}, []string{"model"})
+		Name: "warmroute_predicted_loaded_tokens_total", Help: "Prompt tokens predicted to be loaded from below the GPU."}, []string{"model"})
 	m := &Metrics{
 		held: newHeldMetrics(reg),
 		withheld: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_hints_withheld_total", Help: "Decisions that named a replica and whose hint Envoy did not get, by cause (opted_out, shadow, share) and reason code."}, []string{"withheld", "reason"}),
+			Name: "warmroute_hints_withheld_total", Help: "Decisions whose hint Envoy did not get, by cause: opted_out, shadow, share."}, []string{"withheld", "reason"}),
 		stream: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "warmroute_extproc_seconds", Help: "Time of a request in the router: from each message of its stream to the answer, added up.",
+			Name: "warmroute_extproc_seconds", Help: "Time of a request in the router, without waits for Envoy.",
 			Buckets: decisionBuckets}),
 		sources: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_token_source_total", Help: "Requests whose token ids were known, by source."}, []string{"source"}),
+			Name: "warmroute_token_source_total", Help: "Requests with known token ids, by source."}, []string{"source"}),
 		predicted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached on the replica that computes the prompt."}, []string{"replica"}),
+			Name: "warmroute_predicted_cached_tokens_total", Help: "Prompt tokens predicted to be cached where they are computed."}, []string{"replica"}),
 		matches: map[policy.Source]prometheus.Counter{},
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "warmroute_streams", Help: "Requests whose ext_proc stream is open."}),
+			Name: "warmroute_streams", Help: "Requests with an open ext_proc stream."}),
 		elsewhere: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that Envoy sent to another replica than the first named."}),
+			Name: "warmroute_served_elsewhere_total", Help: "Hinted requests that another replica than the first named served."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_stream_panics_total", Help: "Streams that a defect outside a decision ended; Envoy then continues without a hint."}),
+			Name: "warmroute_stream_panics_total", Help: "Streams that a defect ended; Envoy continues without a hint."}),
 	}
 	matches := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_matches_total", Help: "Decisions that expect cached tokens on the replica named first, by how these are known: reported (KV events or a sidecar), history (their token ids were sent there), text (their text was)."}, []string{"source"})
+		Name: "warmroute_matches_total", Help: "Decisions that expect cached tokens, by how these are known: reported (by events), history (token ids were sent there), text."}, []string{"source"})
 	byPhase := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "warmroute_decision_phase_seconds", Help: "Time of a decision by phase: parse, tokens, place.", Buckets: decisionBuckets}, []string{"phase"})
+		Name: "warmroute_decision_phase_seconds", Help: "Time of a decision's phases: parse, tokens, place.", Buckets: decisionBuckets}, []string{"phase"})
 	for p := range phases {
 		m.phases[p] = byPhase.WithLabelValues(p.String())
 	}
@@ -127,7 +127,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		m.matches[s] = matches.WithLabelValues(s.String())
 	}
 	bodies := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "warmroute_body_bytes", Help: "Bytes of the bodies that are worked on or held."}, func() float64 { return float64(m.bodies.Used()) })
+		Name: "warmroute_body_bytes", Help: "Bytes of bodies in work or held."}, func() float64 { return float64(m.bodies.Used()) })
 	reg.MustRegister(bodies, decisions, m.withheld, took, savedTokens, savedSeconds, loaded, byPhase, m.stream, m.sources, m.predicted, matches, m.streams, m.elsewhere, m.panics)
 	return m
 }

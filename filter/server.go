@@ -19,7 +19,7 @@ import (
 
 // ServerOptions configures a Server.
 type ServerOptions struct {
-	PathPrefixes   []string      // paths that may stand before the routes of the API, like "/openai"
+	PathPrefixes   []string      // paths before the API's routes, like "/openai"
 	TenantHeader   string        // trusted request header with the tenant, lower case; "" = every request is shared
 	PriorityHeader string        // trusted request header with a whole number: above 0, the request is never shed for load; lower case, "" = no request has priority
 	MaxBody        int           // bytes of a body that are read; default 64 MiB

@@ -14,6 +14,6 @@ func (r *router) tlsNotes() []string {
 // refusedTLS counts tlsNotes.
 func (r *router) refusedTLS() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "warmroute_tls_failing", Help: "Sections of the configuration whose TLS files are refused, so that the previous ones stay in use, or whose certificate has ended; the notes of /readyz name them.",
+		Name: "warmroute_tls_failing", Help: "Sections whose TLS files are refused or whose certificate has ended; the notes of /readyz name them.",
 	}, func() float64 { return float64(len(r.tlsNotes())) })
 }

@@ -35,18 +35,18 @@ import (
 // Config is the router's configuration file. Every field has a default; the
 // smallest useful file names the replicas.
 type Config struct {
-	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy's ext_proc filter, its health checks and its access log, host:port
+	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
-	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail: longer than their interval and what a gateway
-	// needs to learn of a pod that leaves. Up to 10 s for requests in flight follow.
+	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail; up to 10 s for requests in
+	// flight follow.
 	LameDuck time.Duration `yaml:"lame_duck" applies:"restart"`
-	// Insecure are the sections, of admin, index_service, peers and xds, whose ports may be beyond the loopback without a token or clients'
-	// certificates: every client there can change the policy and read decisions, report blocks, change loads, or read addresses.
+	// Insecure are the sections, of admin, index_service, peers and xds, whose ports may be beyond the loopback without proof:
+	// every client there can change the policy and read decisions, report blocks, change loads, or read addresses.
 	Insecure []string `yaml:"insecure,omitempty" applies:"reload"`
 
-	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port that shows no requests and changes nothing
-	Admin  AdminConfig          `yaml:"admin" applies:"restart"`  // HTTP for operators: debug pages, the dashboard, the policy; health and metrics too
-	Log    telemetry.LogOptions `yaml:"log" applies:"reload"`     // log of the router, on standard error
+	Health HealthConfig         `yaml:"health" applies:"restart"` // HTTP for probes and Prometheus, on a port of its own
+	Admin  AdminConfig          `yaml:"admin" applies:"restart"`  // HTTP for operators: debug pages, dashboard, policy, health and metrics
+	Log    telemetry.LogOptions `yaml:"log" applies:"reload"`     // Log of the router, on standard error
 
 	Fleet      fleet.Options `yaml:"fleet" applies:"reload"`                 // the replicas, and how they are watched
 	Kubernetes kube.Options  `yaml:"kubernetes,omitempty" applies:"restart"` // replicas from a Gateway API InferencePool, in addition to those of `fleet`
@@ -55,14 +55,14 @@ type Config struct {
 	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
 	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`       // where a router that starts takes the index from
 
-	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, which tell each other their loads and the prompts that they sent; without `listen` and `url` this router tells nothing
+	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, which tell each other their loads and prompts; without `listen` and `url` this router tells nothing
 	Filter FilterConfig  `yaml:"filter" applies:"reload"` // how requests are read and answered
 	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
-	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked; these settings hold for all models
-	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // the settings that Envoy receives, by xDS and by `extproc envoy-config`
+	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked, of all models
+	Envoy  envoy.Options `yaml:"envoy" applies:"reload"`  // settings of Envoy, by xDS and `extproc envoy-config`
 	XDS    xds.Options   `yaml:"xds" applies:"restart"`   // where Envoy finds it
 
-	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md); roles are in `fleet.replicas`, the price in `policy.prefill_decode`
+	PrefillDecode PrefillDecodeConfig `yaml:"prefill_decode" applies:"reload"` // requests whose prompt one replica computes and another one answers (docs/prefill-decode.md)
 
 	Sessions SessionsConfig `yaml:"sessions" applies:"reload"` // cold prompts that wait, so that running sessions keep their caches
 
@@ -74,14 +74,14 @@ type Config struct {
 
 // HealthConfig is the server of health and metrics.
 type HealthConfig struct {
-	Listen string `yaml:"listen"` // address of /healthz, /readyz and /metrics, host:port, open to every client; "" = they are on `admin.listen` alone
+	Listen string `yaml:"listen"` // address of /healthz, /readyz and /metrics; "" = on `admin.listen` alone
 }
 
 // AdminConfig is the admin server.
 type AdminConfig struct {
 	Listen    string   `yaml:"listen"`               // address, host:port; beyond the loopback it needs a token
-	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token that every request but those for health, metrics and the dashboard's own files must carry, read again every 10 s; "" = none
-	Hosts     []string `yaml:"hosts,omitempty"`      // further names under which clients reach this port, e.g. of a proxy before it; others are refused, against pages in browsers
+	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token of every request but those for health and metrics, read every 10 s
+	Hosts     []string `yaml:"hosts,omitempty"`      // further names of this port, e.g. of a proxy
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
 }
 
@@ -95,10 +95,10 @@ func (c AdminConfig) token() (*bearer.Token, error) {
 
 // IndexConfig bounds the index; see index.Options.
 type IndexConfig struct {
-	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most scopes: combinations of tenant, model and hash scheme
-	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks of all scopes (half of it of one), 1.4 GiB of memory by default for one scope; as many again for each replica with several cache groups
-	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing before its blocks are dropped
-	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage or in a shared store counts since its last KV event, where none announces removals (LMCache); in CPU memory ten minutes
+	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most combinations of tenant, model and hash scheme
+	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks, half of it in one scope (1.4 GiB of memory by default), as many again for each replica with several cache groups
+	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing
+	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage counts since its last KV event, where none announces removals; in CPU memory ten minutes
 }
 
 func (c IndexConfig) options() index.Options {
@@ -110,27 +110,27 @@ func (c IndexConfig) options() index.Options {
 
 // FilterConfig bounds the reading and deciding of requests.
 type FilterConfig struct {
-	TokenBudget time.Duration `yaml:"token_budget"`          // the longest wait of a request for its token ids; after that it passes without a hint, or is routed by its text
-	MaxBody     int           `yaml:"max_body" unit:"bytes"` // longest body that is read; requests with longer ones pass without a hint
-	BodyWait    time.Duration `yaml:"body_wait"`             // longest wait for the end of a body in FULL_DUPLEX_STREAMED mode; in every mode, how long a request without it counts for `max_streams`
+	TokenBudget time.Duration `yaml:"token_budget"`          // the longest wait for token ids; then there is no hint, or one by the text
+	MaxBody     int           `yaml:"max_body" unit:"bytes"` // longest body that is read; others pass without a hint
+	BodyWait    time.Duration `yaml:"body_wait"`             // longest wait for the end of a body in FULL_DUPLEX_STREAMED mode; in every mode, how long it counts for `max_streams`
 	// PathPrefixes are paths that may stand before the routes of the API, like "/openai".
 	PathPrefixes   []string `yaml:"path_prefixes,omitempty"`
-	TenantHeader   string   `yaml:"tenant_header"`               // header with the request's tenant, which a trusted gateway always overwrites; "" = all requests are shared
-	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, which a trusted gateway always overwrites: requests above 0 are never refused for load; "" = none
-	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason code in x-warmroute-reason
-	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode, for InferencePools: 503 when no replica is ready, 429 when all are saturated
-	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica for every request: for clusters without a balancer of their own (ORIGINAL_DST)
-	Mode           string   `yaml:"mode"`                        // route: Envoy gets the hints; shadow: requests are decided and counted, and Envoy balances them (docs/trial.md)
-	Share          float64  `yaml:"share" unit:"percent"`        // how many of the requests get their hints, above 0 and at most 100, drawn by a hash
-	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn, so that a conversation or a user stays together; without it, the request's id
-	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which a request passes without a hint, unless its value is empty, 0 or false; clients can set it, too; "" = none
-	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests with a prompt that are followed at a time; others pass without a hint
-	// ReadyNeedsReplica is whether readiness fails while no replica is ready, in
-	// endpoint-picker mode: the gateway then uses another router.
+	TenantHeader   string   `yaml:"tenant_header"`               // header with the tenant, which a trusted gateway always overwrites
+	PriorityHeader string   `yaml:"priority_header"`             // header with a whole number, which a trusted gateway always overwrites: above 0, requests are never refused for load
+	ReasonHeader   bool     `yaml:"reason_header"`               // send clients a coarse reason in x-warmroute-reason
+	Picker         bool     `yaml:"picker"`                      // endpoint-picker mode: 503 when no replica is ready, 429 when all are saturated
+	AlwaysPick     bool     `yaml:"always_pick"`                 // name exactly one ready replica: for clusters without a balancer (ORIGINAL_DST)
+	Mode           string   `yaml:"mode"`                        // route, or shadow: Envoy balances, and decisions are only counted (docs/trial.md)
+	Share          float64  `yaml:"share" unit:"percent"`        // requests that get their hints, above 0, drawn by a hash
+	ShareBy        string   `yaml:"share_by"`                    // header by whose value the share is drawn; "" = the request's id
+	OptOutHeader   string   `yaml:"opt_out_header"`              // header by which clients pass without a hint
+	MaxStreams     int      `yaml:"max_streams" unit:"requests"` // most requests with a prompt at a time; others pass without a hint
+	// ReadyNeedsReplica is whether readiness fails while no replica is ready, for gateways that then use
+	// another router.
 	ReadyNeedsReplica bool `yaml:"ready_needs_replica"`
 
-	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file that gets a line for each request, without text, token ids and hashes; `lab replay` computes from it what routing saves; "" = none
-	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // most of one trace file; then it is moved to a name with .1 at its end, and four are kept
+	TraceFile      string `yaml:"trace_file" applies:"restart"`                    // file with a line for each request, without text and token ids, for `lab replay`
+	TraceFileBytes int    `yaml:"trace_file_bytes" unit:"bytes" applies:"restart"` // most of one trace file; four are kept
 }
 
 // mostNamed is how many replicas a hint names, best first: Envoy's retries go to the next.

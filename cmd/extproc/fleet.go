@@ -143,7 +143,7 @@ func (k *replicas) notes(s *fleet.Snapshot) []string {
 // WarmUpConfig says from where a starting router takes the index, instead of
 // reading everything again.
 type WarmUpConfig struct {
-	Peers []string            `yaml:"peers,omitempty"` // `index_service` addresses of other routers of the same fleet, tried in order for 10 s, host:port; calls carry `index_service.token_file`
+	Peers []string            `yaml:"peers,omitempty"` // `index_service` addresses of other routers, tried in order for 10 s
 	TLS   certs.ClientOptions `yaml:"tls,omitempty"`   // TLS towards these services
 }
 

@@ -19,9 +19,9 @@ import (
 // IndexServiceConfig is the index over gRPC, for sidecars that report to it and
 // for its clients.
 type IndexServiceConfig struct {
-	Listen    string        `yaml:"listen"`               // gRPC address, host:port; "" = off
+	Listen    string        `yaml:"listen"`               // gRPC address; "" = off
 	TLS       certs.Options `yaml:"tls"`                  // TLS of that address
-	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token that every call must carry, those to `warm_up.peers` too; "" = none is required
+	TokenFile string        `yaml:"token_file,omitempty"` // file with the bearer token of every call, also to `warm_up.peers`
 }
 
 // indexService serves the router's index. Without an address it only counts.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"warmroute/internal/config"
@@ -65,11 +66,14 @@ func row(b *strings.Builder, f config.Field) {
 	if f.Unit != "" {
 		kind += ", " + f.Unit
 	}
-	if f.Default != "" {
+	if !slices.Contains([]string{"", `""`, "none", "false", "0", "0s"}, f.Default) {
 		kind = strings.TrimPrefix(kind+"; `"+f.Default+"`", "; ")
+	}
+	if kind != "" {
+		kind = " (" + kind + ")"
 	}
 	if f.Same != "" {
 		meaning += " " + sameAs(f)
 	}
-	fmt.Fprintf(b, "- `%s` (%s): %s\n", f.Path, kind, strings.ReplaceAll(meaning, "\n", " "))
+	fmt.Fprintf(b, "- `%s`%s: %s\n", f.Path, kind, strings.ReplaceAll(meaning, "\n", " "))
 }

@@ -21,16 +21,16 @@ import (
 // ModelConfig has a model's files and the flags of its servers. ID
 // is needed; the rest mirrors vLLM's flags of the same names.
 type ModelConfig struct {
-	ID            string            `yaml:"id"`                                            // the base model's served name; it must be given
-	Files         string            `yaml:"files,omitempty"`                               // folder with the tokenizer and the chat template, or a hub's owner/name[@revision]; "" = `id`
-	ChatTemplate  string            `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template; "" = the model's own
-	ContentFormat string            `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai; "" = auto
-	DefaultKwargs string            `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object; "" = none
-	ExcludeTools  bool              `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers run with --exclude-tools-when-tool-choice-none
-	TokenizerMode string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' --tokenizer-mode; "" = auto
-	Timezone      string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for templates that print the date; "" = UTC
-	Transformers  string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package; "" = not known
-	EffortMap     map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: the effort in a request, and the effort in its prompt
+	ID            string            `yaml:"id"`                                            // the base model's served name, required
+	Files         string            `yaml:"files,omitempty"`                               // folder with tokenizer and chat template, or a hub's owner/name[@revision]; "" = `id`
+	ChatTemplate  string            `yaml:"chat_template,omitempty"`                       // file of the servers' --chat-template
+	ContentFormat string            `yaml:"chat_template_content_format,omitempty"`        // the servers' --chat-template-content-format: auto, string or openai
+	DefaultKwargs string            `yaml:"default_chat_template_kwargs,omitempty"`        // the servers' --default-chat-template-kwargs, a JSON object
+	ExcludeTools  bool              `yaml:"exclude_tools_when_tool_choice_none,omitempty"` // the servers' --exclude-tools-when-tool-choice-none is set
+	TokenizerMode string            `yaml:"tokenizer_mode,omitempty"`                      // the servers' own --tokenizer-mode
+	Timezone      string            `yaml:"timezone,omitempty"`                            // the servers' time zone, for the date; "" = UTC
+	Transformers  string            `yaml:"transformers,omitempty"`                        // version of the servers' transformers package
+	EffortMap     map[string]string `yaml:"reasoning_effort_map,omitempty"`                // the servers' --reasoning-effort-map: efforts in requests, and in prompts
 }
 
 // Validate returns every problem that shows without loading, joined.
@@ -169,9 +169,9 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 	count := func(name, help string, value func() float64) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 	}
-	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with the limits of their stores.",
+	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with their stores' limits.",
 		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
-	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub, complete or not.", func() float64 {
+	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub.", func() float64 {
 		if hub == nil {
 			return 0
 		}

@@ -11,8 +11,8 @@ import (
 // PrefillDecodeConfig says how a prompt's KV cache gets from the replica that computes it to
 // the one that answers. When it does is the policy's.
 type PrefillDecodeConfig struct {
-	Mode    filter.Transport `yaml:"mode"`     // off; pull: the router sends the prefill and gives its kv_transfer_params to the other replica; header: llm-d's sidecar does all by the header x-prefiller-host-port
-	MaxWait time.Duration    `yaml:"max_wait"` // mode pull: the longest wait for a prefill; a policy's own is often shorter
+	Mode    filter.Transport `yaml:"mode"`     // off; pull: the router sends the prefill, and its kv_transfer_params to the other replica; header: llm-d's sidecar does all by x-prefiller-host-port
+	MaxWait time.Duration    `yaml:"max_wait"` // mode pull: the longest wait for a prefill
 }
 
 func defaultPrefillDecode() PrefillDecodeConfig {

@@ -36,11 +36,11 @@ func newReloads(c Config, reg prometheus.Registerer) *reloads {
 	l := &reloads{
 		running: c,
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_config_reloads_total", Help: "Changes of the configuration file, by result: applied, needs_restart (partly applied), refused."}, []string{"result"}),
+			Name: "warmroute_config_reloads_total", Help: "Changes of the file: applied, needs_restart (partly applied), refused."}, []string{"result"}),
 		ok: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "warmroute_config_last_reload_successful", Help: "1 if the current file is in use, as far as possible without a restart; 0 if it was refused."}),
+			Name: "warmroute_config_last_reload_successful", Help: "1 if the current file is in use; 0 if it was refused."}),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "warmroute_config_info", Help: "1; the version is a hash of the configuration in use."}, []string{"version"}),
+			Name: "warmroute_config_info", Help: "1; the version is a hash of the configuration."}, []string{"version"}),
 	}
 	reg.MustRegister(l.total, l.ok, l.info)
 	l.taken(c)

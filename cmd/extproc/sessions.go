@@ -12,11 +12,11 @@ import (
 
 // SessionsConfig says how cold prompts wait that would evict what sessions at work have cached.
 type SessionsConfig struct {
-	Share   float64       `yaml:"share" unit:"fraction"` // share of a replica's time that cold prompts may take from the caches of sessions at work, below 1; 0 = no request is held, 0.1 is a good one
-	Queue   int           `yaml:"queue" unit:"requests"` // most requests of a model that are held at a time
-	Full    policy.Full   `yaml:"full"`                  // what happens to a request for which the queue has no room, or that has waited for max_wait: refuse: 429 with Retry-After, its place is kept; pass: it goes on as if nothing were held
-	MaxWait time.Duration `yaml:"max_wait"`              // longest time for which a request is held: Envoy waits as long for it
-	Header  string        `yaml:"header"`                // request header with the id of its session, in lower case; "" = the prompts alone tell
+	Share   float64       `yaml:"share" unit:"fraction"` // share of a replica's time that cold prompts may take from sessions at work; 0 = nothing is held, 0.1 is a good one
+	Queue   int           `yaml:"queue" unit:"requests"` // most requests of a model that are held
+	Full    policy.Full   `yaml:"full"`                  // refuse: 429 with Retry-After if the queue is full or max_wait is over, its place is kept; pass: it goes on without waiting
+	MaxWait time.Duration `yaml:"max_wait"`              // longest time that a request is held
+	Header  string        `yaml:"header"`                // request header with the session's id, in lower case; "" = prompts alone tell
 }
 
 func defaultSessions() SessionsConfig {

@@ -27,12 +27,12 @@ import (
 
 // TokensConfig describes how token ids are found.
 type TokensConfig struct {
-	Download     bool          `yaml:"download"`                     // fetch the tokenizer of a served model from its hub where it is not on this machine; HF_HUB_OFFLINE forbids it, too
-	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep the messages of recent prompts in memory (64 MB), so that a conversation's next turn is read faster; false: no message outlasts its request
-	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // how much is fetched from the hub at most, as long as the process runs
-	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for loaded tokenizers, with the stores of prompts' beginnings; served names of equal files share one
-	Models       []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found automatically
-	Trust        []string      `yaml:"trust,omitempty"`              // features whose token ids are computed in process although no replica can confirm them
+	Download     bool          `yaml:"download"`                     // fetch tokenizers from the hub, unless HF_HUB_OFFLINE forbids it
+	KeepTexts    bool          `yaml:"keep_texts" applies:"restart"` // keep messages of recent prompts in 64 MB of memory, to read next turns faster
+	DownloadMiB  int           `yaml:"download_mib" unit:"MiB"`      // most that a process fetches from the hub
+	MaxLoadedMiB int           `yaml:"max_loaded_mib" unit:"MiB"`    // memory for tokenizers, with stores of prompts' beginnings
+	Models       []ModelConfig `yaml:"models,omitempty"`             // models whose files are configured, not found
+	Trust        []string      `yaml:"trust,omitempty"`              // features to use although no replica can confirm their token ids
 }
 
 // Validate returns every problem, joined.
@@ -134,7 +134,7 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 		return nil, err
 	}
 	questions := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_token_questions_total", Help: "Questions for token ids that replicas were sent, by outcome.",
+		Name: "warmroute_token_questions_total", Help: "Questions for token ids to replicas, by outcome.",
 	}, []string{"outcome"})
 	reg.MustRegister(questions)
 	t.remote = tokens.NewRemote(tokens.RemoteOptions{
@@ -322,8 +322,8 @@ func tokenMetrics(reg prometheus.Registerer) tokens.Hooks {
 		return v
 	}
 	checks := vec("warmroute_token_checks_total", "In-process token ids compared with a replica's, by outcome.", "outcome")
-	demoted := vec("warmroute_token_demotions_total", "Features whose token ids are no longer computed in process, because they differed; setting: single values of requests.", "feature")
-	refused := vec("warmroute_token_refusals_total", "Requests whose token ids were not computed in process, by cause.", "cause")
+	demoted := vec("warmroute_token_demotions_total", "Features whose ids are no longer computed in process, because they differed; setting: single values of requests.", "feature")
+	refused := vec("warmroute_token_refusals_total", "Requests whose ids were not computed in process, by cause.", "cause")
 	return tokens.Hooks{
 		Checked: func(model, outcome string) { checks.WithLabelValues(model, outcome).Inc() },
 		Demoted: func(model, feature string) { demoted.WithLabelValues(model, feature).Inc() },

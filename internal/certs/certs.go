@@ -20,10 +20,10 @@ const ReadEvery = time.Second
 
 // Options is the origin of a server's certificate. The zero value is no TLS.
 type Options struct {
-	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first; "" = no TLS, unless `self_signed`
+	CertFile     string `yaml:"cert_file,omitempty"`      // PEM file of the certificate, the chain with the server's own first
 	KeyFile      string `yaml:"key_file,omitempty"`       // PEM file of its key
-	SelfSigned   bool   `yaml:"self_signed"`              // make a certificate instead of reading files: encryption without identity, for gateways that skip verification
-	ClientCAFile string `yaml:"client_ca_file,omitempty"` // PEM file of the authorities for clients' certificates; "" = clients need no certificate
+	SelfSigned   bool   `yaml:"self_signed"`              // make a certificate, for gateways that skip verification
+	ClientCAFile string `yaml:"client_ca_file,omitempty"` // PEM file of the authorities for clients' certificates; "" = none needed
 }
 
 // Enabled reports whether o enables TLS.

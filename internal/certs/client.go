@@ -12,10 +12,10 @@ import (
 // ClientOptions is a client's TLS. The zero value is no TLS.
 type ClientOptions struct {
 	Enabled    bool   `yaml:"enabled"`               // connect with TLS
-	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the authorities for the server's certificate; "" = the system's
-	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of the client's own certificate, if the server requires one
+	CAFile     string `yaml:"ca_file,omitempty"`     // PEM file of the server's authorities; "" = the system's
+	CertFile   string `yaml:"cert_file,omitempty"`   // PEM file of the client's own certificate
 	KeyFile    string `yaml:"key_file,omitempty"`    // PEM file of its key
-	ServerName string `yaml:"server_name,omitempty"` // the name in the server's certificate; "" = the host that is dialed
+	ServerName string `yaml:"server_name,omitempty"` // the name in the server's certificate; "" = the dialed host
 
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify,omitempty"` // take any certificate
 }

@@ -8,17 +8,17 @@ import (
 
 var (
 	descRecent = prometheus.NewDesc("warmroute_pressure_recent",
-		"Decisions within a minute, since the last reset, in which a load guard overrode a hot match; with peers, of all routers. For autoscalers.", []string{"model"}, nil)
+		"Decisions within a minute in which a load guard overrode a hot match; with peers, of all routers. For autoscalers.", []string{"model"}, nil)
 	descCapacity = prometheus.NewDesc("warmroute_history_capacity_tokens",
-		"Tokens that a rank's cache is taken to have room for, where a history models it; learned: 1 if not named, but learned from what the replica counts.", []string{"replica", "rank", "learned"}, nil)
+		"Tokens that a rank's cache is taken to have room for, where a history models it; learned: 1 if not named by the replica.", []string{"replica", "rank", "learned"}, nil)
 	descSplits = prometheus.NewDesc("warmroute_split_decisions_total",
-		"Requests whose prompt another replica might have computed, by whether it did.", []string{"reason"}, nil)
+		"Requests whose prompt another replica might compute, by decision.", []string{"reason"}, nil)
 	descMoved = prometheus.NewDesc("warmroute_split_moved_tokens_total",
-		"Tokens of prompts whose KV cache replicas took over from others.", nil, nil)
+		"Tokens whose KV cache replicas took over from others.", nil, nil)
 	descLive = prometheus.NewDesc("warmroute_live_sessions",
-		"Sessions at work on a rank: with a request in flight, or answered a short time ago; absent while sessions.share is 0, or its speed or the size of its cache is not known.", []string{"replica", "rank"}, nil)
+		"Sessions at work on a rank; absent while sessions.share is 0, or its speed or cache size is not known.", []string{"replica", "rank"}, nil)
 	descUnheld = prometheus.NewDesc("warmroute_unheld_requests_total",
-		"Requests that lacked room beside live sessions and were not held: their hints are withheld, or they, their Envoy or the queue do not let them wait.", nil, nil)
+		"Requests that lacked room beside live sessions and were not held.", nil, nil)
 )
 
 // Collectors returns the decider's metrics: its own, and a histogram of split requests.
@@ -61,7 +61,7 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 
 func newPhases() *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "warmroute_split_phase_seconds", Help: "Times of split requests: prefill, from the decision until the prompt is computed; move, from then until its KV cache is on the replica that answers.",
+		Name: "warmroute_split_phase_seconds", Help: "Times of split requests: prefill, from the decision until the prompt is computed; move, until its KV cache is on the replica that answers.",
 		Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60}}, []string{"phase"})
 	v.WithLabelValues(phasePrefill)
 	v.WithLabelValues(phaseMove)

@@ -9,10 +9,10 @@ import (
 )
 
 var trustDesc = prometheus.NewDesc("warmroute_prediction_trust",
-	"1 for the trust in predictions of a rank's cache hits: exact or inexact; /debug/replicas gives the reason.", []string{"replica", "rank", "trust"}, nil)
+	"1 for the trust in predictions: exact or inexact; /debug/replicas gives the reason.", []string{"replica", "rank", "trust"}, nil)
 
 var scopesDesc = prometheus.NewDesc("warmroute_index_scopes_refused_total",
-	"Times that a replica's blocks were not indexed because their scope is beyond index.max_scopes or the replica's share of it.", []string{"replica"}, nil)
+	"Times that blocks were not indexed because of index.max_scopes.", []string{"replica"}, nil)
 
 // Describe implements prometheus.Collector.
 func (f *Feed) Describe(ch chan<- *prometheus.Desc) {

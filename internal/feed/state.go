@@ -138,7 +138,7 @@ func few(addrs []string) string {
 }
 
 var sourcesDesc = prometheus.NewDesc("warmroute_kv_sources",
-	"Ready replicas by the state of their KV events: sidecar, off (no_events), refused, other (another engine, without events), none, paused, connecting, following.", []string{"state"}, nil)
+	"Ready replicas by their KV events: sidecar, off (no_events), refused, other (engine), none, paused, connecting, following.", []string{"state"}, nil)
 
 // Describe implements prometheus.Collector.
 func (s Sources) Describe(ch chan<- *prometheus.Desc) { ch <- sourcesDesc }

@@ -8,16 +8,14 @@ import (
 // CacheOptions are facts about a replica's KV cache groups that its events do not
 // contain. All may be left out: predictions may then be wrong, and are called inexact.
 type CacheOptions struct {
-	// DraftGroups are the groups that drop a block on every hit because they hold layers
-	// of a draft model (EAGLE, MTP): "none", "all", or numbers, "0,2"; "" = none, which
-	// is exact where /metrics of vLLM 0.27 and later shows no speculative decoding.
+	// DraftGroups are the groups with layers of a draft model (EAGLE, MTP), which drop a block on every hit: "none",
+	// "all", or numbers, "0,2"; "" = none, exact where /metrics of vLLM 0.27 and later shows no speculative decoding.
 	DraftGroups string `yaml:"draft_groups,omitempty"`
 	// PrefixMatchUnit is vLLM's --prefix-match-unit, where the replica does not report it.
 	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty" unit:"tokens"`
-	// ChunkSize is the model's attention_chunk_size, 0 when it has none.
+	// ChunkSize is the model's attention_chunk_size.
 	ChunkSize int `yaml:"attention_chunk_size,omitempty" unit:"tokens"`
-	// ReplayWindow is the window that is computed again after each hit, in
-	// DeepSeek V4.1's groups that are not cached.
+	// ReplayWindow is the window that DeepSeek V4.1 computes again after each hit.
 	ReplayWindow int `yaml:"replay_window,omitempty" unit:"tokens"`
 }
 

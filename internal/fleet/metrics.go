@@ -13,7 +13,7 @@ type metrics struct{ sourceFailures *prometheus.CounterVec }
 func newMetrics(to prometheus.Registerer, f *Fleet) (*metrics, error) {
 	m := &metrics{
 		sourceFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_fleet_source_failures_total", Help: "Failures of a source of replica addresses; its last list stays."}, []string{"source"}),
+			Name: "warmroute_fleet_source_failures_total", Help: "Failures of a source of addresses; its last list stays."}, []string{"source"}),
 	}
 	if to == nil {
 		return m, nil
@@ -33,14 +33,14 @@ var (
 	byReplica = []string{"replica"}
 	byRank    = []string{"replica", "rank"}
 
-	descReplicas = prometheus.NewDesc("warmroute_fleet_replicas", "Listed replicas, by whether they are ready.", []string{"state"}, nil)
-	descModel    = prometheus.NewDesc("warmroute_fleet_model_replicas", "Replicas of a base model, by whether they are ready.", []string{"model", "state"}, nil)
+	descReplicas = prometheus.NewDesc("warmroute_fleet_replicas", "Listed replicas, ready or not.", []string{"state"}, nil)
+	descModel    = prometheus.NewDesc("warmroute_fleet_model_replicas", "Replicas of a base model, ready or not.", []string{"model", "state"}, nil)
 	descReady    = prometheus.NewDesc("warmroute_replica_ready", "1 if the replica is offered to requests.", byReplica, nil)
-	descInfo     = prometheus.NewDesc("warmroute_replica_info", "1; the name of a replica that has one, e.g. its pod.", []string{"replica", "name"}, nil)
-	descRequests = prometheus.NewDesc("warmroute_replica_requests", "Requests of a replica as it reports them, by state: running, waiting.", []string{"replica", "rank", "state"}, nil)
-	descUsage    = prometheus.NewDesc("warmroute_replica_kv_cache_usage_ratio", "Share of KV cache blocks in use, as the replica reports it.", byRank, nil)
-	descCached   = prometheus.NewDesc("warmroute_replica_prefix_cache_tokens_total", "Prompt tokens that the replica has looked up in its prefix cache: queried, and of these hit.", []string{"replica", "rank", "tokens"}, nil)
-	descRefused  = prometheus.NewDesc("warmroute_replica_event_sources_refused", "1 if the replica reports event sources that are not used: on another host, of another replica, or too many.", byReplica, nil)
+	descInfo     = prometheus.NewDesc("warmroute_replica_info", "1; the name of a replica, e.g. its pod.", []string{"replica", "name"}, nil)
+	descRequests = prometheus.NewDesc("warmroute_replica_requests", "Requests by the replica's count: running, waiting.", []string{"replica", "rank", "state"}, nil)
+	descUsage    = prometheus.NewDesc("warmroute_replica_kv_cache_usage_ratio", "Share of KV cache blocks in use, by the replica.", byRank, nil)
+	descCached   = prometheus.NewDesc("warmroute_replica_prefix_cache_tokens_total", "Prompt tokens in the replica's prefix cache: queried, hit.", []string{"replica", "rank", "tokens"}, nil)
+	descRefused  = prometheus.NewDesc("warmroute_replica_event_sources_refused", "1 if reported event sources are not used: on another host, of another replica, or too many.", byReplica, nil)
 )
 
 func (c *replicaCollector) Describe(ch chan<- *prometheus.Desc) {

@@ -28,8 +28,7 @@ type Options struct {
 	ScrapeInterval time.Duration `yaml:"scrape_interval"`
 	// DeadAfter is how long a replica may answer nothing before it counts as down.
 	DeadAfter time.Duration `yaml:"dead_after"`
-	// EventHosts are the hosts besides its own that a replica can name as publishers of its KV events: IP addresses,
-	// networks such as "10.0.0.0/8", or names.
+	// EventHosts are other hosts that may publish replicas' KV events: addresses, networks ("10.0.0.0/8"), or names.
 	EventHosts []string `yaml:"event_hosts,omitempty"`
 
 	HTTP HTTPOptions `yaml:",inline"` // how replicas are contacted; plain HTTP by default
@@ -48,47 +47,47 @@ type Options struct {
 // ReplicaOptions is one replica. Only Address is required; the other fields override
 // learned values.
 type ReplicaOptions struct {
-	Address      string         `yaml:"address"`                            // IP address and port of its HTTP API; IPv6 as [::1]:8000
-	Name         string         `yaml:"name,omitempty"`                     // a name for people, in logs, pages and one metric; "" = none
-	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = it is shared
-	Role         string         `yaml:"role,omitempty" default:"both"`      // prefill (it answers no requests), decode (it computes no prompts for others) or both (docs/prefill-decode.md)
-	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector; none = it has none; "" = what its metrics show
-	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of the store of KV blocks that replicas with this name share; none = it has no store; "" = as its connector or KV events show
-	Models       []ModelOptions `yaml:"models,omitempty"`                   // the models that it serves, instead of its /v1/models; they are known before it answers
-	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of one KV block; 0 = the number that it reports
-	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, instead of its /kv_event_sources: needed before vLLM 0.32
-	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose: the router does not warn, and what was sent there tells what is cached
-	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`, so that it is not subscribed to
-	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with; none = not known
+	Address      string         `yaml:"address"`                            // IP address and port of its HTTP API, e.g. [::1]:8000
+	Name         string         `yaml:"name,omitempty"`                     // name in logs, pages and one metric
+	Tenant       string         `yaml:"tenant,omitempty"`                   // the only tenant that it serves; "" = shared
+	Role         string         `yaml:"role,omitempty" default:"both"`      // prefill (it answers no requests), decode (it computes no prompts for others) or both
+	KVConnector  string         `yaml:"kv_connector,omitempty"`             // the kv_connector of its --kv-transfer-config, e.g. NixlConnector, or none; "" = what its metrics show
+	SharedStore  string         `yaml:"shared_store,omitempty"`             // name of a store of KV blocks that replicas share, or none; "" = as its connector or KV events show
+	Models       []ModelOptions `yaml:"models,omitempty"`                   // models that it serves, instead of its /v1/models
+	BlockSize    int            `yaml:"block_size,omitempty" unit:"tokens"` // tokens of a KV block; 0 = as it reports
+	Events       []EventSource  `yaml:"events,omitempty"`                   // where it publishes KV events, if it does not say so itself (vLLM before 0.32)
+	NoEvents     bool           `yaml:"no_events,omitempty"`                // it publishes no KV events on purpose
+	Sidecar      bool           `yaml:"sidecar,omitempty"`                  // a sidecar reports its KV events to `index_service`
+	HashSeed     *string        `yaml:"hash_seed,omitempty"`                // its PYTHONHASHSEED, to check its hashes with
 	KVReportFull bool           `yaml:"kv_report_full,omitempty"`           // it runs with kv_cache_report_mode full
-	Cache        CacheOptions   `yaml:"cache,omitempty"`                    // settings of its cache groups that KV events do not contain; all are optional
+	Cache        CacheOptions   `yaml:"cache,omitempty"`                    // settings of its cache groups that KV events do not contain
 }
 
 // ModelOptions is one model id of a replica.
 type ModelOptions struct {
-	ID       string `yaml:"id"`                              // the name that requests give as their model
+	ID       string `yaml:"id"`                              // the name in requests
 	Base     string `yaml:"base,omitempty"`                  // name of the base model; "" = `id` itself
 	LoRA     bool   `yaml:"lora,omitempty"`                  // it is an adapter of `base`
-	LoRAPath string `yaml:"lora_path,omitempty"`             // where the adapter was loaded from, a part of vLLM's own hash
-	MaxLen   int    `yaml:"max_len,omitempty" unit:"tokens"` // longest context; 0 = not known
+	LoRAPath string `yaml:"lora_path,omitempty"`             // where the adapter was loaded from
+	MaxLen   int    `yaml:"max_len,omitempty" unit:"tokens"` // longest context, if known
 }
 
 // DNSOptions is a name that stands for any number of replicas.
 type DNSOptions struct {
-	// Name is "host:port" for A or AAAA records (the family whose addresses answer), or, with an
-	// underscore in front, the full name of SRV records, e.g. "_http._tcp.vllm.default.svc.cluster.local".
+	// Name is "host:port" for A or AAAA records, or, with an underscore in front, the full name of SRV records, e.g.
+	// "_http._tcp.vllm.default.svc.cluster.local".
 	Name string `yaml:"name"`
-	// Replica holds the settings of every replica found; no address.
+	// Replica are the settings of every replica found.
 	Replica ReplicaOptions `yaml:"replica,omitempty"`
 }
 
 // HTTPOptions are the settings of requests to replicas. The zero value is plain HTTP.
 type HTTPOptions struct {
-	// TLS is how replicas are contacted, by the router and by Envoys. These get the authorities by their text, as they do
-	// not know the system's, and `cert_file` and `key_file` by their paths; without `server_name` they take any IP address in a certificate.
+	// TLS is how router and Envoys contact replicas. Envoys need `cert_file` and `key_file` on their machine; without
+	// `server_name` they take any IP address in a certificate.
 	TLS certs.ClientOptions `yaml:"tls,omitempty"`
-	// TokenFile is a file with the replicas' API key (vLLM's --api-key), sent as "Authorization: Bearer …" and read again
-	// every 10 s. It is the router's own: Envoy adds none, and clients send theirs.
+	// TokenFile is the file with the replicas' API key (vLLM's --api-key), read every 10 s. It is the router's own: clients send
+	// theirs.
 	TokenFile string `yaml:"token_file,omitempty"`
 }
 

@@ -73,10 +73,10 @@ type Model struct {
 
 // EventSource has the endpoints of one data-parallel rank's KV events.
 type EventSource struct {
-	Rank           int    `yaml:"rank,omitempty" unit:"data-parallel rank"` // the data-parallel rank that publishes there, from 0
-	Endpoint       string `yaml:"endpoint"`                                 // ZeroMQ address of its KV events, e.g. "tcp://10.0.0.1:5557"
-	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"`                // ZeroMQ address for requests of missed events; "" = there is none
-	Topic          string `yaml:"topic,omitempty"`                          // beginning of the topics that are subscribed to; "" = all
+	Rank           int    `yaml:"rank,omitempty" unit:"data-parallel rank"` // the rank that publishes there, from 0
+	Endpoint       string `yaml:"endpoint"`                                 // ZeroMQ address of its KV events, "tcp://10.0.0.1:5557"
+	ReplayEndpoint string `yaml:"replay_endpoint,omitempty"`                // ZeroMQ address for missed events
+	Topic          string `yaml:"topic,omitempty"`                          // beginning of the topics, "" = all
 }
 
 // Load is one rank's load from /metrics, or from SGLang's /v1/loads.

@@ -27,9 +27,9 @@ const otherModel = "(unknown)"
 
 func newMetrics(s *Server) *metrics {
 	return &metrics{s: s, models: make(map[string]bool),
-		entries: prometheus.NewDesc("warmroute_index_entries", "Blocks that replicas reported, distinct per scope and memory, by base model.", []string{"model"}, nil),
+		entries: prometheus.NewDesc("warmroute_index_entries", "Blocks that replicas reported, distinct per scope and memory.", []string{"model"}, nil),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "warmroute_lookup_route_calls_total",
-			Help: "LookupRoute calls, by reason and by whether the answer has a hint."}, []string{"model", "reason_code", "hint_used"}),
+			Help: "LookupRoute calls, by whether they gave a hint."}, []string{"model", "reason_code", "hint_used"}),
 		// From 10 µs, a short prompt's answer, to 0.1 s, far beyond any budget.
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "warmroute_lookup_route_latency_seconds",
 			Help: "Time of LookupRoute inside the server.", Buckets: prometheus.ExponentialBuckets(10e-6, 2.5, 11)}, []string{"model"}),

@@ -369,7 +369,7 @@ func TestMetrics(t *testing.T) {
 	reg.MustRegister(b.s.Collectors()...)
 	gauge := func(want string) {
 		t.Helper()
-		text := "# HELP warmroute_index_entries Blocks that replicas reported, distinct per scope and memory, by base model.\n# TYPE warmroute_index_entries gauge\n" + want
+		text := "# HELP warmroute_index_entries Blocks that replicas reported, distinct per scope and memory.\n# TYPE warmroute_index_entries gauge\n" + want
 		if err := testutil.GatherAndCompare(reg, strings.NewReader(text), "warmroute_index_entries"); err != nil {
 			t.Error(err)
 		}

@@ -11,11 +11,10 @@ import (
 // Options names an InferencePool. The zero value disables the source.
 type Options struct {
 	Pool       string `yaml:"pool,omitempty"`       // name of the InferencePool; "" = no Kubernetes
-	Namespace  string `yaml:"namespace,omitempty"`  // its namespace; "" = the service account's own, or that of the kubeconfig's context
-	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file with the access to the cluster; "" = the service account of the pod it runs in
-	// Replica holds the settings of every replica found; no address, no name. Where
-	// the pool has several ports, the rank of an event source is the number of the
-	// port it belongs to, counted from 0.
+	Namespace  string `yaml:"namespace,omitempty"`  // its namespace; "" = that of the service account or kubeconfig
+	Kubeconfig string `yaml:"kubeconfig,omitempty"` // file with the access to the cluster; "" = the pod's service account
+	// Replica are the settings of every replica found. If a pool has several ports, an event source's rank is the
+	// number of its port, from 0.
 	Replica fleet.ReplicaOptions `yaml:"replica,omitempty"`
 }
 

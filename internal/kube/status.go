@@ -43,7 +43,7 @@ func NewStatus() *Status {
 	return &Status{
 		now: time.Now, watches: map[string]*contact{resourcePool: {}, resourcePods: {}},
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_kubernetes_requests_total", Help: "Requests to the Kubernetes API, by resource, verb, and result: ok, or the error."},
+			Name: "warmroute_kubernetes_requests_total", Help: "Requests to the Kubernetes API: ok, or the error."},
 			[]string{"resource", "verb", "result"}),
 	}
 }
@@ -135,9 +135,9 @@ func (s *Status) problems() []string {
 }
 
 var (
-	descUp     = prometheus.NewDesc("warmroute_kubernetes_up", "1 while the Kubernetes API answers for a resource.", []string{"resource"}, nil)
+	descUp     = prometheus.NewDesc("warmroute_kubernetes_up", "1 while the Kubernetes API answers.", []string{"resource"}, nil)
 	descUsable = prometheus.NewDesc("warmroute_kubernetes_pool_usable", "1 while the InferencePool exists and is usable.", nil, nil)
-	descPods   = prometheus.NewDesc("warmroute_kubernetes_pods", "Pods of the InferencePool, by whether they are replicas.", []string{"state"}, nil)
+	descPods   = prometheus.NewDesc("warmroute_kubernetes_pods", "Pods of the InferencePool, replicas or not.", []string{"state"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -64,18 +64,18 @@ func TestStatusMetrics(t *testing.T) {
 	s.asked(resourcePods, "list", "forbidden", errors.New("no"))
 	s.setPods(2, 1)
 	const want = `
-# HELP warmroute_kubernetes_pods Pods of the InferencePool, by whether they are replicas.
+# HELP warmroute_kubernetes_pods Pods of the InferencePool, replicas or not.
 # TYPE warmroute_kubernetes_pods gauge
 warmroute_kubernetes_pods{state="not_ready"} 1
 warmroute_kubernetes_pods{state="ready"} 2
 # HELP warmroute_kubernetes_pool_usable 1 while the InferencePool exists and is usable.
 # TYPE warmroute_kubernetes_pool_usable gauge
 warmroute_kubernetes_pool_usable 1
-# HELP warmroute_kubernetes_requests_total Requests to the Kubernetes API, by resource, verb, and result: ok, or the error.
+# HELP warmroute_kubernetes_requests_total Requests to the Kubernetes API: ok, or the error.
 # TYPE warmroute_kubernetes_requests_total counter
 warmroute_kubernetes_requests_total{resource="pods",result="forbidden",verb="list"} 1
 warmroute_kubernetes_requests_total{resource="pool",result="ok",verb="list"} 1
-# HELP warmroute_kubernetes_up 1 while the Kubernetes API answers for a resource.
+# HELP warmroute_kubernetes_up 1 while the Kubernetes API answers.
 # TYPE warmroute_kubernetes_up gauge
 warmroute_kubernetes_up{resource="pods"} 0
 warmroute_kubernetes_up{resource="pool"} 1

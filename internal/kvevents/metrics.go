@@ -14,26 +14,26 @@ var metrics = []struct {
 	label      string // "" = none
 	series     []series
 }{
-	{"warmroute_kv_connected", "1 while the event socket of a rank is up.", prometheus.GaugeValue, "", []series{
+	{"warmroute_kv_connected", "1 while the event socket is up.", prometheus.GaugeValue, "", []series{
 		{"", func(s *Status) float64 { return flag(s.Connected) }}}},
-	{"warmroute_kv_batches_total", "KV event batches, by result: applied, rejected (not decodable: no part was applied).", prometheus.CounterValue, "result", []series{
+	{"warmroute_kv_batches_total", "KV event batches: applied, rejected (not decodable).", prometheus.CounterValue, "result", []series{
 		{"applied", func(s *Status) float64 { return float64(s.Batches) }},
 		{"rejected", func(s *Status) float64 { return float64(s.Rejected) }}}},
-	{"warmroute_kv_events_total", "KV events, by kind: blocks (stored or removed), unkeyed (token ids do not cover the hashes), cleared, unknown (skipped).", prometheus.CounterValue, "kind", []series{
+	{"warmroute_kv_events_total", "KV events: blocks (stored or removed), unkeyed (token ids do not cover the hashes), cleared, unknown (skipped).", prometheus.CounterValue, "kind", []series{
 		{"blocks", func(s *Status) float64 { return float64(s.Events - s.Clears - s.Unkeyed) }},
 		{"unkeyed", func(s *Status) float64 { return float64(s.Unkeyed) }},
 		{"cleared", func(s *Status) float64 { return float64(s.Clears) }},
 		{"unknown", func(s *Status) float64 { return float64(s.UnknownEvents) }}}},
-	{"warmroute_kv_blocks_total", "Block hashes in applied events, by change: stored, removed.", prometheus.CounterValue, "change", []series{
+	{"warmroute_kv_blocks_total", "Block hashes in applied events: stored, removed.", prometheus.CounterValue, "change", []series{
 		{"stored", func(s *Status) float64 { return float64(s.BlocksStored) }},
 		{"removed", func(s *Status) float64 { return float64(s.BlocksRemoved) }}}},
-	{"warmroute_kv_lost_total", "Gaps that replay could not fill: the rank's blocks were dropped.", prometheus.CounterValue, "", []series{
+	{"warmroute_kv_lost_total", "Gaps that replay could not fill: the blocks were dropped.", prometheus.CounterValue, "", []series{
 		{"", func(s *Status) float64 { return float64(s.Lost) }}}},
-	{"warmroute_kv_interruptions_total", "Interruptions of a rank's sequence, by kind: gap (kv_lost_total counts those that stay), restart of the publisher, pause (too many batches were refused or lost).", prometheus.CounterValue, "kind", []series{
+	{"warmroute_kv_interruptions_total", "Interruptions of events: gap, restart of the publisher, pause (too many batches were refused or lost).", prometheus.CounterValue, "kind", []series{
 		{"gap", func(s *Status) float64 { return float64(s.Gaps) }},
 		{"restart", func(s *Status) float64 { return float64(s.Restarts) }},
 		{"pause", func(s *Status) float64 { return float64(s.Pauses) }}}},
-	{"warmroute_kv_replays_total", "Replay requests: sent, and of these failed.", prometheus.CounterValue, "what", []series{
+	{"warmroute_kv_replays_total", "Replay requests: sent, failed.", prometheus.CounterValue, "what", []series{
 		{"sent", func(s *Status) float64 { return float64(s.Replays) }},
 		{"failed", func(s *Status) float64 { return float64(s.ReplayFails) }}}},
 }

@@ -10,15 +10,15 @@ import (
 
 var (
 	descSpeed = prometheus.NewDesc("warmroute_replica_slowness",
-		"Measured first-token time of a rank divided by the modelled one; absent before the first measurement.", []string{"replica", "rank"}, nil)
+		"Measured first-token time divided by the modelled one.", []string{"replica", "rank"}, nil)
 	descLag = prometheus.NewDesc("warmroute_first_token_news_seconds",
-		"Learned delay of the KV events that report first tokens.", []string{"replica", "rank"}, nil)
+		"Learned delay of KV events that report first tokens.", []string{"replica", "rank"}, nil)
 	descLoad = prometheus.NewDesc("warmroute_load_token_seconds",
-		"Learned time to load one token from a place below the GPU: cpu, storage, shared; absent until any was loaded.", []string{"replica", "rank", "place"}, nil)
+		"Learned time to load a token from cpu, storage, shared.", []string{"replica", "rank", "place"}, nil)
 	descInFlight = prometheus.NewDesc("warmroute_in_flight_requests",
-		"Hinted requests in flight, by rank; a request for several answers counts once for each.", []string{"replica", "rank"}, nil)
+		"Hinted requests in flight; one for several answers counts for each.", []string{"replica", "rank"}, nil)
 	descPending = prometheus.NewDesc("warmroute_pending_prefill_seconds",
-		"Expected prefill of the hinted requests whose first token has not come. For autoscalers.", []string{"model", "replica", "rank"}, nil)
+		"Expected prefill of hinted requests without a first token. For autoscalers.", []string{"model", "replica", "rank"}, nil)
 )
 
 // Describe implements prometheus.Collector.

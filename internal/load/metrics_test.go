@@ -18,10 +18,10 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%d series, want in flight and pending", n)
 	}
 	const want = `
-# HELP warmroute_in_flight_requests Hinted requests in flight, by rank; a request for several answers counts once for each.
+# HELP warmroute_in_flight_requests Hinted requests in flight; one for several answers counts for each.
 # TYPE warmroute_in_flight_requests gauge
 warmroute_in_flight_requests{rank="0",replica="10.0.0.1:8000"} 2
-# HELP warmroute_pending_prefill_seconds Expected prefill of the hinted requests whose first token has not come. For autoscalers.
+# HELP warmroute_pending_prefill_seconds Expected prefill of hinted requests without a first token. For autoscalers.
 # TYPE warmroute_pending_prefill_seconds gauge
 warmroute_pending_prefill_seconds{model="m",rank="0",replica="10.0.0.1:8000"} 1.5
 `

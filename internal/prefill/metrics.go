@@ -31,7 +31,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		legs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_prefill_legs_total", Help: "Prefill legs, by outcome: done, no_params, refused (4xx), failed, slow, busy (not sent), cancelled (the request ended)."}, []string{"outcome"}),
 		took: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "warmroute_prefill_leg_seconds", Help: "Time of a prefill leg that was done, from the decision to its answer.",
+			Name: "warmroute_prefill_leg_seconds", Help: "Time of a done prefill leg, from decision to answer.",
 			Buckets: []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60}}),
 	}
 	for _, o := range []string{outcomeDone, outcomeNoParams, outcomeRefused, outcomeFailed, outcomeSlow, outcomeBusy, outcomeCancelled} {

@@ -15,8 +15,8 @@ import (
 
 // LogOptions are the level and the format of the log.
 type LogOptions struct {
-	Level  string `yaml:"level"`  // how much: debug, info, warn or error
-	Format string `yaml:"format"` // form of a line: text or json
+	Level  string `yaml:"level"`  // debug, info, warn or error
+	Format string `yaml:"format"` // text or json lines
 }
 
 // Validate returns an error that names the field and its value.

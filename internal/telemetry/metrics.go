@@ -104,7 +104,7 @@ type missingLines struct {
 }
 
 var descMissing = prometheus.NewDesc(Prefix+"log_missing_lines_total",
-	"Lines that the log lacks, by cause: repeated (their kind repeats too often), unwritable.", []string{"cause"}, nil)
+	"Lines that the log lacks: repeated too often, unwritable.", []string{"cause"}, nil)
 
 func (missingLines) Describe(ch chan<- *prometheus.Desc) { ch <- descMissing }
 

@@ -87,7 +87,7 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) metrics {
 	lines := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_trace_file_lines_total", Help: "Lines for the trace file, by result: written; lost because the queue was full (busy), or the file could not be written (disk)."}, []string{"result"})
+		Name: "warmroute_trace_file_lines_total", Help: "Lines for the trace file: written, or lost: busy (the queue was full), disk."}, []string{"result"})
 	reg.MustRegister(lines)
 	return metrics{written: lines.WithLabelValues("written"), busy: lines.WithLabelValues("busy"), disk: lines.WithLabelValues("disk")}
 }

@@ -12,15 +12,15 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, p *Publisher) *metrics {
 	m := &metrics{
 		versions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "warmroute_xds_versions_total", Help: "States published to Envoys, each because the fleet or the configuration changed."}),
+			Name: "warmroute_xds_versions_total", Help: "States published to Envoys after changes."}),
 		sent: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_xds_updates_total", Help: "Updates sent to Envoys, by type: listener, routes, clusters, endpoints."}, []string{"type"}),
+			Name: "warmroute_xds_updates_total", Help: "Updates sent to Envoys: listener, routes, clusters, endpoints."}, []string{"type"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "warmroute_xds_refused_total", Help: "Updates that an Envoy refused, by type; it keeps its former state."}, []string{"type"}),
+			Name: "warmroute_xds_refused_total", Help: "Updates that an Envoy refused; it keeps its former state."}, []string{"type"}),
 	}
 	reg.MustRegister(m.versions, m.sent, m.refused,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "warmroute_xds_envoys", Help: "Envoys that are connected and follow the fleet."}, func() float64 { return float64(p.acks.connected()) }),
+			Name: "warmroute_xds_envoys", Help: "Connected Envoys that follow the fleet."}, func() float64 { return float64(p.acks.connected()) }),
 	)
 	return m
 }

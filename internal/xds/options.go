@@ -10,10 +10,10 @@ import (
 
 // Options are the addresses and files where Envoys read the fleet.
 type Options struct {
-	Listen string        `yaml:"listen"` // gRPC address for Envoys, host:port; "" = off
+	Listen string        `yaml:"listen"` // gRPC address; "" = off
 	TLS    certs.Options `yaml:"tls"`    // TLS of that address
-	// State is a folder where the last published state is kept, for a router that
-	// restarts, and an Envoy that starts while the router is dead; "" = nowhere.
+	// State is a folder where the last published state is kept, for a router that restarts, and an Envoy that starts
+	// while the router is dead.
 	State string `yaml:"state"`
 }
 

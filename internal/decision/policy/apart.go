@@ -18,9 +18,9 @@ package policy
 // with nothing queued and equal matches, a split only adds the handover. With a Theta of 0, so
 // does a split whose P may answer itself: it is never cheaper than P alone.
 type PrefillDecode struct {
-	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each answer, in seconds of time to first token; 0 = none
-	Handover  float64 `yaml:"handover" unit:"seconds"`            // from the end of a prefill until its KV cache begins to move, until it is learned
-	Bandwidth float64 `yaml:"bandwidth" unit:"tokens per second"` // KV cache moved between two replicas, until it is learned; the default is an 8B model at 10 GB/s
+	Theta     float64 `yaml:"theta" unit:"factor"`                // price of a second by which a prefill delays each answer
+	Handover  float64 `yaml:"handover" unit:"seconds"`            // from the end of a prefill until its KV cache moves, until learned
+	Bandwidth float64 `yaml:"bandwidth" unit:"tokens per second"` // KV cache moved between two replicas, until learned; an 8B model at 10 GB/s
 }
 
 // DefaultPrefillDecode returns the prices of an 8B model on H100s.

@@ -12,14 +12,14 @@ import (
 // Overrides are the Settings that an operator has set. A nil field has its default; an
 // explicit 0 is a value like any other.
 type Overrides struct {
-	RoutePolicy    *Name     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // the policy: ttft, filter-then-score or disabled
-	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica even if none has any block of the prompt
-	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // no hint (429 in endpoint-picker mode) if every replica's first token is expected later than this; 0 = no limit
-	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also the least that `pressure` counts
-	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have in flight
-	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as much, plus 1; 0 = no such limit
-	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft; those left out keep their defaults
-	PrefillDecode  Apart     `yaml:"prefill_decode,omitempty" json:"prefill_decode,omitempty"`                                        // prices of a prefill on another replica; those left out keep their defaults
+	RoutePolicy    *Name     `yaml:"route_policy,omitempty" json:"route_policy,omitempty"`                                            // ttft, filter-then-score or disabled
+	HintWhenCold   *bool     `yaml:"hint_when_cold,omitempty" json:"hint_when_cold,omitempty"`                                        // name a replica even if none has any block
+	MaxTTFT        *float64  `yaml:"max_ttft_seconds,omitempty" json:"max_ttft_seconds,omitempty" unit:"seconds"`                     // no hint (429 in endpoint-picker mode) if every first token is expected later; 0 = no limit
+	MinPrefixMatch *float64  `yaml:"min_prefix_match,omitempty" json:"min_prefix_match,omitempty" unit:"share of the prompt, 0 to 1"` // under filter-then-score, the least match that counts; also for `pressure`
+	BalanceAbs     *int      `yaml:"balance_abs_threshold,omitempty" json:"balance_abs_threshold,omitempty" unit:"requests"`          // under filter-then-score, how many more requests than the least loaded replica one may have
+	BalanceRel     *float64  `yaml:"balance_rel_threshold,omitempty" json:"balance_rel_threshold,omitempty" unit:"factor"`            // under filter-then-score, how many times as many, plus 1; 0 = no such limit
+	TTFT           Constants `yaml:"ttft,omitempty" json:"ttft,omitempty"`                                                            // constants of the policy ttft
+	PrefillDecode  Apart     `yaml:"prefill_decode,omitempty" json:"prefill_decode,omitempty"`                                        // prices of a prefill on another replica
 }
 
 // Constants are constants of TTFT by the names of its fields.
@@ -47,7 +47,7 @@ func DefaultOverrides() Overrides {
 // the settings of single models by their served ids.
 type Config struct {
 	Overrides `yaml:",inline"`
-	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // the settings that differ for a model, by its served name; it has no `models` of its own
+	Models    map[string]Overrides `yaml:"models,omitempty" json:"models,omitempty"` // what differs for a model, by its served name
 
 	// Sessions say how cold prompts of every model are held. They stay in changes at run time; the
 	// file has none of them.

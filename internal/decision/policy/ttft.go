@@ -45,19 +45,19 @@ import "math"
 // BurstGuard*mean+BurstAdd already: a burst of one prompt then warms every
 // replica instead of queueing behind the first.
 type TTFT struct {
-	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"` // prefill of one uncached token; the default is an 8B model on an H100
-	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`  // prefill of one (query, key) pair of attention
-	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`  // one decode step for each token of context
-	Lambda       float64 `yaml:"lambda" unit:"factor"`         // price of a request's prefill to later requests, even if none waits
-	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same price for each waiting request, on average over the replicas
-	Beta         float64 `yaml:"beta" unit:"decode steps"`     // how many decode steps of the running requests a request pays for
-	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = no guard
-	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests in flight that the guard adds to the mean
-	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for a replica that is still computing the match; 0 = no burst guard
-	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests in flight that the burst guard adds to the mean
-	Space        float64 `yaml:"space" unit:"factor"`          // price of the tokens that a request evicts: this factor times their later prefill; 0 = neither they nor a full cache count
-	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one for it takes as long again
-	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from CPU memory, storage or a shared store; 0 = learned for each replica and place
+	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"` // prefill of an uncached token; the default is an 8B model on an H100
+	PrefillPair  float64 `yaml:"prefill_pair" unit:"seconds"`  // prefill of a (query, key) pair of attention
+	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`  // a decode step, for each token of context
+	Lambda       float64 `yaml:"lambda" unit:"factor"`         // price of a request's prefill to later requests
+	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same for each waiting request
+	Beta         float64 `yaml:"beta" unit:"decode steps"`     // decode steps of running requests that a request pays for
+	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = off
+	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests that the guard adds to the mean
+	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match
+	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests that the burst guard adds to the mean
+	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = a full cache does not count either
+	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one takes as long again
+	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned
 }
 
 // junction is the share of the prefill that extends a match which other cache groups end, that

@@ -22,16 +22,16 @@ const DefaultPort = "9005"
 // Config is the peers section of a router's configuration. Without listen and
 // url nothing is shared.
 type Config struct {
-	ID        string   `yaml:"id"`                   // this router's name, unique in its fleet; "" = host name and `listen`
-	Fleet     string   `yaml:"fleet"`                // name of the fleet: its routers share, those of others on the same NATS do not
-	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, for the other routers; 9005 where no port is named, "" = none
+	ID        string   `yaml:"id"`                   // this router's unique name; "" = host name and `listen`
+	Fleet     string   `yaml:"fleet"`                // name of the fleet on its NATS
+	Listen    string   `yaml:"listen"`               // address of the embedded NATS server, port 9005 if none is named
 	Routes    []string `yaml:"routes,omitempty"`     // the other routers' `peers.listen`
-	DNS       string   `yaml:"dns,omitempty"`        // a name whose addresses are all routers, looked up every 5 s, host or host:port, instead of `routes` or in addition
-	Advertise string   `yaml:"advertise,omitempty"`  // address at which other routers reach this one, if it is not `listen`; "" = `listen`
-	URL       string   `yaml:"url"`                  // a NATS server that runs elsewhere instead of the embedded one, nats://host:port
+	DNS       string   `yaml:"dns,omitempty"`        // name whose addresses are all routers, looked up every 5 s, beside `routes`
+	Advertise string   `yaml:"advertise,omitempty"`  // address at which other routers reach this one; "" = `listen`
+	URL       string   `yaml:"url"`                  // a NATS server to use instead, nats://host:port
 	Creds     string   `yaml:"creds,omitempty"`      // credentials file for that server
-	TokenFile string   `yaml:"token_file,omitempty"` // file with the token that all routers use; "" = none
-	// TLS is how routers authenticate each other: every router presents `cert_file`, and accepts certificates of authorities in `ca_file`.
+	TokenFile string   `yaml:"token_file,omitempty"` // file with the token of all routers
+	// TLS is how routers authenticate each other: each presents `cert_file`, and accepts certificates of `ca_file`.
 	TLS certs.ClientOptions `yaml:"tls,omitempty"`
 }
 

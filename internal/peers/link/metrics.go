@@ -10,10 +10,10 @@ var (
 	descConnected = prometheus.NewDesc("warmroute_peers_connected", "1 while NATS is reachable.", nil, nil)
 	descMessages  = prometheus.NewDesc("warmroute_peers_messages_total",
 		"Messages between routers: sent, read, garbage, refused (another version, or a name used twice), unsent, dropped (not read in time).", []string{"what"}, nil)
-	descBytes  = prometheus.NewDesc("warmroute_peers_bytes_total", "Bytes of messages between routers, sent and read.", []string{"what"}, nil)
-	descSilent = prometheus.NewDesc("warmroute_peer_silent_seconds", "Time since the last message of a router; there is one series for each other router.", []string{"peer"}, nil)
-	descRTT    = prometheus.NewDesc("warmroute_peer_round_trip_seconds", "Last measured round trip to a router; absent before the first.", []string{"peer"}, nil)
-	descShare  = prometheus.NewDesc("warmroute_peer_in_flight_requests", "Requests a router has in flight.", []string{"peer"}, nil)
+	descBytes  = prometheus.NewDesc("warmroute_peers_bytes_total", "Bytes of messages between routers: sent, read.", []string{"what"}, nil)
+	descSilent = prometheus.NewDesc("warmroute_peer_silent_seconds", "Time since the last message of a router.", []string{"peer"}, nil)
+	descRTT    = prometheus.NewDesc("warmroute_peer_round_trip_seconds", "Last measured round trip to a router.", []string{"peer"}, nil)
+	descShare  = prometheus.NewDesc("warmroute_peer_in_flight_requests", "Requests that a router has in flight.", []string{"peer"}, nil)
 )
 
 // Collector gives the metrics of a Link that is opened later, if at all.

@@ -81,11 +81,11 @@ func New(reg prometheus.Registerer, base func(model string) string, drawn func(s
 	c := &Comparison{
 		base: base, drawn: drawn, now: now, since: now(), models: map[string]*[groups]side{},
 		requests: counter("warmroute_compared_requests_total",
-			"Requests for which the router had a replica, by whether Envoy got the hint (hinted) or a trial withheld it (unhinted), and result: answered, failed (no response, or 500 and above).", "result"),
+			"Requests for which the router had a replica, by whether Envoy got the hint (hinted, unhinted), and result: answered, failed (no response, or 500 and above).", "result"),
 		tokens: counter("warmroute_compared_tokens_total",
-			"Tokens of these requests, where Envoy has read the usage of the answer: prompt, and of these cached.", "tokens"),
+			"Tokens of compared requests, where Envoy has read the usage: prompt, cached.", "tokens"),
 		times: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "warmroute_compared_seconds",
-			Help:    "Time from the request, status 200, until: first_byte of the answer's body, end of the answer.",
+			Help:    "Time of compared requests with status 200 until: first_byte of the answer's body, end.",
 			Buckets: buckets}, append(labels, "until")),
 	}
 	reg.MustRegister(c.requests, c.tokens, c.times)

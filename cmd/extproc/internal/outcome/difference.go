@@ -17,10 +17,10 @@ func NewDifferences(reg prometheus.Registerer) *Differences {
 	d := &Differences{
 		cached: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "warmroute_prediction_difference_tokens", Buckets: differenceBuckets,
-			Help: "Cached prompt tokens that an answer reports minus those predicted for its replica; the bucket up to 0 has the exact predictions, those below it the ones that were too high."}, []string{"model", "replica"}),
+			Help: "Cached prompt tokens that an answer reports, minus those predicted: 0 is exact, below it the prediction was too high."}, []string{"model", "replica"}),
 		prompts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_prompt_length_differs_total",
-			Help: "Answers whose replica counted another number of prompt tokens than the router."}, []string{"replica"}),
+			Help: "Answers with another number of prompt tokens than the router's."}, []string{"replica"}),
 	}
 	reg.MustRegister(d.cached, d.prompts)
 	return d

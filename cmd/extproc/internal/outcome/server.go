@@ -55,10 +55,10 @@ func (o *outcomes) of(outcome string) prometheus.Counter {
 func New(reg prometheus.Registerer, base func(model string) string, missed func(), consumers ...func(*Answer)) *Server {
 	s := &Server{base: base, missed: missed, consumers: consumers, outcomes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "warmroute_hint_outcomes_total",
-		Help: "Hinted requests by the serving replica, from Envoy's access log: first or later of the named replicas, elsewhere, nobody."}, []string{"model", "served_by"}),
+		Help: "Hinted requests by serving replica: first or later of the named ones, elsewhere, nobody."}, []string{"model", "served_by"}),
 		usages: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "warmroute_answer_usage_total",
-			Help: "Answers whose usage Envoy was asked to read: complete, partial (without cached tokens), failed (not readable), none."}, []string{"state"})}
+			Help: "Answers whose usage Envoy was asked to read: complete, partial (without cached tokens), failed, none."}, []string{"state"})}
 	s.byModel = telemetry.NewByModel(func(model string) *outcomes {
 		of := func(outcome string) prometheus.Counter { return s.outcomes.WithLabelValues(model, outcome) }
 		return &outcomes{of(first), of(later), of(elsewhere), of(nobody)}

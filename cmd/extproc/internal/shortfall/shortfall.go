@@ -194,9 +194,9 @@ func (w *Watch) State(name string) State {
 
 var (
 	shortfallDesc = prometheus.NewDesc("warmroute_prediction_shortfall",
-		"Share of the tokens predicted to be cached that the replica did not find, over the last window.", []string{"replica"}, nil)
+		"Share of predicted tokens that the replica did not find, over the last window.", []string{"replica"}, nil)
 	suspectDesc = prometheus.NewDesc("warmroute_prediction_suspect",
-		"1 while a replica counts as holding nothing, because its hits are far below what its events report.", []string{"replica"}, nil)
+		"1 while a replica counts as holding nothing, because its hits are far below its events.", []string{"replica"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -12,8 +12,8 @@ import (
 
 // Options is the destination of spans. The zero value disables them.
 type Options struct {
-	Endpoint string              `yaml:"endpoint"`      // OTLP/gRPC address of an OpenTelemetry collector, host:port; "" = no traces
-	TLS      certs.ClientOptions `yaml:"tls,omitempty"` // TLS to the collector; without it spans are not encrypted
+	Endpoint string              `yaml:"endpoint"`      // OTLP/gRPC address of a collector, host:port
+	TLS      certs.ClientOptions `yaml:"tls,omitempty"` // TLS to the collector, off by default
 
 	timeout time.Duration // sendTimeout if 0; tests set it
 	queue   int           // mostWaiting if 0; tests set it

@@ -55,7 +55,7 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	t := &Tracer{o: o, spans: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "warmroute_trace_spans_total", Help: "Spans of sampled requests: made, sent to the collector, failed; the others wait, or were lost."}, []string{"result"})}
+		Name: "warmroute_trace_spans_total", Help: "Spans of sampled requests: made, sent to the collector, failed."}, []string{"result"})}
 	reg.MustRegister(t.spans)
 	t.made = t.spans.WithLabelValues("made")
 	t.provider = sdktrace.NewTracerProvider(
