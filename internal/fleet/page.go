@@ -54,6 +54,7 @@ type page struct {
 	connector string // whose metrics the page has; "" when it has none
 	sglang    bool   // it has SGLang's metrics or loads
 	asleep    bool   // an engine is not awake
+	prefixOff bool   // enable_prefix_caching is off
 	drafts    bool   // it has metrics of speculative decoding
 }
 
@@ -72,6 +73,7 @@ type labels struct {
 	blocks           []byte
 	hashAlgo         []byte
 	hashUnit         []byte
+	prefixCaching    []byte
 	running, waiting []byte
 	maxLoRA          []byte
 	sleep            []byte
@@ -156,6 +158,7 @@ func (p *page) line(line []byte) {
 				p.blocks, _ = atoi(p.labels.blocks)
 				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
 				p.hashUnit, _ = atoi(p.labels.hashUnit)
+				p.prefixOff = string(p.labels.prefixCaching) == "False"
 			}
 		}
 	case "vllm:lora_requests_info":
@@ -190,6 +193,12 @@ func (p *page) line(line []byte) {
 // v1/spec_decode/metrics.py) writes the metrics of speculative decoding from its start, if it
 // is configured, beside its other ones.
 func (p *page) draftless() bool { return p.blockSize > 0 && !p.drafts }
+
+// cacheOff reports whether the page shows that nothing of a prompt is kept for later ones: prefix
+// caching is off, and no connector has looked a prompt up elsewhere.
+func (p *page) cacheOff() bool {
+	return p.prefixOff && !slices.ContainsFunc(p.engines, func(l Load) bool { return l.AskedTokens > 0 })
+}
 
 // connectorOf returns the KV connector that has a metric of this name: vLLM writes a
 // connector's metrics from its start, and of its own connector alone.
@@ -355,6 +364,8 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.hashAlgo = value
 	case "prefix_match_unit":
 		p.labels.hashUnit = value
+	case "enable_prefix_caching":
+		p.labels.prefixCaching = value
 	case "running_lora_adapters":
 		p.labels.running = value
 	case "waiting_lora_adapters":

@@ -51,6 +51,7 @@ type Reported struct {
 	HashAlgorithm string  // prefix_caching_hash_algo, e.g. "sha256"; "" when not known
 	HashUnit      int     // prefix_match_unit; 0 when not set
 	Draftless     bool    // its metrics show that no model drafts
+	CacheOff      bool    // it keeps nothing of a prompt for later ones: its prefix caching is off
 	Events        []EventSource
 	EventsRefused string         // why event sources that it reports are not used, "" if all are
 	EventsUnknown bool           // its /kv_event_sources has not answered yet
