@@ -23,6 +23,11 @@ func sleeps(awake string) string {
 vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} ` + awake
 }
 
+func defers(n int) string {
+	return fmt.Sprintf(`vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 9
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="deferred"} %d`, n)
+}
+
 // TestHeld: a replica that is asleep, or has work and makes no step for a while, is passed over
 // without having left, and comes back by itself; one that may be computing never is.
 func TestHeld(t *testing.T) {
@@ -48,6 +53,10 @@ func TestHeld(t *testing.T) {
 		"idle":                            {page: func(int) string { return counted(0, 0, 5, 0) }, ours: func(int) (int64, int64) { return 7, 0 }},
 		"decodes":                         {page: func(s int) string { return counted(2, 0, 5+s, 0.1) }},
 		"one long prompt, chunk by chunk": {page: func(s int) string { return counted(1, 0, 5, 0.1+float64(s/8)/100) }},
+		"a grammar is compiled":           {page: func(int) string { return counted(0, 1, 5, 0, defers(1)) }, ours: func(int) (int64, int64) { return 8, 1 }},
+		"paused beside a deferred request": {page: func(int) string { return counted(0, 1, 5, 0, defers(1)) }, ours: func(int) (int64, int64) { return 9, 2 }, from: 13, not: 8, why: "stalled",
+			over: counted(0, 0, 6, 0)},
+		"hangs beside a deferred request": {page: func(int) string { return counted(1, 1, 5, 0.1, defers(1)) }, from: 13, not: 8, why: "stalled", over: counted(1, 1, 6, 0.1, defers(1))},
 		"counts nothing":                  {page: func(int) string { return metricsText(1, 4, 100) }, ours: func(s int) (int64, int64) { return int64(s), 4 }},
 		"SGLang": {page: func(int) string {
 			return metricsText(1, 0, 100) + "sglang:num_running_reqs 4\nsglang:generation_tokens_total 7\n"

@@ -77,6 +77,7 @@ type labels struct {
 	running, waiting []byte
 	maxLoRA          []byte
 	sleep            []byte
+	reason           []byte
 }
 
 // read replaces p's values by the values of the page in r, reading at most
@@ -146,6 +147,10 @@ func (p *page) line(line []byte) {
 	case "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count":
 		if e, v := p.value(rest); e != nil {
 			e.Steps = max(e.Steps, 1) + v
+		}
+	case "vllm:num_requests_waiting_by_reason":
+		if e, v := p.value(rest); e != nil && string(p.labels.reason) == "deferred" {
+			e.Deferred = min(e.Deferred+v, maxRequests)
 		}
 	case "vllm:time_to_first_token_seconds_bucket":
 		if v, ok := p.sample(rest); ok {
@@ -372,6 +377,8 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.waiting = value
 	case "max_lora":
 		p.labels.maxLoRA = value
+	case "reason":
+		p.labels.reason = value
 	case "sleep_state":
 		p.labels.sleep = value
 	}

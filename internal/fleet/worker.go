@@ -264,7 +264,7 @@ func (w *worker) missed(now time.Time, err error) {
 	w.loads = slices.Clone(w.loads) // readers have the old ones
 	for i := range w.loads {
 		l := &w.loads[i]
-		l.Running, l.Waiting, l.KVUsage, l.LoRAs = 0, 0, 0, nil
+		l.Running, l.Waiting, l.Deferred, l.KVUsage, l.LoRAs = 0, 0, 0, 0, nil
 	}
 }
 
