@@ -125,7 +125,7 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 	case !k.Connected:
 		return "its KV events cannot be reached, so that its cache is known from what was sent there alone: " + cmp.Or(k.LastError, "no connection yet")
 	case k.NoReplay != "":
-		return "its replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
+		return "its replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
 	case k.Batches == 0 && computed >= silentTokens:
 		return "it is connected and computes prompts, and no KV event has come: look at the topic, --kv-events-config, and --enable-prefix-caching"
 	case k.Batches == k.Replayed && k.Duplicates == 0 && computed >= silentTokens:

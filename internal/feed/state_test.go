@@ -124,7 +124,7 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 		"and idle":          {rank: Rank{Status: replayed, computed: 100}, load: at(99 + silentTokens)},
 		"both ways":         {rank: Rank{Status: twice, computed: 100}, load: at(100 + silentTokens)},
 		"idle":              {rank: Rank{Status: up, computed: 100}, load: at(99 + silentTokens)},
-		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
+		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
 		"it speaks":         {rank: Rank{Status: spoken}, load: at(1e9)},
 		"it counts nothing": {rank: Rank{Status: up}},
 	} {
