@@ -148,3 +148,36 @@ func TestHeldAgain(t *testing.T) {
 		w.expect("joined "+a+" 1", "left "+a+" 1") // deaf is down
 	})
 }
+
+// TestSleepDiscardsTheCache: what is known of a replica's cache is dropped when it falls asleep, once
+// each time, unless it keeps its cache; it stays offered for when there is no other.
+func TestSleepDiscardsTheCache(t *testing.T) {
+	for level, discards := range []bool{false, true, true} {
+		synctest.Test(t, func(t *testing.T) {
+			page := func(asleep bool) string {
+				state := []string{"awake", "weights_offloaded", "discard_all"}[level]
+				return counted(0, 0, 5, 0, sleeps(map[bool]string{true: "0", false: "1"}[asleep]),
+					fmt.Sprintf(`vllm:engine_sleep_state{engine="0",sleep_state=%q} %d`, state, map[bool]int{asleep: 1}[level > 0]))
+			}
+			r := fake(1, 0)
+			r.answer["/metrics"] = page(false)
+			w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+			w.pass(2 * time.Second)
+			want := []string{"joined " + a + " 1"}
+			for n := range 2 {
+				for _, asleep := range []bool{true, false} {
+					w.net.change(func() { r.answer["/metrics"] = page(asleep) })
+					w.pass(30 * time.Second)
+					w.expectServing(a)
+					if got := w.fleet.Snapshot().Replica(a); got.Ready == asleep {
+						t.Errorf("level %d: asleep %t, ready %t", level, asleep, got.Ready)
+					}
+				}
+				if discards {
+					want = append(want, fmt.Sprint("left ", a, " ", n+1), fmt.Sprint("joined ", a, " ", n+2))
+				}
+			}
+			w.expect(want...)
+		})
+	}
+}

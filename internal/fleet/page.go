@@ -54,6 +54,7 @@ type page struct {
 	connector string // whose metrics the page has; "" when it has none
 	sglang    bool   // it has SGLang's metrics or loads
 	asleep    bool   // an engine is not awake
+	discarded bool   // it has discarded its KV cache
 	prefixOff bool   // enable_prefix_caching is off
 	drafts    bool   // it has metrics of speculative decoding
 }
@@ -175,8 +176,10 @@ func (p *page) line(line []byte) {
 			p.loras.most, _ = atoi(p.labels.maxLoRA)
 		}
 	case "vllm:engine_sleep_state":
-		if v, ok := p.sample(rest); ok && v == 0 && string(p.labels.sleep) == "awake" {
-			p.asleep = true
+		if v, ok := p.sample(rest); ok {
+			awake := string(p.labels.sleep) == "awake"
+			p.asleep = p.asleep || awake && v == 0
+			p.discarded = p.discarded || !awake && v > 0
 		}
 	case "process_start_time_seconds":
 		if v, ok := p.sample(rest); ok {
