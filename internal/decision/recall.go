@@ -78,12 +78,15 @@ func (w *Work) mark(a *Ask, mv *View, c *holder) {
 
 // recall adds to w.matched what the histories of holders have of the prompts: what is on its way to
 // those that report their blocks, and all that was sent to the others, and for a text to any. A
-// store has what was sent to any of its readers.
+// store has what was sent to any of its readers. A replica without a prefix cache has nothing.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 	now, shared := d.now(), false
 	for i := range mv.holders {
 		c := &mv.holders[i]
 		w.mark(a, mv, c)
+		if c.replica.CacheOff {
+			continue
+		}
 		if a.Text == nil && c.reports() {
 			if !a.namespaced() {
 				d.comes(mv, c, &w.matched[i], w, now)

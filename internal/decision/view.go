@@ -276,7 +276,7 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int)
 		hash: xxhash.Sum64String(r.Addr) + uint64(rank)*0x9E3779B97F4A7C15,
 	}
 	c.history, c.refusal, c.replies = v.history.Of(h), v.answersOf(r), v.repliesOf(r.Addr)
-	if r.Blocks > 0 && r.BlockSize > 0 {
+	if r.Blocks > 0 && r.BlockSize > 0 && !r.CacheOff {
 		c.history.SetCapacity(r.Blocks * block)
 	}
 	c.account.SetID(c.id)

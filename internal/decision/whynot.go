@@ -73,6 +73,8 @@ func (d *Decider) explainEnd(h *holder, c *CandidateRecord, scope index.Scope, t
 	switch {
 	case len(t.Keys) == 0:
 		end.Cause = why.TooShort
+	case h.replica.CacheOff:
+		end.Cause = why.CacheOff
 	case !h.reports():
 		end.Cause = why.NoEvents
 	case c.State.Match.Doubted():
@@ -128,6 +130,8 @@ func (d *Decider) ExplainRecord(rec *Record) {
 			}
 			e := d.index.Why(h.id, mv.scopes[h.scope], &index.Trail{Keys: []prefixhash.Key{c.next}, Until: rec.At})
 			switch c.Why = end; {
+			case h.replica.CacheOff:
+				end.Cause = why.CacheOff
 			case !c.Events:
 				end.Cause = why.NoEvents
 			case e.Since.After(rec.At): // what was known then is lost

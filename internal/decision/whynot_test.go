@@ -143,6 +143,11 @@ func TestEveryCause(t *testing.T) {
 			silent.Events = nil
 			r.fleet.Set(silent, other)
 		}, "has nothing of it, by the token ids that were sent there: no KV events and no sidecar report its blocks"},
+		{why.CacheOff, func(r *rig, _ *Ask) {
+			off := decisiontest.Replica(1)
+			off.CacheOff = true
+			r.fleet.Set(off)
+		}, "has nothing of it: its prefix caching is off"},
 		{why.Group, func(r *rig, _ *Ask) { r.hybrid(p, 3) }, "has 48 tokens that all cache groups allow; full attention has 160, but its sliding window group ends the hit"},
 		{why.NoGroup, func(r *rig, _ *Ask) {
 			a, b := r.event(p), r.event(p)

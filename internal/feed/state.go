@@ -73,10 +73,10 @@ func (s Sources) each(yield func(*fleet.Replica, Replica, State)) {
 	}
 }
 
-// Notes names the replicas without KV events, and what SGLang servers lack, if that is not
+// Notes names the replicas without a prefix cache or without KV events, and what SGLang servers lack, if that is not
 // configured, and the ranks whose events do not come, at most notedMost of each.
 func (s Sources) Notes() []string {
-	var without, others, missing, deaf []string
+	var without, others, missing, deaf, off []string
 	s.each(func(r *fleet.Replica, supply Replica, state State) {
 		for i := range supply.Ranks {
 			if why := supply.Ranks[i].deaf(r, supply.Synced); why != "" {
@@ -84,6 +84,8 @@ func (s Sources) Notes() []string {
 			}
 		}
 		switch {
+		case r.CacheOff:
+			off = append(off, r.Addr)
 		case r.SGLang != nil:
 			for _, note := range r.SGLang.Missing(state == None) {
 				missing = append(missing, fmt.Sprintf("replica %s: %s", r.Addr, note))
@@ -95,6 +97,10 @@ func (s Sources) Notes() []string {
 		}
 	})
 	notes := append(missing[:min(len(missing), notedMost)], bound.Notes(deaf, notedMost, "ranks have no KV events that come")...)
+	if len(off) > 0 {
+		notes = append(notes, "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: "+few(off)+
+			": start vLLM with --enable-prefix-caching, or SGLang without --disable-radix-cache")
+	}
 	if len(without) > 0 {
 		notes = append(notes, "replicas without KV events, whose caches are known from what was sent there alone: "+few(without)+
 			": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
@@ -119,7 +125,7 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 	case !k.Connected:
 		return "its KV events cannot be reached, so that its cache is known from what was sent there alone: " + cmp.Or(k.LastError, "no connection yet")
 	case k.NoReplay != "":
-		return "its replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
+		return "its replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
 	case k.Batches == 0 && computed >= silentTokens:
 		return "it is connected and computes prompts, and no KV event has come: look at the topic, --kv-events-config, and --enable-prefix-caching"
 	case k.Batches == k.Replayed && k.Duplicates == 0 && computed >= silentTokens:

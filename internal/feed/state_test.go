@@ -66,6 +66,11 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	if notes := s.Notes(); notes != nil {
 		t.Errorf("notes %q although all is intended", notes)
 	}
+	add(1, fleet.Replica{Ready: true, Reported: fleet.Reported{CacheOff: true}})
+	if notes := s.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: 10.0.0.3:8000:") {
+		t.Errorf("notes %q", notes)
+	}
+	replicas = replicas[:3]
 	add(notedMost+2, fleet.Replica{Ready: true})
 	notes := s.Notes()
 	if len(notes) != 1 || strings.Count(notes[0], ":8000") != notedMost || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
@@ -119,7 +124,7 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 		"and idle":          {rank: Rank{Status: replayed, computed: 100}, load: at(99 + silentTokens)},
 		"both ways":         {rank: Rank{Status: twice, computed: 100}, load: at(100 + silentTokens)},
 		"idle":              {rank: Rank{Status: up, computed: 100}, load: at(99 + silentTokens)},
-		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint does not answer, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
+		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
 		"it speaks":         {rank: Rank{Status: spoken}, load: at(1e9)},
 		"it counts nothing": {rank: Rank{Status: up}},
 	} {

@@ -22,7 +22,7 @@ const (
 	reasonNoModels     = "no_models"
 	reasonBadAnswer    = "bad_answer" // anything else
 	reasonRestarted    = "restarted"  // another process answers at the address
-	reasonChanged      = "changed"    // its block size, models or event sources changed
+	reasonChanged      = "changed"    // its block size, models or event sources changed, or it sleeps without its cache
 	reasonRemoved      = "removed"    // no source lists it
 )
 

@@ -28,15 +28,16 @@ type stall struct {
 	pulses []pulse
 	seen   int64     // requests of this router until the last look
 	sent   int64     // the same at the look before the last step was seen: a later request may have come after that step
-	at     time.Time // of the last step, or when no later request of this router was in flight
+	at     time.Time // of the last step, or when no later request of this router was in flight and not deferred
 	found  bool      // it was stalled, and has made no step since
 }
 
 // since returns the time since which a replica has had work and made no step, by its loads
 // and this router's requests there: as many in all, and in flight. It returns now for a replica
-// that has none, or that counts no steps.
+// that has none, or that counts no steps. Requests that vLLM defers (their grammar is compiled, their
+// KV is on its way from another replica) are no work: it makes no step for them.
 func (s *stall) since(now time.Time, loads []Load, sent, inFlight int64) time.Time {
-	oldest, stepped, counts := now, false, false
+	oldest, stepped, counts, deferred := now, false, false, 0.
 	for i := range loads {
 		l := &loads[i]
 		if l.Steps == 0 {
@@ -50,11 +51,11 @@ func (s *stall) since(now time.Time, loads []Load, sent, inFlight int64) time.Ti
 		}
 		p := &s.pulses[at]
 		moved := p.steps != l.Steps || p.usage != l.KVUsage
-		if moved || l.Running+l.Waiting == 0 {
+		if moved || l.Running+l.Waiting <= l.Deferred {
 			p.at = now
 		}
 		p.steps, p.usage = l.Steps, l.KVUsage
-		stepped = stepped || moved
+		stepped, deferred = stepped || moved, deferred+l.Deferred
 		oldest = earlier(oldest, p.at)
 	}
 	if !counts {
@@ -64,7 +65,7 @@ func (s *stall) since(now time.Time, loads []Load, sent, inFlight int64) time.Ti
 		s.sent, s.found = s.seen, false
 	}
 	s.seen = sent
-	if stepped || inFlight == 0 || sent <= s.sent {
+	if stepped || float64(inFlight) <= deferred || sent <= s.sent {
 		s.at = now
 	}
 	return earlier(oldest, s.at)

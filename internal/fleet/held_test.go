@@ -23,6 +23,11 @@ func sleeps(awake string) string {
 vllm:engine_sleep_state{engine="0",model_name="m",sleep_state="awake"} ` + awake
 }
 
+func defers(n int) string {
+	return fmt.Sprintf(`vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 9
+vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="deferred"} %d`, n)
+}
+
 // TestHeld: a replica that is asleep, or has work and makes no step for a while, is passed over
 // without having left, and comes back by itself; one that may be computing never is.
 func TestHeld(t *testing.T) {
@@ -48,6 +53,10 @@ func TestHeld(t *testing.T) {
 		"idle":                            {page: func(int) string { return counted(0, 0, 5, 0) }, ours: func(int) (int64, int64) { return 7, 0 }},
 		"decodes":                         {page: func(s int) string { return counted(2, 0, 5+s, 0.1) }},
 		"one long prompt, chunk by chunk": {page: func(s int) string { return counted(1, 0, 5, 0.1+float64(s/8)/100) }},
+		"a grammar is compiled":           {page: func(int) string { return counted(0, 1, 5, 0, defers(1)) }, ours: func(int) (int64, int64) { return 8, 1 }},
+		"paused beside a deferred request": {page: func(int) string { return counted(0, 1, 5, 0, defers(1)) }, ours: func(int) (int64, int64) { return 9, 2 }, from: 13, not: 8, why: "stalled",
+			over: counted(0, 0, 6, 0)},
+		"hangs beside a deferred request": {page: func(int) string { return counted(1, 1, 5, 0.1, defers(1)) }, from: 13, not: 8, why: "stalled", over: counted(1, 1, 6, 0.1, defers(1))},
 		"counts nothing":                  {page: func(int) string { return metricsText(1, 4, 100) }, ours: func(s int) (int64, int64) { return int64(s), 4 }},
 		"SGLang": {page: func(int) string {
 			return metricsText(1, 0, 100) + "sglang:num_running_reqs 4\nsglang:generation_tokens_total 7\n"
@@ -138,4 +147,37 @@ func TestHeldAgain(t *testing.T) {
 		w.pass(3100 * time.Millisecond)
 		w.expect("joined "+a+" 1", "left "+a+" 1") // deaf is down
 	})
+}
+
+// TestSleepDiscardsTheCache: what is known of a replica's cache is dropped when it falls asleep, once
+// each time, unless it keeps its cache; it stays offered for when there is no other.
+func TestSleepDiscardsTheCache(t *testing.T) {
+	for level, discards := range []bool{false, true, true} {
+		synctest.Test(t, func(t *testing.T) {
+			page := func(asleep bool) string {
+				state := []string{"awake", "weights_offloaded", "discard_all"}[level]
+				return counted(0, 0, 5, 0, sleeps(map[bool]string{true: "0", false: "1"}[asleep]),
+					fmt.Sprintf(`vllm:engine_sleep_state{engine="0",sleep_state=%q} %d`, state, map[bool]int{asleep: 1}[level > 0]))
+			}
+			r := fake(1, 0)
+			r.answer["/metrics"] = page(false)
+			w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+			w.pass(2 * time.Second)
+			want := []string{"joined " + a + " 1"}
+			for n := range 2 {
+				for _, asleep := range []bool{true, false} {
+					w.net.change(func() { r.answer["/metrics"] = page(asleep) })
+					w.pass(30 * time.Second)
+					w.expectServing(a)
+					if got := w.fleet.Snapshot().Replica(a); got.Ready == asleep {
+						t.Errorf("level %d: asleep %t, ready %t", level, asleep, got.Ready)
+					}
+				}
+				if discards {
+					want = append(want, fmt.Sprint("left ", a, " ", n+1), fmt.Sprint("joined ", a, " ", n+2))
+				}
+			}
+			w.expect(want...)
+		})
+	}
 }

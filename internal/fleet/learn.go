@@ -235,13 +235,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	if scraped == nil {
 		l.BlockSize = cmp.Or(l.BlockSize, w.page.blockSize)
 		l.HashAlgorithm = cmp.Or(l.HashAlgorithm, knownAlgorithm(w.page.hashAlgo))
-		l.Blocks, l.HashUnit, l.Draftless = w.page.blocks, w.page.hashUnit, w.page.draftless()
+		l.Blocks, l.HashUnit, l.Draftless, l.CacheOff = w.page.blocks, w.page.hashUnit, w.page.draftless(), w.page.cacheOff()
 	} else {
 		l.incomplete = isTransient(scraped)
 		if before != nil {
 			l.BlockSize = cmp.Or(l.BlockSize, before.BlockSize)
 			l.HashAlgorithm = cmp.Or(l.HashAlgorithm, before.HashAlgorithm)
-			l.Blocks, l.HashUnit, l.Draftless = before.Blocks, before.HashUnit, before.Draftless
+			l.Blocks, l.HashUnit, l.Draftless, l.CacheOff = before.Blocks, before.HashUnit, before.Draftless, before.CacheOff
 		}
 	}
 	if w.mayBeSGLang(scraped) {

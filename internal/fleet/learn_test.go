@@ -1,10 +1,13 @@
 package fleet
 
 import (
+	"net/http"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"warmroute/prefixhash"
 )
@@ -105,6 +108,27 @@ func FuzzDecodeEventSources(f *testing.F) {
 			if checkEndpoint(s.Endpoint) != nil || i > 0 && sources[i-1].Rank >= s.Rank || s.ReplayEndpoint != "" && checkEndpoint(s.ReplayEndpoint) != nil {
 				t.Fatalf("%+v", sources)
 			}
+		}
+	})
+}
+
+// TestAServerWithoutAPrefixCache: a vLLM says by its page, an SGLang by its own report that it
+// keeps nothing; a page that is unreadable for a while changes nothing.
+func TestAServerWithoutAPrefixCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const c = "10.0.0.3:8000"
+		off, sg := fake(1, 0), fakeSGLang()
+		off.answer["/metrics"] = strings.Replace(off.answer["/metrics"], `block_size="16"`, `block_size="16",enable_prefix_caching="False"`, 1)
+		sg.answer["/server_info"] = strings.Replace(sg.answer["/server_info"], `"version"`, `"disable_radix_cache":true,"version"`, 1)
+		w := start(t, Options{Replicas: list(a, b, c)}, map[string]*fakeReplica{a: off, b: sg, c: fake(1, 0)})
+		for range 2 {
+			time.Sleep(2 * learnEvery)
+			for addr, want := range map[string]bool{a: true, b: true, c: false} {
+				if got := w.fleet.Snapshot().Replica(addr).CacheOff; got != want {
+					t.Errorf("%s: off %t, want %t", addr, got, want)
+				}
+			}
+			w.net.change(func() { off.status["/metrics"] = http.StatusInternalServerError })
 		}
 	})
 }

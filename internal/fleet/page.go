@@ -54,6 +54,8 @@ type page struct {
 	connector string // whose metrics the page has; "" when it has none
 	sglang    bool   // it has SGLang's metrics or loads
 	asleep    bool   // an engine is not awake
+	discarded bool   // it has discarded its KV cache
+	prefixOff bool   // enable_prefix_caching is off
 	drafts    bool   // it has metrics of speculative decoding
 }
 
@@ -72,9 +74,11 @@ type labels struct {
 	blocks           []byte
 	hashAlgo         []byte
 	hashUnit         []byte
+	prefixCaching    []byte
 	running, waiting []byte
 	maxLoRA          []byte
 	sleep            []byte
+	reason           []byte
 }
 
 // read replaces p's values by the values of the page in r, reading at most
@@ -145,6 +149,10 @@ func (p *page) line(line []byte) {
 		if e, v := p.value(rest); e != nil {
 			e.Steps = max(e.Steps, 1) + v
 		}
+	case "vllm:num_requests_waiting_by_reason":
+		if e, v := p.value(rest); e != nil && string(p.labels.reason) == "deferred" {
+			e.Deferred = min(e.Deferred+v, maxRequests)
+		}
 	case "vllm:time_to_first_token_seconds_bucket":
 		if v, ok := p.sample(rest); ok {
 			p.firstTokens(v)
@@ -156,6 +164,7 @@ func (p *page) line(line []byte) {
 				p.blocks, _ = atoi(p.labels.blocks)
 				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
 				p.hashUnit, _ = atoi(p.labels.hashUnit)
+				p.prefixOff = string(p.labels.prefixCaching) == "False"
 			}
 		}
 	case "vllm:lora_requests_info":
@@ -167,8 +176,10 @@ func (p *page) line(line []byte) {
 			p.loras.most, _ = atoi(p.labels.maxLoRA)
 		}
 	case "vllm:engine_sleep_state":
-		if v, ok := p.sample(rest); ok && v == 0 && string(p.labels.sleep) == "awake" {
-			p.asleep = true
+		if v, ok := p.sample(rest); ok {
+			awake := string(p.labels.sleep) == "awake"
+			p.asleep = p.asleep || awake && v == 0
+			p.discarded = p.discarded || !awake && v > 0
 		}
 	case "process_start_time_seconds":
 		if v, ok := p.sample(rest); ok {
@@ -190,6 +201,12 @@ func (p *page) line(line []byte) {
 // v1/spec_decode/metrics.py) writes the metrics of speculative decoding from its start, if it
 // is configured, beside its other ones.
 func (p *page) draftless() bool { return p.blockSize > 0 && !p.drafts }
+
+// cacheOff reports whether the page shows that nothing of a prompt is kept for later ones: prefix
+// caching is off, and no connector has looked a prompt up elsewhere.
+func (p *page) cacheOff() bool {
+	return p.prefixOff && !slices.ContainsFunc(p.engines, func(l Load) bool { return l.AskedTokens > 0 })
+}
 
 // connectorOf returns the KV connector that has a metric of this name: vLLM writes a
 // connector's metrics from its start, and of its own connector alone.
@@ -355,12 +372,16 @@ func (p *page) label(name, value []byte) bool {
 		p.labels.hashAlgo = value
 	case "prefix_match_unit":
 		p.labels.hashUnit = value
+	case "enable_prefix_caching":
+		p.labels.prefixCaching = value
 	case "running_lora_adapters":
 		p.labels.running = value
 	case "waiting_lora_adapters":
 		p.labels.waiting = value
 	case "max_lora":
 		p.labels.maxLoRA = value
+	case "reason":
+		p.labels.reason = value
 	case "sleep_state":
 		p.labels.sleep = value
 	}

@@ -290,6 +290,25 @@ func FuzzPage(f *testing.F) {
 	})
 }
 
+// TestCacheOff: a page shows that prefix caching is off, unless a connector has looked prompts up.
+func TestCacheOff(t *testing.T) {
+	const asked = "vllm:external_prefix_cache_queries_total{engine=\"0\"} 0\nvllm:external_prefix_cache_queries_total{engine=\"1\"} "
+	var p page
+	for text, want := range map[string]bool{
+		"": false,
+		`vllm:cache_config_info{block_size="16"} 1`:                                               false,
+		`vllm:cache_config_info{block_size="16",enable_prefix_caching="None"} 1`:                  false,
+		`vllm:cache_config_info{block_size="16",enable_prefix_caching="True"} 1`:                  false,
+		`vllm:cache_config_info{block_size="16",enable_prefix_caching="False"} 1`:                 true,
+		asked + "0\n" + `vllm:cache_config_info{block_size="16",enable_prefix_caching="False"} 1`: true,
+		asked + "7\n" + `vllm:cache_config_info{block_size="16",enable_prefix_caching="False"} 1`: false,
+	} {
+		if err := p.read(strings.NewReader(text), 1<<20); err != nil || p.cacheOff() != want {
+			t.Errorf("%q: off %t (%v), want %t", text, p.cacheOff(), err, want)
+		}
+	}
+}
+
 // TestDraftless: a page without metrics of speculative decoding shows that no model drafts, if
 // it has vLLM's configuration of the cache, wherever in the page the metrics are.
 func TestDraftless(t *testing.T) {

@@ -51,6 +51,7 @@ type Reported struct {
 	HashAlgorithm string  // prefix_caching_hash_algo, e.g. "sha256"; "" when not known
 	HashUnit      int     // prefix_match_unit; 0 when not set
 	Draftless     bool    // its metrics show that no model drafts
+	CacheOff      bool    // it keeps nothing of a prompt for later ones: its prefix caching is off
 	Events        []EventSource
 	EventsRefused string         // why event sources that it reports are not used, "" if all are
 	EventsUnknown bool           // its /kv_event_sources has not answered yet
@@ -83,6 +84,7 @@ type EventSource struct {
 type Load struct {
 	Rank             int
 	Running, Waiting float64 // requests
+	Deferred         float64 // of those that wait, the ones that wait for something outside vLLM's scheduler
 	KVUsage          float64 // share of KV blocks in use, 0 to 1
 	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
 	PrefixHits       float64 // of these, tokens found

@@ -100,6 +100,7 @@ func (w *worker) ofSGLang(l *learned) {
 	if l.BlockSize > 0 {
 		l.Blocks = cmp.Or(l.Blocks, max(0, s.Tokens)/l.BlockSize)
 	}
+	l.CacheOff = s.Disabled
 	rootAt(l.Models, s)
 	l.Transfer = configuredTransfer(w.options)
 	if !w.warned {

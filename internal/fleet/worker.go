@@ -67,6 +67,7 @@ type scrapes struct {
 	loads []Load
 	shown []int // ranks
 	stall stall
+	empty bool    // the page before the last said that the KV cache is discarded
 	start float64 // the start of the process, by the page at the join; 0: it does not say
 
 	read   time.Time // when the page that loads is of was asked for; zero: no page was read
@@ -133,7 +134,7 @@ func (w *worker) join(ctx context.Context) time.Duration {
 		return w.backoff/2 + rand.N(w.backoff/2+1)
 	}
 	w.up, w.known, w.failures, w.backoff = true, l, 0, 0
-	w.start = w.page.start
+	w.start, w.empty = w.page.start, w.page.discarded
 	w.scheduleLearn()
 	w.send(ctx, notice{change: joined, replica: w.replica()})
 	return rand.N(w.fleet.now().ScrapeInterval) + 1 // spreads the fleet's scrapes over the interval
@@ -193,7 +194,11 @@ func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
 		w.leave(ctx, reason, errors.New("another process answers at the address"))
 		return 0
 	}
-	w.answered, w.failures = began, 0
+	if w.page.discarded && !w.empty {
+		w.leave(ctx, reasonChanged, errors.New("it sleeps, and its caches are discarded"))
+		return 0
+	}
+	w.answered, w.failures, w.empty = began, 0, w.page.discarded
 	if size := w.page.blockSize; size != 0 && w.options.BlockSize == 0 && size != w.known.BlockSize {
 		w.nextLearn = time.Time{}
 	}
@@ -264,7 +269,7 @@ func (w *worker) missed(now time.Time, err error) {
 	w.loads = slices.Clone(w.loads) // readers have the old ones
 	for i := range w.loads {
 		l := &w.loads[i]
-		l.Running, l.Waiting, l.KVUsage, l.LoRAs = 0, 0, 0, nil
+		l.Running, l.Waiting, l.Deferred, l.KVUsage, l.LoRAs = 0, 0, 0, 0, nil
 	}
 }
 

@@ -161,6 +161,8 @@ func (s *sequencer) ended(a *asked) {
 	case a.stalled:
 		s.request(asked{purpose: fill, stalls: a.stalls + 1})
 		return
+	case a.check && !a.any && s.seenConn == s.conn && s.seenSeq == s.next-1:
+		s.unreplayed = "the publisher keeps none (buffer_steps)"
 	case a.check && !a.any:
 		// A publisher always has its own last batch. This one has fewer than were applied.
 		s.restarted(s.conn)

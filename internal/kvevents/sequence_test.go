@@ -129,6 +129,34 @@ func TestSequenceShortBuffer(t *testing.T) {
 	}
 }
 
+// TestSequenceWithoutBuffer: a publisher that keeps no batches is followed without replays, and
+// told of; a new connection may be another life.
+func TestSequenceWithoutBuffer(t *testing.T) {
+	p := newLife("a", 3)
+	p.keep, p.buffer = 0, nil
+	s, l := start(p, true)
+	for range 3 {
+		s.live(on(1, p.publish()))
+		p.settle(s)
+		s.probe()
+		p.settle(s)
+	}
+	want(t, l, "a", 3, 6)
+	if s.unreplayed == "" || s.count.Restarts != 0 || s.complete {
+		t.Errorf("%q, %+v", s.unreplayed, s.count)
+	}
+	p.publish() // is lost
+	s.live(on(1, p.publish()))
+	p.settle(s)
+	want(t, l, "a", 7, 8)
+	s.connected(2)
+	p.settle(s)
+	want(t, l, "a", 0, 0)
+	s.live(on(2, p.publish()))
+	p.settle(s)
+	want(t, l, "a", 8, 9)
+}
+
 // TestSequenceAfterAPause: history comes again at the next connection, with the batches
 // that were published in the pause, and needs no live event.
 func TestSequenceAfterAPause(t *testing.T) {

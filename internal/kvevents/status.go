@@ -14,7 +14,7 @@ type Status struct {
 	LastSeq   uint64 `json:"last_seq"`  // last sequence applied; see HasSeq
 	HasSeq    bool   `json:"has_seq"`   // at least one batch of this incarnation was applied
 
-	NoReplay string `json:"no_replay,omitempty"` // why the last replay failed, each time that it was requested; "" = it did not
+	NoReplay string `json:"no_replay,omitempty"` // why the last replay failed or told nothing, each time that it was requested; "" = it did not
 
 	Paused time.Duration `json:"paused,omitempty"` // how long the publisher is not followed, because of too many troubles; 0 while it is
 

@@ -66,6 +66,8 @@ func (e *End) Say(now time.Time) {
 		fmt.Fprintf(&b, "has %s of all prompts together; blocks are explained for one prompt alone", tokens(e.Cached))
 	case TooShort:
 		fmt.Fprintf(&b, "cannot have any of it: the prompt has no full block of %d tokens before its last token", e.Block)
+	case CacheOff:
+		fmt.Fprintf(&b, "%s: its prefix caching is off", has)
 	case NoEvents:
 		fmt.Fprintf(&b, "%s, by the token ids that were sent there: no KV events and no sidecar report its blocks", has)
 	case Doubted:

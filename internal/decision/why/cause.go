@@ -9,6 +9,7 @@ const (
 	Cacheless   Cause = "cacheless"    // vLLM reads no cache for the request
 	Several     Cause = "several"      // the request has several prompts
 	TooShort    Cause = "too_short"    // no full block before the last token
+	CacheOff    Cause = "cache_off"    // the replica's prefix caching is off
 	NoEvents    Cause = "no_events"    // nothing reports the replica's blocks: the history has taken their place
 	Doubted     Cause = "doubted"      // the replica did not hit what its events promised
 	NoGroup     Cause = "no_group"     // the kinds of its cache groups are not known
@@ -35,6 +36,7 @@ var causes = []struct {
 	{Cacheless, "Nothing: logprobs of a prompt need all of it computed."},
 	{Several, "Explain each prompt in a request of its own."},
 	{TooShort, "Nothing: vLLM caches full blocks only."},
+	{CacheOff, "Start vLLM with --enable-prefix-caching, or SGLang without --disable-radix-cache."},
 	{NoEvents, "Enable the replica's KV events, or run a sidecar for them."},
 	{Doubted, "Compare the replica's hits with its events in /debug/replicas."},
 	{NoGroup, "Update vLLM to 0.27 or later; if `/readyz` names an unknown kind, update the router."},
