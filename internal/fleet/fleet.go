@@ -50,8 +50,8 @@ type Fleet struct {
 	static  *static
 	running atomic.Bool
 	current atomic.Pointer[asking]
-	changed chan struct{} // capacity 1: the options in force have changed
-	served  map[string][]Model
+	changed chan struct{}      // capacity 1: the options in force have changed
+	served  map[string][]Model // by address, what a replica served before its worker began
 
 	publishers publishers
 	slots      chan struct{}
@@ -92,8 +92,9 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
-		served: o.Served, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing), looks: make(chan string, learnSlots),
+		served: map[string][]Model{}, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing), looks: make(chan string, learnSlots),
 	}
+	maps.Copy(f.served, o.Served)
 	f.current.Store(&asking{o, c})
 	f.snapshot.Store(newSnapshot(nil, false))
 	if f.metrics, err = newMetrics(o.Registerer, f); err != nil {
@@ -279,6 +280,7 @@ func (r *roster) list() {
 			e.until = time.Time{}
 			delete(wanted, addr)
 		default:
+			r.fleet.served[addr] = e.current.Models
 			r.remove(addr, e)
 		}
 	}
