@@ -25,8 +25,8 @@ const (
 	// once a second per replica, so 100 ms adds little age and saves a fleet of
 	// hundreds most of the rebuilding. Joins and leaves are published at once.
 	publishEvery = 100 * time.Millisecond
-	// sourceRetry is the wait before a source that failed is started again.
-	sourceRetry = 5 * time.Second
+	// sourceRetry is the wait before a source that failed is started again: each failure is logged.
+	sourceRetry = 10 * time.Second
 )
 
 // Hooks are called for joins and leaves, one call at a time, on the goroutine of
@@ -214,21 +214,17 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 		if err == nil {
 			err = errors.New("it ended")
 		}
-		f.sourceFailed(ctx, w, err)
+		name := sourceName(s)
+		f.metrics.sourceFailures.WithLabelValues(name).Inc()
+		f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
+		select {
+		case f.lists <- listing{from: w, failure: err}:
+		case <-ctx.Done():
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(sourceRetry):
 		}
-	}
-}
-
-func (f *Fleet) sourceFailed(ctx context.Context, w *watched, err error) {
-	name := sourceName(w.source)
-	f.metrics.sourceFailures.WithLabelValues(name).Inc()
-	f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
-	select {
-	case f.lists <- listing{from: w, failure: err}:
-	case <-ctx.Done():
 	}
 }
 
