@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
@@ -27,8 +28,8 @@ type Subscriber struct {
 	totals      Counters // counted by apply
 	forgot      Counters // the sequencer's at the last forget
 	cancel      context.CancelFunc
-	connection  uint64   // number of the event socket's last connection; the listener's while a session runs
-	troubles    troubles // of the publisher
+	connection  atomic.Uint64 // number of the event socket's last connection
+	troubles    troubles      // of the publisher
 
 	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
 	// the publisher back, which drops at its own high-water mark: a gap. They
@@ -58,7 +59,6 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	s.converter.batch.Holder, s.converter.batch.Full = s.o.holder(), o.Full
 	s.paths.of = o.AdapterPath
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
-	s.sequencer.room = o.Room
 	return s, nil
 }
 
@@ -73,9 +73,8 @@ func (s *Subscriber) Status() Status {
 
 // listenerEvent is a message of the listener to Run.
 type listenerEvent struct {
-	up    bool  // conn is connected and subscribed
-	down  error // it no longer is, or could not be
-	bad   bool  // a message without a sequence
+	up    bool // conn is connected and subscribed
+	bad   bool // a message without a sequence
 	frame frame
 }
 
@@ -87,7 +86,6 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	s.o.Following(false)
 	doubt := s.start()
 	defer doubt.Stop()
-	defer s.sequencer.release()
 	for ctx.Err() == nil {
 		if pause := s.session(ctx, doubt); pause > 0 {
 			s.rest(ctx, pause)
@@ -134,13 +132,11 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 		case <-ctx.Done():
 			s.drain(replies)
 			return 0
-		case n := <-s.live:
+		case n := <-s.unread():
 			s.receive(n)
-			s.o.Room.give(n.frame.taken)
-			if n.down == nil {
-				timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
-			}
+			timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
 		case r := <-replies:
+			s.sequencer.latest = s.connection.Load()
 			if r.end {
 				s.noteError("replay", r.err)
 				s.sequencer.replied(r.id, r.err)
@@ -148,7 +144,7 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			} else {
 				s.sequencer.reply(r.id, r.frame)
 			}
-			s.o.Room.give(r.frame.taken)
+			s.o.Room.replayed.give(r.frame.taken)
 		case <-doubt.C:
 			s.sequencer.giveUpTrial()
 		case <-timer.C:
@@ -176,9 +172,9 @@ func (s *Subscriber) discard(replies <-chan *reply) {
 	for {
 		select {
 		case n := <-s.live:
-			s.o.Room.give(n.frame.taken)
+			s.o.Room.live.give(n.frame.taken)
 		case r := <-replies:
-			s.o.Room.give(r.frame.taken)
+			s.o.Room.replayed.give(r.frame.taken)
 		default:
 			return
 		}
@@ -190,16 +186,16 @@ func (s *Subscriber) discard(replies <-chan *reply) {
 func (s *Subscriber) drain(replies <-chan *reply) {
 	for end := time.Now().Add(s.o.DrainWithin); time.Now().Before(end); s.publish() {
 		select {
-		case n := <-s.live:
+		case n := <-s.unread():
 			s.receive(n)
-			s.o.Room.give(n.frame.taken)
 		case r := <-replies:
+			s.sequencer.latest = s.connection.Load()
 			if r.end && r.err == nil {
 				s.sequencer.replied(r.id, nil)
 			} else if !r.end {
 				s.sequencer.reply(r.id, r.frame)
 			}
-			s.o.Room.give(r.frame.taken)
+			s.o.Room.replayed.give(r.frame.taken)
 		default:
 			return
 		}
@@ -216,14 +212,20 @@ func (s *Subscriber) launch(ctx context.Context, a asked, replies chan<- *reply,
 	wg.Go(func() { replay(rctx, &s.o, a, replies) })
 }
 
+// unread is where the listener's messages are. While a replay has to come first they stay there,
+// and TCP holds the publisher back.
+func (s *Subscriber) unread() <-chan *listenerEvent {
+	if s.sequencer.waits() {
+		return nil
+	}
+	return s.live
+}
+
 func (s *Subscriber) receive(n *listenerEvent) {
+	defer s.o.Room.live.give(n.frame.taken)
 	switch {
 	case n.up:
-		s.set(func(st *Status) { st.Connected = true })
 		s.sequencer.connected(n.frame.conn)
-	case n.down != nil:
-		s.set(func(st *Status) { st.Connected = false })
-		s.noteError("events", n.down)
 	case n.bad:
 		s.totals.Malformed++
 		s.noteError("events", errNoSequence)
@@ -239,7 +241,7 @@ func (s *Subscriber) listen(ctx context.Context) {
 		case s.live <- &n:
 			return true
 		case <-ctx.Done():
-			s.o.Room.give(n.frame.taken)
+			s.o.Room.live.give(n.frame.taken)
 			return false
 		}
 	}
@@ -253,9 +255,11 @@ func (s *Subscriber) listen(ctx context.Context) {
 		}
 		began := time.Now()
 		err := s.follow(ctx, put)
-		if ctx.Err() != nil || !put(listenerEvent{down: err}) {
+		if ctx.Err() != nil {
 			return
 		}
+		s.set(func(st *Status) { st.Connected = false })
+		s.noteError("events", err)
 		retry = nextRetry(s.o.RetryAfter, retry, time.Since(began))
 		wait.Reset(retry)
 	}
@@ -263,7 +267,7 @@ func (s *Subscriber) listen(ctx context.Context) {
 
 // follow makes one connection and reads it until it fails.
 func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) error {
-	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub, s.o.Room)
+	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub, s.o.Room.live)
 	if err != nil {
 		return err
 	}
@@ -272,8 +276,8 @@ func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) e
 	if err := c.send(append([]byte{1}, s.o.Topic...)); err != nil {
 		return err
 	}
-	s.connection++
-	number := s.connection
+	s.set(func(st *Status) { st.Connected = true })
+	number := s.connection.Add(1)
 	if !put(listenerEvent{up: true, frame: frame{conn: number}}) {
 		return ctx.Err()
 	}
@@ -441,7 +445,7 @@ func (s *Subscriber) publish() {
 	c := s.totals
 	c.Connects, c.Gaps, c.Lost, c.Restarts, c.Duplicates = q.count.Connects, q.count.Gaps, q.count.Lost, q.count.Restarts, q.count.Duplicates
 	c.Replays, c.ReplayFails, c.Replayed = q.count.Replays, q.count.ReplayFails, q.count.Replayed
-	c.Rejected, c.Overflow = q.count.Rejected, q.count.Overflow
+	c.Rejected = q.count.Rejected
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status.Synced, s.status.Complete, s.status.NoReplay, s.status.Counters = q.first, q.first && q.complete, q.unreplayed, c
