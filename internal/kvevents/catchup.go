@@ -1,6 +1,10 @@
 package kvevents
 
-import "errors"
+import (
+	"errors"
+
+	"warmroute/index"
+)
 
 // purpose says why a replay is requested, and so how its frames are used.
 type purpose uint8
@@ -103,7 +107,7 @@ func (s *sequencer) reply(id uint64, f frame) {
 	a.any = true
 	switch {
 	case first && a.purpose == fresh:
-		s.forget()
+		s.forget(index.LossBegun)
 		s.base(f.seq)
 	case first && a.check && f.seq == a.from:
 		if _, same := s.recalls(f); !same {
@@ -163,7 +167,7 @@ func (s *sequencer) ended(a *asked) {
 		return
 	case a.purpose == fresh:
 		if !a.any {
-			s.forget()
+			s.forget(index.LossBegun)
 			s.base(0)
 		}
 		s.owed = false

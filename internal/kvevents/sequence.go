@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/cespare/xxhash/v2"
+
+	"warmroute/index"
 )
 
 // errExpired is a world's answer when it no longer has the batches applied before: it has
@@ -20,8 +22,8 @@ type frame struct {
 
 // world is the outside of a sequencer.
 type world interface {
-	apply(f frame) error // decode and pass on; after an error nothing was applied
-	forget()             // drop all applied batches
+	apply(f frame) error   // decode and pass on; after an error nothing was applied
+	forget(why index.Loss) // drop all applied batches
 }
 
 // recentSize frames are kept by digest, to distinguish a late copy from a restart.
@@ -168,15 +170,15 @@ func (s *sequencer) accept(f frame, replayed bool) {
 // lose gives up the batches before next.
 func (s *sequencer) lose(next uint64) {
 	s.count.Lost++
-	s.forget()
+	s.forget(index.LossEvents)
 	s.base(next)
 	s.complete = false
 }
 
-func (s *sequencer) forget() {
+func (s *sequencer) forget(why index.Loss) {
 	s.trial = false
 	if !s.clean {
-		s.world.forget()
+		s.world.forget(why)
 		s.clean = true
 	}
 }
@@ -186,18 +188,18 @@ func (s *sequencer) restarted(conn uint64) {
 	s.count.Restarts++
 	s.oldest, s.seenConn = conn, 0
 	clear(s.recent[:])
-	s.again()
+	s.again(index.LossRestarted)
 }
 
 // expired starts over because the world dropped the batches that it held.
 func (s *sequencer) expired() {
 	s.clean = false
-	s.again()
+	s.again(index.LossBegun)
 }
 
 // again forgets everything. If there are replays, history comes again.
-func (s *sequencer) again() {
-	s.forget()
+func (s *sequencer) again(why index.Loss) {
+	s.forget(why)
 	s.based, s.complete, s.held = false, false, nil
 	if s.replays {
 		s.request(asked{purpose: fresh})

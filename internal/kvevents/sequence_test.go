@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"warmroute/index"
 )
 
 // ledger is a world that records the batches applied since the last forget.
@@ -28,7 +30,7 @@ func (l *ledger) apply(f frame) error {
 	return nil
 }
 
-func (l *ledger) forget() { l.applied, l.forgets = nil, l.forgets+1 }
+func (l *ledger) forget(index.Loss) { l.applied, l.forgets = nil, l.forgets+1 }
 
 // socket is a sequencer behind an event socket: what comes while it waits for a replay is read
 // afterwards.

@@ -24,9 +24,7 @@ type Subscriber struct {
 	paths       paths
 	sequencer   *sequencer
 	incarnation uint64
-	repeats     uint64   // the Sink may have batches before this one already
-	totals      Counters // counted by apply
-	forgot      Counters // the sequencer's at the last forget
+	repeats     uint64 // the Sink may have batches before this one already
 	cancel      context.CancelFunc
 	connection  atomic.Uint64 // number of the event socket's last connection
 	troubles    troubles      // of the publisher
@@ -97,7 +95,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 // rest waits for a pause without following the publisher.
 func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
 	s.sequencer.abandon()
-	s.totals.Pauses++
+	s.sequencer.count.Pauses++
 	s.set(func(st *Status) { st.Connected, st.Paused = false, pause })
 	s.publish()
 	s.o.Log.Warn("KV events: the publisher's batches are refused or lost again and again; it is asked again after a pause",
@@ -157,7 +155,7 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			timer.Reset(next)
 		}
 		refused, lost := s.sequencer.troubles()
-		if pause := s.troubles.judge(refused+s.totals.Malformed, lost, time.Now()); pause > 0 {
+		if pause := s.troubles.judge(refused+s.sequencer.count.Malformed, lost, time.Now()); pause > 0 {
 			return pause
 		}
 		if a := s.sequencer.wanted(); a != nil {
@@ -227,7 +225,7 @@ func (s *Subscriber) receive(n *listenerEvent) {
 	case n.up:
 		s.sequencer.connected(n.frame.conn)
 	case n.bad:
-		s.totals.Malformed++
+		s.sequencer.count.Malformed++
 		s.noteError("events", errNoSequence)
 	default:
 		s.sequencer.live(n.frame)
@@ -328,21 +326,13 @@ func (s *Subscriber) Cursor() (index.Cursor, bool) {
 }
 
 // forget implements world.
-func (s *Subscriber) forget() {
+func (s *Subscriber) forget(why index.Loss) {
 	s.o.Log.Warn("KV events: the replica's blocks are dropped and read again",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
 	s.converter.doubts, s.paths.loads = doubts{}, nil
 	s.set(func(st *Status) { st.Doubt, st.Hashes = "", nil })
 	s.begin()
-	now, why := s.sequencer.count, index.LossBegun
-	switch {
-	case now.Restarts > s.forgot.Restarts:
-		why = index.LossRestarted
-	case now.Lost > s.forgot.Lost:
-		why = index.LossEvents
-	}
-	s.forgot = now
 	if s.o.Forgot != nil {
 		s.o.Forgot(why)
 	}
@@ -375,10 +365,10 @@ func (s *Subscriber) apply(f frame) error {
 		return errExpired
 	}
 	if err != nil {
-		s.totals.ApplyErrors++
+		s.sequencer.count.ApplyErrors++
 		s.noteError("index", err)
 	}
-	t := &s.totals
+	t := &s.sequencer.count
 	t.Batches++
 	t.Events += uint64(len(b.Events))
 	t.Contents.add(n)
@@ -408,7 +398,7 @@ func (s *Subscriber) touch(yes bool) {
 	case errors.Is(err, index.ErrIncarnation):
 		s.sequencer.expired()
 	case err != nil:
-		s.totals.ApplyErrors++
+		s.sequencer.count.ApplyErrors++
 		s.noteError("index", err)
 	}
 }
@@ -442,13 +432,9 @@ func (s *Subscriber) set(change func(*Status)) {
 // publish updates Status after one turn of Run.
 func (s *Subscriber) publish() {
 	q := s.sequencer
-	c := s.totals
-	c.Connects, c.Gaps, c.Lost, c.Restarts, c.Duplicates = q.count.Connects, q.count.Gaps, q.count.Lost, q.count.Restarts, q.count.Duplicates
-	c.Replays, c.ReplayFails, c.Replayed = q.count.Replays, q.count.ReplayFails, q.count.Replayed
-	c.Rejected = q.count.Rejected
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Synced, s.status.Complete, s.status.NoReplay, s.status.Counters = q.first, q.first && q.complete, q.unreplayed, c
+	s.status.Synced, s.status.Complete, s.status.NoReplay, s.status.Counters = q.first, q.first && q.complete, q.unreplayed, q.count
 	next, digest, ok := q.place()
 	if !ok {
 		s.cursor = index.Cursor{}
