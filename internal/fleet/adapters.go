@@ -27,13 +27,16 @@ func (f *Fleet) AdapterPath(ctx context.Context, addr, name string, ask bool) st
 	return ""
 }
 
-// models asks a replica for its models.
+// models asks a replica for its models and their owner.
 func (c *client) models(ctx context.Context, addr string) (models []Model, owner string, err error) {
 	body, err := c.do(ctx, http.MethodGet, addr, "/v1/models", nil)
 	if err != nil {
 		return nil, "", err
 	}
-	return decodeModels(body)
+	if models, owner, err = decodeModels(body); err != nil {
+		err = &failure{reasonBadAnswer, err}
+	}
+	return models, owner, err
 }
 
 // relist asks an up replica for its models, and reports whether they have changed: adapters come

@@ -22,9 +22,8 @@ type Resolver interface {
 }
 
 const (
-	LookupEvery   = time.Second      // it delays the use of a new replica; a local resolver answers from its cache
-	lookupFailed  = 10 * time.Second // least wait after a failure: each is logged
-	lookupTimeout = 5 * time.Second  // the resolver's own first timeout
+	LookupEvery   = time.Second     // it delays the use of a new replica; a local resolver answers from its cache
+	lookupTimeout = 5 * time.Second // the resolver's own first timeout
 )
 
 // dns re-resolves one name. A failed lookup, "no such name" included, changes
@@ -33,7 +32,6 @@ const (
 type dns struct {
 	options  DNSOptions
 	resolver Resolver
-	failed   func(error) // called for each failed lookup
 	families families
 	targets  map[netip.AddrPort]string // of SRV records, by the addresses that were found last
 }
@@ -60,8 +58,7 @@ func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 			last = list
 		}
 		if err != nil {
-			d.failed(err)
-			timer.Reset(lookupFailed)
+			return err
 		}
 	}
 }

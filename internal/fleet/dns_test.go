@@ -91,6 +91,16 @@ func TestDNS(t *testing.T) {
 		if z.lookups < 20 || z.lookups > 30 { // one a second, one in ten while they fail
 			t.Errorf("%d lookups in 130 s, 120 of which failed", z.lookups)
 		}
+		noted := func() bool {
+			return slices.ContainsFunc(w.fleet.Snapshot().Notes, func(n string) bool { return strings.HasPrefix(n, `source "dns vllm:8000" of replicas failed`) })
+		}
+		if !noted() {
+			t.Errorf("no note of it: %q", w.fleet.Snapshot().Notes)
+		}
+		z.set(nil, "vllm", "10.0.0.2", "10.0.0.3")
+		if w.pass(20 * time.Second); noted() {
+			t.Errorf("it is found again, as it was: %q", w.fleet.Snapshot().Notes)
+		}
 	})
 }
 

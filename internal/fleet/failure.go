@@ -14,7 +14,6 @@ import (
 
 // The reasons why a replica is not ready, or left: a closed set, for the log.
 const (
-	reasonStarting     = "starting"     // no request sent yet
 	reasonUnreachable  = "unreachable"  // no connection, or it broke
 	reasonTimeout      = "timeout"      // no answer in time
 	reasonLoading      = "loading"      // it answers 503

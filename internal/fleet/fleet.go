@@ -25,8 +25,8 @@ const (
 	// once a second per replica, so 100 ms adds little age and saves a fleet of
 	// hundreds most of the rebuilding. Joins and leaves are published at once.
 	publishEvery = 100 * time.Millisecond
-	// sourceRetry is the wait before a source that failed is started again.
-	sourceRetry = 5 * time.Second
+	// sourceRetry is the wait before a source that failed is started again: each failure is logged.
+	sourceRetry = 10 * time.Second
 )
 
 // Hooks are called for joins and leaves, one call at a time, on the goroutine of
@@ -50,8 +50,8 @@ type Fleet struct {
 	static  *static
 	running atomic.Bool
 	current atomic.Pointer[asking]
-	changed chan struct{} // capacity 1: the options in force have changed
-	served  map[string][]Model
+	changed chan struct{}      // capacity 1: the options in force have changed
+	served  map[string][]Model // by address, what a replica served before its worker began
 
 	publishers publishers
 	slots      chan struct{}
@@ -92,8 +92,9 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 	}
 	f := &Fleet{
 		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
-		served: o.Served, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing), looks: make(chan string, learnSlots),
+		served: map[string][]Model{}, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing), looks: make(chan string, learnSlots),
 	}
+	maps.Copy(f.served, o.Served)
 	f.current.Store(&asking{o, c})
 	f.snapshot.Store(newSnapshot(nil, false))
 	if f.metrics, err = newMetrics(o.Registerer, f); err != nil {
@@ -213,21 +214,17 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 		if err == nil {
 			err = errors.New("it ended")
 		}
-		f.sourceFailed(ctx, w, err)
+		name := sourceName(s)
+		f.metrics.sourceFailures.WithLabelValues(name).Inc()
+		f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
+		select {
+		case f.lists <- listing{from: w, failure: err}:
+		case <-ctx.Done():
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(sourceRetry):
 		}
-	}
-}
-
-func (f *Fleet) sourceFailed(ctx context.Context, w *watched, err error) {
-	name := sourceName(w.source)
-	f.metrics.sourceFailures.WithLabelValues(name).Inc()
-	f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
-	select {
-	case f.lists <- listing{from: w, failure: err}:
-	case <-ctx.Done():
 	}
 }
 
@@ -279,6 +276,7 @@ func (r *roster) list() {
 			e.until = time.Time{}
 			delete(wanted, addr)
 		default:
+			r.fleet.served[addr] = e.current.Models
 			r.remove(addr, e)
 		}
 	}

@@ -65,7 +65,8 @@ func TestSidecar(t *testing.T) {
 }
 
 // TestModelsAreKnownBeforeTheirReplicasAnswer: from the file, else from what an earlier process
-// saw; what a replica answers replaces the latter.
+// saw; what a replica answers replaces the latter, and stays when it no longer answers, also with
+// other settings, until it is no longer listed.
 func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
 	const c = "10.0.0.9:8000"
 	served := func(id string) []Model { return []Model{{ID: id, Base: id}} }
@@ -89,6 +90,17 @@ func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
 		w.net.change(func() { w.net.replicas[a] = fake(1, 0) })
 		w.pass(10 * time.Second)
 		check(map[string]string{a: "m", b: "file", c: ""})
+		w.net.change(func() { delete(w.net.replicas, a) })
+		w.pass(10 * time.Second)
+		check(map[string]string{a: "m"})
+		if err := w.fleet.Set(Options{Replicas: []ReplicaOptions{{Address: a, Name: "other"}}}); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(10 * time.Second)
+		if r := w.fleet.Snapshot().Replica(a); r.Name != "other" || r.Ready {
+			t.Errorf("its settings are not others: %+v", r)
+		}
+		check(map[string]string{a: "m"})
 	})
 }
 

@@ -225,11 +225,15 @@ func decodeVersion(data []byte) (version string, rust bool, err error) {
 	return v.Version, v.Rust != nil, nil
 }
 
-// learn requests every value that is not configured from a replica, /metrics
-// first: its page is left in w.page. before has the values learned last, if any;
-// they replace answers that fail for now.
+// learn requests every value that is not configured from a replica: its models, which name
+// the engine, then its page, which is left in w.page, and the rest. before has the values
+// learned last, if any; they replace answers that fail for now.
 func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	l := learned{Reported: Reported{BlockSize: w.options.BlockSize, Events: w.overrideEvents()}}
+	if err := w.learnModels(ctx, &l, before); err != nil {
+		return l, err
+	}
+	w.learnServer(ctx, &l, before)
 	began := time.Now()
 	scraped := w.attempt(ctx, w.scrape)
 	if scraped == nil {
@@ -237,15 +241,12 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 		l.HashAlgorithm = cmp.Or(l.HashAlgorithm, knownAlgorithm(w.page.hashAlgo))
 		l.Blocks, l.HashUnit, l.Draftless, l.CacheOff = w.page.blocks, w.page.hashUnit, w.page.draftless(), w.page.cacheOff()
 	} else {
-		l.incomplete = isTransient(scraped)
+		l.incomplete = l.incomplete || isTransient(scraped)
 		if before != nil {
 			l.BlockSize = cmp.Or(l.BlockSize, before.BlockSize)
 			l.HashAlgorithm = cmp.Or(l.HashAlgorithm, before.HashAlgorithm)
 			l.Blocks, l.HashUnit, l.Draftless, l.CacheOff = before.Blocks, before.HashUnit, before.Draftless, before.CacheOff
 		}
-	}
-	if w.mayBeSGLang(scraped) {
-		w.engine(ctx, &l, before)
 	}
 	l.pageless = isRefused(scraped) && !isTransient(scraped) && reasonOf(scraped) != reasonUnauthorized && !w.sglang
 	if scraped != nil { // the same sign of life that keeps it up later
@@ -255,9 +256,6 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 		}
 	}
 	w.answered = began
-	if err := w.learnModels(ctx, &l); err != nil {
-		return l, err
-	}
 	w.learnEvents(ctx, &l, before)
 	w.warnOfNone(&l)
 	if l.SGLang != nil {
@@ -309,25 +307,26 @@ func configuredModels(o ReplicaOptions) []Model {
 	return sortedModels(byID)
 }
 
-func (w *worker) learnModels(ctx context.Context, l *learned) error {
-	if l.Models = configuredModels(w.options); len(l.Models) > 0 {
+// learnModels asks for the models, and the engine that owns them. Where the models are configured,
+// an answer is not needed.
+func (w *worker) learnModels(ctx context.Context, l, before *learned) error {
+	err := w.attempt(ctx, func(ctx context.Context) (err error) {
+		l.Models, l.Engine, err = w.fleet.client().models(ctx, w.addr)
+		return err
+	})
+	if configured := configuredModels(w.options); len(configured) > 0 {
+		if l.Models, l.incomplete = configured, isTransient(err); err != nil && before != nil {
+			l.Engine = before.Engine
+		}
 		return nil
 	}
-	body, err := w.get(ctx, "/v1/models")
-	if err != nil {
-		if s := status(0); errors.As(err, &s) && (s == http.StatusNotFound || s == http.StatusNotImplemented) {
-			return &failure{reasonBadAnswer, fmt.Errorf("/v1/models: %w; if it has none, name its models under fleet.replicas[].models", s)}
-		}
-		return err
+	if s := status(0); errors.As(err, &s) && (s == http.StatusNotFound || s == http.StatusNotImplemented) {
+		return &failure{reasonBadAnswer, fmt.Errorf("/v1/models: %w; if it has none, name its models under fleet.replicas[].models", s)}
 	}
-	l.Models, l.Engine, err = decodeModels(body)
-	if err != nil {
-		return &failure{reasonBadAnswer, err}
-	}
-	if len(l.Models) == 0 {
+	if err == nil && len(l.Models) == 0 {
 		return &failure{reasonNoModels, errors.New("/v1/models lists none")}
 	}
-	return nil
+	return err
 }
 
 func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {

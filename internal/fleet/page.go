@@ -52,7 +52,6 @@ type page struct {
 	hashUnit  int // prefix_match_unit
 	loras     adapters
 	connector string // whose metrics the page has; "" when it has none
-	sglang    bool   // it has SGLang's metrics or loads
 	asleep    bool   // an engine is not awake
 	discarded bool   // it has discarded its KV cache
 	prefixOff bool   // enable_prefix_caching is off
@@ -139,7 +138,6 @@ func (p *page) line(line []byte) {
 		return
 	}
 	name, rest := bytes.TrimRight(line[:i], " \t"), line[i:]
-	p.sglang = p.sglang || bytes.HasPrefix(name, []byte("sglang:")) || bytes.HasPrefix(name, []byte("sglang_"))
 	switch string(name) {
 	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "sglang_token_usage":
 		if e, v := p.value(rest); e != nil {

@@ -3,24 +3,13 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"warmroute/internal/sglang"
 )
-
-// mayBeSGLang reports whether a replica that has been asked for its metrics has answered, and
-// not with vLLM's.
-func (w *worker) mayBeSGLang(scraped error) bool {
-	if scraped == nil {
-		return w.sglang || w.page.sglang || len(w.page.engines) == 0
-	}
-	return w.sglang || isRefused(scraped)
-}
 
 // isRefused reports whether err is a 4xx or 501, as for a route that the server does not have.
 func isRefused(err error) bool {
@@ -28,41 +17,23 @@ func isRefused(err error) bool {
 	return errors.As(err, &s) && (s < 500 || s == http.StatusNotImplemented)
 }
 
-// engine finds out whether a replica runs SGLang, by the owner of its models, and what it says
-// about itself.
-func (w *worker) engine(ctx context.Context, l, before *learned) {
-	if before != nil && before.SGLang == nil && !before.incomplete {
+// learnServer asks an SGLang, which its models name as their owner, what it says about itself.
+func (w *worker) learnServer(ctx context.Context, l, before *learned) {
+	if w.sglang = l.Engine == sglang.Name; !w.sglang {
 		return
 	}
-	body, err := w.get(ctx, "/v1/models")
-	if err != nil {
-		if before != nil {
-			l.SGLang = before.SGLang
-		}
-		return
-	}
-	if w.sglang = ownedBy(body, sglang.Name); !w.sglang {
-		return
-	}
-	l.SGLang = new(sglang.Server)
-	if body, err = w.get(ctx, "/server_info"); err == nil {
+	body, err := w.get(ctx, "/server_info")
+	if err == nil {
 		if s, err := sglang.Decode(body); err == nil {
 			l.SGLang = s
 			return
 		}
 	}
+	l.SGLang = new(sglang.Server)
 	if before != nil && before.SGLang != nil {
 		l.SGLang = before.SGLang
 	}
 	l.incomplete = l.incomplete || isTransient(err)
-}
-
-// ownedBy reports whether a list of models is an owner's.
-func ownedBy(body []byte, owner string) bool {
-	var list struct {
-		Data modelList `json:"data"`
-	}
-	return json.Unmarshal(body, &list) == nil && slices.ContainsFunc(list.Data, func(m listedModel) bool { return m.Owner == owner })
 }
 
 // published returns where each rank of an SGLang publishes.

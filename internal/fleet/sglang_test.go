@@ -132,3 +132,22 @@ func TestSGLangElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestSGLangWithConfiguredModels is recognised by the models that it lists, and remembered while it
+// does not list them.
+func TestSGLangWithConfiguredModels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const addr = "10.0.0.1:30000"
+		o := ReplicaOptions{Address: addr, Models: []ModelOptions{{ID: "mine"}}}
+		r := fakeSGLang()
+		w := start(t, Options{Replicas: []ReplicaOptions{o}}, map[string]*fakeReplica{addr: r})
+		for _, status := range []int{0, 503} {
+			w.net.change(func() { r.status["/v1/models"] = status })
+			w.pass(2 * learnEvery)
+			got := w.fleet.Snapshot().Replica(addr)
+			if got.SGLang == nil || got.Version != "sglang 0.5.23" || len(got.Models) != 1 || got.Model("mine") == nil || !got.Ready {
+				t.Errorf("status %d: %+v", status, got)
+			}
+		}
+	})
+}

@@ -102,9 +102,6 @@ func (r *roster) follow() {
 		}
 		ctx, stop := context.WithCancel(r.ctx)
 		w := &watched{source: source(), stop: stop, spoken: !first} // nothing waits for a later source
-		if d, ok := w.source.(*dns); ok {
-			d.failed = func(err error) { f.sourceFailed(ctx, w, err) }
-		}
 		r.sources = append(r.sources, w)
 		r.wg.Go(func() { f.watch(ctx, w) })
 	}

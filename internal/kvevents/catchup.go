@@ -1,6 +1,10 @@
 package kvevents
 
-import "errors"
+import (
+	"errors"
+
+	"warmroute/index"
+)
 
 // purpose says why a replay is requested, and so how its frames are used.
 type purpose uint8
@@ -62,15 +66,15 @@ func (s *sequencer) request(a asked) {
 	s.ask, s.launch = &a, true
 }
 
-// connected records a new connection of the event socket; frames that follow carry conn.
+// connected records a new connection of the event socket; frames that follow carry conn. It is not
+// called while s waits.
 func (s *sequencer) connected(conn uint64) {
 	s.count.Connects++
 	s.conn = conn
 	switch {
 	case !s.replays:
 		s.first = true
-	case !s.based || s.next == 0 || s.owed || s.ask != nil && s.ask.purpose == fresh:
-		// Frames held from before are in the answer, or of an earlier life.
+	case !s.based || s.next == 0 || s.owed:
 		s.oldest = conn
 		s.request(asked{purpose: fresh})
 	default:
@@ -103,12 +107,11 @@ func (s *sequencer) reply(id uint64, f frame) {
 	a.any = true
 	switch {
 	case first && a.purpose == fresh:
-		s.forget()
+		s.forget(index.LossBegun)
 		s.base(f.seq)
 	case first && a.check && f.seq == a.from:
 		if _, same := s.recalls(f); !same {
-			s.restarted(s.conn)
-			s.drain()
+			s.restarted(max(s.conn, s.latest))
 			return
 		}
 		s.verified, s.trial = s.conn, false
@@ -126,9 +129,6 @@ func (s *sequencer) reply(id uint64, f frame) {
 	}
 	a.taken = true
 	s.accept(f, true)
-	if s.cut {
-		s.drain()
-	}
 }
 
 // replied ends the replay with the given id: err is nil at the end marker.
@@ -165,12 +165,11 @@ func (s *sequencer) ended(a *asked) {
 		s.unreplayed = "the publisher keeps none (buffer_steps)"
 	case a.check && !a.any:
 		// A publisher always has its own last batch. This one has fewer than were applied.
-		s.restarted(s.conn)
-		s.drain()
+		s.restarted(max(s.conn, s.latest))
 		return
 	case a.purpose == fresh:
 		if !a.any {
-			s.forget()
+			s.forget(index.LossBegun)
 			s.base(0)
 		}
 		s.owed = false
@@ -223,17 +222,10 @@ func (s *sequencer) give(a *asked) {
 	if !s.based || a.purpose == fresh || s.next != a.start {
 		return
 	}
-	for _, f := range s.held {
-		if f.conn < s.oldest {
-			continue
-		}
-		if f.seq > s.next {
-			s.lose(f.seq)
-			return
-		}
-		break
-	}
-	if a.rejected {
+	switch {
+	case s.held != nil && s.held.seq > s.next:
+		s.lose(s.held.seq)
+	case a.rejected:
 		s.lose(s.next + 1)
 	}
 }

@@ -43,8 +43,8 @@ type conn struct {
 }
 
 // dial connects to a tcp:// or ipc:// endpoint and shakes hands. The connection closes
-// when ctx ends. It reads no more than room has room for.
-func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room) (c *conn, err error) {
+// when ctx ends. It reads no more than room allows.
+func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room share) (c *conn, err error) {
 	network, address, err := splitEndpoint(endpoint)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room *Room
 }
 
 // handshake opens a connection over raw, and closes raw if that fails.
-func handshake(ctx context.Context, raw net.Conn, kind zmq4.SocketType, room *Room) (c *conn, err error) {
+func handshake(ctx context.Context, raw net.Conn, kind zmq4.SocketType, room share) (c *conn, err error) {
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	in := newGuarded(ctx, raw, room)
 	closing := &closer{Conn: in, stop: stop}
@@ -223,7 +223,7 @@ type guarded struct {
 	total uint64  // of the message under way
 
 	ctx   context.Context // of the connection
-	room  *Room
+	room  share
 	beat  heartbeat
 	begun int   // bytes of the handshake that were read
 	minor byte  // of the peer's ZMTP 3.x
@@ -239,7 +239,7 @@ const (
 	flagCommand  = 0x04
 )
 
-func newGuarded(ctx context.Context, raw net.Conn, room *Room) *guarded {
+func newGuarded(ctx context.Context, raw net.Conn, room share) *guarded {
 	// 4 KiB: the short frames of a message in one system call. Longer frames are read
 	// past the buffer, so a larger one would only take memory.
 	g := &guarded{Conn: raw, beat: heartbeat{Conn: raw}, left: greetingSize, ctx: ctx, room: room}

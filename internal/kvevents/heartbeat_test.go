@@ -60,7 +60,7 @@ func TestSilence(t *testing.T) {
 						}
 					}
 				}()
-				conn, err := handshake(ctx, near, zmq4.Sub, NewRoom())
+				conn, err := handshake(ctx, near, zmq4.Sub, NewRoom().live)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -47,8 +47,8 @@ func TestCaptureIndex(t *testing.T) {
 					}
 				}
 			}
-			if p.world.totals.ApplyErrors != 0 {
-				t.Errorf("the index refused %d batches: %s", p.world.totals.ApplyErrors, p.world.Status().LastError)
+			if p.world.sequencer.count.ApplyErrors != 0 {
+				t.Errorf("the index refused %d batches: %s", p.world.sequencer.count.ApplyErrors, p.world.Status().LastError)
 			}
 		})
 	}

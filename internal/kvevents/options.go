@@ -57,7 +57,7 @@ type Options struct {
 	// after a burst a lost batch would stay unseen. Default 1 s.
 	ProbeQuiet time.Duration
 	// ReplayPatience is how long a replay may be silent before it counts as
-	// failed; live events are held that long. Default 3 s: the publisher serves
+	// failed; live events wait that long. Default 3 s: the publisher serves
 	// replays between two batches.
 	ReplayPatience time.Duration
 	// ReplayWithin is how long a replay may take. A replay that takes longer, or brings

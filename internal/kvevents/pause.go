@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/bound"
 )
 
@@ -50,13 +51,12 @@ func (t *troubles) judge(refused, lost uint64, now time.Time) time.Duration {
 	return min(firstPause<<(beyond-1), longestPause)
 }
 
-// abandon drops all applied and held batches: the publisher is not followed for a
+// abandon drops all applied batches: the publisher is not followed for a
 // while, and its removals are missed meanwhile.
 func (s *sequencer) abandon() {
-	s.forget()
-	s.release()
+	s.forget(index.LossBegun)
 	s.based, s.complete, s.owed = false, false, s.replays
-	s.ask, s.launch, s.seenConn = nil, false, 0
+	s.ask, s.launch, s.held, s.seenConn = nil, false, nil, 0
 	clear(s.recent[:])
 }
 

@@ -202,7 +202,7 @@ func TestClaimsOfMessagesTakeNoMoreThanTheRoom(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		_, _ = c.Write(append(append(append([]byte{}, greeting...), ready...), huge...))
 	})
-	room := NewRoom()
+	room := NewRoom().live
 	ctx := t.Context()
 	reading := make(chan *conn, 6)
 	for range 6 {
@@ -214,7 +214,7 @@ func TestClaimsOfMessagesTakeNoMoreThanTheRoom(t *testing.T) {
 		go func() { _, _, _ = c.recv(); c.close() }()
 	}
 	const size = 0xff0000 + frameCost
-	for end := time.Now().Add(10 * time.Second); room.queued.TryAcquire(size); room.give(size) {
+	for end := time.Now().Add(10 * time.Second); room.TryAcquire(size); room.give(size) {
 		if time.Now().After(end) {
 			t.Fatal("messages of 6 times 16 MiB left room")
 		}
@@ -223,7 +223,7 @@ func TestClaimsOfMessagesTakeNoMoreThanTheRoom(t *testing.T) {
 	for range 6 {
 		(<-reading).raw.Close()
 	}
-	for end := time.Now().Add(10 * time.Second); !room.queued.TryAcquire(queuedBytes); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !room.TryAcquire(roomBytes); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("closed connections keep their room")
 		}

@@ -38,7 +38,7 @@ func replay(ctx context.Context, o *Options, a asked, out chan<- *reply) {
 		case out <- &r:
 			return true
 		case <-ctx.Done():
-			o.Room.give(r.frame.taken)
+			o.Room.replayed.give(r.frame.taken)
 			return false
 		}
 	}
@@ -58,7 +58,7 @@ func receive(ctx context.Context, o *Options, a asked, put func(frame) bool) err
 			return ctx.Err()
 		}
 	}
-	c, err := dial(ctx, o.ReplayEndpoint, zmq4.Dealer, o.Room)
+	c, err := dial(ctx, o.ReplayEndpoint, zmq4.Dealer, o.Room.replayed)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func receive(ctx context.Context, o *Options, a asked, put func(frame) bool) err
 		}
 		seq, payload, err := lastTwo(frames)
 		if end := seq == endOfReplay && len(payload) == 0; err != nil || end {
-			o.Room.give(taken)
+			o.Room.replayed.give(taken)
 			return err
 		}
 		if !put(frame{seq: seq, payload: payload, taken: taken}) {

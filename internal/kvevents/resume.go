@@ -1,5 +1,7 @@
 package kvevents
 
+import "warmroute/index"
+
 // resume continues from a place that an earlier sequencer reached: all batches before next
 // are applied, and the last of them has this digest. The publisher has to confirm it in its
 // first answer.
@@ -15,7 +17,7 @@ func (s *sequencer) giveUpTrial() {
 	if !s.trial {
 		return
 	}
-	s.forget()
+	s.forget(index.LossBegun)
 	s.based, s.complete, s.owed = false, false, true
 	clear(s.recent[:])
 	s.ask = nil

@@ -8,12 +8,12 @@ import (
 )
 
 // resumed goes on from the first n batches of p, which l is taken to hold.
-func resumed(p *life, n uint64) (*sequencer, *ledger) {
+func resumed(p *life, n uint64) (*socket, *ledger) {
 	l := &ledger{bad: map[string]bool{}}
 	for _, f := range p.buffer[:n] {
 		l.applied = append(l.applied, string(f.payload))
 	}
-	s := newSequencer(l, true)
+	s := newSocket(l, true)
 	s.resume(n, xxhash.Sum64(p.buffer[n-1].payload), true)
 	return s, l
 }
@@ -71,13 +71,13 @@ func TestResumeForgetsWhatTheBufferNoLongerReaches(t *testing.T) {
 
 // TestResumeForgetsWhatNobodyConfirms: replays that fail, or time that is up.
 func TestResumeForgetsWhatNobodyConfirms(t *testing.T) {
-	for name, end := range map[string]func(s *sequencer){
-		"replays fail": func(s *sequencer) {
+	for name, end := range map[string]func(s *socket){
+		"replays fail": func(s *socket) {
 			for a := s.wanted(); a != nil; a = s.wanted() {
 				s.replied(a.id, errors.New("nobody answers"))
 			}
 		},
-		"time is up": func(s *sequencer) { s.giveUpTrial() },
+		"time is up": func(s *socket) { s.giveUpTrial() },
 	} {
 		p := newLife("a", 3)
 		s, l := resumed(p, 3)

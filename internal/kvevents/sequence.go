@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/cespare/xxhash/v2"
+
+	"warmroute/index"
 )
 
 // errExpired is a world's answer when it no longer has the batches applied before: it has
@@ -18,22 +20,14 @@ type frame struct {
 	taken   int64 // bytes of Room until Run is done with it
 }
 
-// size returns the bytes of a Room that a held frame takes.
-func (f frame) size() int64 { return int64(len(f.payload)) + frameCost }
-
 // world is the outside of a sequencer.
 type world interface {
-	apply(f frame) error // decode and pass on; after an error nothing was applied
-	forget()             // drop all applied batches
+	apply(f frame) error   // decode and pass on; after an error nothing was applied
+	forget(why index.Loss) // drop all applied batches
 }
 
-const (
-	// heldFrames and the Room bound the live frames that wait for a replay. Further ones
-	// are dropped, which shows as a gap afterwards.
-	heldFrames = 1 << 16
-	// recentSize frames are kept by digest, to distinguish a late copy from a restart.
-	recentSize = 64
-)
+// recentSize frames are kept by digest, to distinguish a late copy from a restart.
+const recentSize = 64
 
 // sequencer decides, from sequence numbers alone, which batches are applied, which are
 // copies, which are missing and when the publisher has begun a new life. It does no I/O and
@@ -49,7 +43,7 @@ type sequencer struct {
 	ask    *asked
 	lastID uint64
 	launch bool
-	waiting
+	held   *frame // the live frame for which the replay is
 	recent [recentSize]struct {
 		seq, sum uint64
 		set      bool
@@ -71,73 +65,37 @@ type applied struct {
 
 // connections are those of the event socket, by number.
 type connections struct {
-	conn     uint64 // the latest
+	conn     uint64 // the latest that was read from
+	latest   uint64 // the latest, whose frames may all be unread
 	oldest   uint64 // frames of those before this belong to an earlier life
 	verified uint64 // up to this one, the publisher is known to be the followed one
 	seenConn uint64 // of the last live frame taken
 	seenSeq  uint64
 }
 
-// waiting are the live frames that wait for a replay.
-type waiting struct {
-	held []frame
-	room *Room
-	cut  bool // they are in the answer to the replay just requested, or of an earlier life
-}
-
 func newSequencer(w world, replays bool) *sequencer {
-	return &sequencer{world: w, replays: replays, applied: applied{clean: true}, waiting: waiting{room: NewRoom()}}
+	return &sequencer{world: w, replays: replays, applied: applied{clean: true}}
 }
 
-// live takes a frame from the event socket.
+// waits reports whether a replay has to end before the event socket is read on.
+func (s *sequencer) waits() bool { return s.ask != nil && s.ask.purpose != probe }
+
+// live takes a frame from the event socket, which is not read while s waits.
 func (s *sequencer) live(f frame) {
-	if s.ask != nil && s.ask.purpose == probe {
-		if f.seq == s.next {
-			s.step(f)
-			return
-		}
+	if s.ask != nil && f.seq != s.next { // behind a probe
 		s.ask.purpose, s.ask.attempt = fill, 0
+		s.held = &f
+	} else if !s.step(f) {
+		s.held = &f
 	}
-	if s.ask == nil && len(s.held) == 0 {
-		if taken := s.step(f); taken || s.cut {
-			s.drain()
-			return
-		}
-	}
-	if len(s.held) >= heldFrames || !s.room.hold(f) {
-		s.count.Overflow++
-		return
-	}
-	s.held = append(s.held, f)
 }
 
-// drain takes held frames until none is left or one needs a replay.
+// drain takes the held frame.
 func (s *sequencer) drain() {
-	n := 0
-	for n < len(s.held) && s.ask == nil {
-		if !s.step(s.held[n]) {
-			break
-		}
-		n++
+	if f := s.held; f != nil && s.ask == nil {
+		s.held = nil
+		s.live(*f)
 	}
-	if s.cut {
-		s.release()
-		return
-	}
-	if n == 0 {
-		return
-	}
-	s.room.drop(s.held[:n])
-	rest := copy(s.held, s.held[n:])
-	clear(s.held[rest:])
-	s.held = s.held[:rest]
-}
-
-// release drops the held frames.
-func (s *sequencer) release() {
-	s.room.drop(s.held)
-	clear(s.held)
-	s.held, s.cut = s.held[:0], false
 }
 
 // step takes one live frame; false means that a replay has to come first.
@@ -162,7 +120,7 @@ func (s *sequencer) step(f frame) bool {
 		return true
 	default:
 		if s.restarted(f.conn); s.replays {
-			return false
+			return true
 		}
 		s.base(f.seq)
 	}
@@ -212,15 +170,15 @@ func (s *sequencer) accept(f frame, replayed bool) {
 // lose gives up the batches before next.
 func (s *sequencer) lose(next uint64) {
 	s.count.Lost++
-	s.forget()
+	s.forget(index.LossEvents)
 	s.base(next)
 	s.complete = false
 }
 
-func (s *sequencer) forget() {
+func (s *sequencer) forget(why index.Loss) {
 	s.trial = false
 	if !s.clean {
-		s.world.forget()
+		s.world.forget(why)
 		s.clean = true
 	}
 }
@@ -228,23 +186,22 @@ func (s *sequencer) forget() {
 // restarted starts over with the publisher's new life, which showed on connection conn.
 func (s *sequencer) restarted(conn uint64) {
 	s.count.Restarts++
-	s.forget()
-	s.based, s.complete = false, false
 	s.oldest, s.seenConn = conn, 0
 	clear(s.recent[:])
-	if s.replays {
-		s.cut = true
-		s.request(asked{purpose: fresh})
-	}
+	s.again(index.LossRestarted)
 }
 
 // expired starts over because the world dropped the batches that it held.
 func (s *sequencer) expired() {
 	s.clean = false
-	s.forget()
-	s.based, s.complete = false, false
+	s.again(index.LossBegun)
+}
+
+// again forgets everything. If there are replays, history comes again.
+func (s *sequencer) again(why index.Loss) {
+	s.forget(why)
+	s.based, s.complete, s.held = false, false, nil
 	if s.replays {
-		s.cut = true
 		s.request(asked{purpose: fresh})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"warmroute/index"
 )
 
 // ledger is a world that records the batches applied since the last forget.
@@ -28,7 +30,40 @@ func (l *ledger) apply(f frame) error {
 	return nil
 }
 
-func (l *ledger) forget() { l.applied, l.forgets = nil, l.forgets+1 }
+func (l *ledger) forget(index.Loss) { l.applied, l.forgets = nil, l.forgets+1 }
+
+// socket is a sequencer behind an event socket: what comes while it waits for a replay is read
+// afterwards.
+type socket struct {
+	*sequencer
+	unread []func()
+}
+
+func newSocket(l *ledger, replays bool) *socket { return &socket{sequencer: newSequencer(l, replays)} }
+
+func (s *socket) live(f frame) { s.read(func() { s.sequencer.live(f) }) }
+func (s *socket) connected(conn uint64) {
+	s.latest = conn
+	s.read(func() { s.sequencer.connected(conn) })
+}
+
+func (s *socket) read(more ...func()) {
+	for s.unread = append(s.unread, more...); len(s.unread) > 0 && !s.waits(); {
+		next := s.unread[0]
+		s.unread = s.unread[1:]
+		next()
+	}
+}
+
+func (s *socket) replied(id uint64, err error) {
+	s.sequencer.replied(id, err)
+	s.read()
+}
+
+func (s *socket) giveUpTrial() {
+	s.sequencer.giveUpTrial()
+	s.read()
+}
 
 // life is one life of a publisher; payloads are "life:seq".
 type life struct {
@@ -47,7 +82,7 @@ func (p *life) publish() frame {
 }
 
 // answer serves the replay the sequencer wants, if any; lose picks replies to drop.
-func (p *life) answer(s *sequencer, lose func(frame) bool) bool {
+func (p *life) answer(s *socket, lose func(frame) bool) bool {
 	a := s.wanted()
 	if a == nil {
 		return false
@@ -61,7 +96,7 @@ func (p *life) answer(s *sequencer, lose func(frame) bool) bool {
 	return true
 }
 
-func (p *life) settle(s *sequencer) {
+func (p *life) settle(s *socket) {
 	for p.answer(s, nil) {
 	}
 }
@@ -82,9 +117,9 @@ func want(t *testing.T, l *ledger, name string, from, to uint64) {
 	}
 }
 
-func start(p *life, replays bool) (*sequencer, *ledger) {
+func start(p *life, replays bool) (*socket, *ledger) {
 	l := &ledger{bad: map[string]bool{}}
-	s := newSequencer(l, replays)
+	s := newSocket(l, replays)
 	s.connected(1)
 	p.settle(s)
 	return s, l
@@ -101,7 +136,7 @@ func newLife(name string, published int) *life {
 func TestSequenceHistoryFirst(t *testing.T) {
 	p := newLife("a", 5)
 	l := &ledger{}
-	s := newSequencer(l, true)
+	s := newSocket(l, true)
 	s.connected(1)
 	f := p.publish()
 	s.live(on(1, f)) // before history has come: held
@@ -277,23 +312,23 @@ func TestSequenceProbeHoldsNothing(t *testing.T) {
 
 // TestSequenceRestart: a new life is found, however it shows, and takes over from its start.
 func TestSequenceRestart(t *testing.T) {
-	cases := map[string]func(s *sequencer, a, b *life){
-		"seen by the sequence alone": func(s *sequencer, _, b *life) {
+	cases := map[string]func(s *socket, a, b *life){
+		"seen by the sequence alone": func(s *socket, _, b *life) {
 			s.live(on(1, b.publish()))
 		},
-		"seen at the reconnect, less than before": func(s *sequencer, _, b *life) {
+		"seen at the reconnect, less than before": func(s *socket, _, b *life) {
 			s.connected(2)
 			b.settle(s)
 			s.live(on(2, b.publish()))
 		},
-		"seen at the reconnect, more than before": func(s *sequencer, _, b *life) {
+		"seen at the reconnect, more than before": func(s *socket, _, b *life) {
 			for range 20 {
 				b.publish()
 			}
 			s.connected(2)
 			b.settle(s)
 		},
-		"seen by a probe before the reconnect": func(s *sequencer, _, b *life) {
+		"seen by a probe before the reconnect": func(s *socket, _, b *life) {
 			for range 20 {
 				b.publish()
 			}
@@ -301,7 +336,7 @@ func TestSequenceRestart(t *testing.T) {
 			b.settle(s)
 			s.connected(2)
 		},
-		"seen while a gap is filled": func(s *sequencer, a, b *life) {
+		"seen while a gap is filled": func(s *socket, a, b *life) {
 			a.publish()
 			s.live(on(1, a.publish()))
 			for range 20 {
@@ -309,16 +344,6 @@ func TestSequenceRestart(t *testing.T) {
 			}
 			b.settle(s)
 			s.connected(2)
-		},
-		"held events of the old life are dropped": func(s *sequencer, a, b *life) {
-			a.publish()
-			s.live(on(1, a.publish())) // a gap: held
-			if s.wanted() == nil {
-				t.Fatal("no replay")
-			}
-			s.connected(2)
-			s.live(on(2, b.publish()))
-			b.settle(s)
 		},
 	}
 	for name, run := range cases {
@@ -330,6 +355,32 @@ func TestSequenceRestart(t *testing.T) {
 			want(t, l, "b", 0, b.seq)
 			if s.count.Restarts != 1 || l.forgets != 1 {
 				t.Errorf("%+v, %d forgets", s.count, l.forgets)
+			}
+		})
+	}
+}
+
+// TestSequenceUnreadOfTheOldLife: what a life has sent before its end may be read when a replay has
+// shown the next one already, and does not stay.
+func TestSequenceUnreadOfTheOldLife(t *testing.T) {
+	for name, end := range map[string]error{"the new life answers": nil, "the replay breaks off": errors.New("reset")} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newLife("a", 5), newLife("b", 0)
+			s, l := start(a, true)
+			a.publish()
+			s.live(on(1, a.publish())) // a gap
+			w := s.wanted()
+			s.live(on(1, a.publish()))
+			for range 3 {
+				b.publish()
+			}
+			s.connected(2)
+			s.live(on(2, b.publish()))
+			s.replied(w.id, end)
+			b.settle(s)
+			want(t, l, "b", 0, b.seq)
+			if len(s.unread) > 0 || s.count.Restarts != 1 || l.forgets != 1 {
+				t.Errorf("%d are not read; %+v", len(s.unread), s.count)
 			}
 		})
 	}
@@ -379,7 +430,7 @@ func TestSequenceRejected(t *testing.T) {
 func TestSequenceHoleInReplies(t *testing.T) {
 	p := newLife("a", 40)
 	l := &ledger{}
-	s := newSequencer(l, true)
+	s := newSocket(l, true)
 	s.connected(1)
 	dropped := map[uint64]bool{}
 	lose := func(f frame) bool {
@@ -406,7 +457,7 @@ func TestSequenceHoleInReplies(t *testing.T) {
 func TestSequenceReplayFails(t *testing.T) {
 	p := newLife("a", 3)
 	l := &ledger{}
-	s := newSequencer(l, true)
+	s := newSocket(l, true)
 	s.connected(1)
 	s.live(on(1, p.publish()))
 	for a := s.wanted(); a != nil; a = s.wanted() {
@@ -430,7 +481,7 @@ func TestSequenceReplayFails(t *testing.T) {
 func TestSequenceReplayBreaksOff(t *testing.T) {
 	p := newLife("a", 10)
 	l := &ledger{}
-	s := newSequencer(l, true)
+	s := newSocket(l, true)
 	s.connected(1)
 	for range 3 {
 		a := s.wanted()
@@ -446,41 +497,19 @@ func TestSequenceReplayBreaksOff(t *testing.T) {
 
 func TestSequenceOldRepliesIgnored(t *testing.T) {
 	p := newLife("a", 3)
-	l := &ledger{}
-	s := newSequencer(l, true)
-	s.connected(1)
+	s, l := start(p, true)
+	p.publish()
+	s.probe()
 	old := s.wanted()
 	s.connected(2)
-	s.reply(old.id, p.buffer[0])
+	s.reply(old.id, p.buffer[2])
+	s.reply(old.id, p.buffer[3])
 	s.replied(old.id, errors.New("cancelled"))
-	if len(l.applied) != 0 || s.ask == nil {
+	if len(l.applied) != 3 || s.ask == nil {
 		t.Fatal("an abandoned replay was heard")
 	}
 	p.settle(s)
-	want(t, l, "a", 0, 3)
-}
-
-func TestSequenceHeldBound(t *testing.T) {
-	p := newLife("a", 0)
-	l := &ledger{}
-	s := newSequencer(l, true)
-	s.connected(1)
-	p.keep = 1 << 20
-	for range heldFrames + 100 {
-		s.live(on(1, p.publish()))
-	}
-	if len(s.held) != heldFrames || s.count.Overflow != 100 {
-		t.Fatalf("%d held, %d dropped", len(s.held), s.count.Overflow)
-	}
-	p.settle(s)
-	s.live(on(1, p.publish()))
-	p.settle(s)
-	if n := len(l.applied); n != heldFrames+101 || l.forgets != 0 {
-		t.Errorf("%d applied, %d forgets", n, l.forgets)
-	}
-	if len(s.held) != 0 || !s.room.held.TryAcquire(heldBytes) {
-		t.Errorf("%d frames and their bytes are still held", len(s.held))
-	}
+	want(t, l, "a", 0, 4)
 }
 
 // follows reports whether b is the batch after a, of the same life.

@@ -39,7 +39,6 @@ type Counters struct {
 	Repeats
 	Rejected     uint64 `json:"rejected"`      // payloads that could not be decoded, applied in no part
 	Malformed    uint64 `json:"malformed"`     // messages without a sequence
-	Overflow     uint64 `json:"overflow"`      // live batches dropped because a replay took too long; replayed later
 	Pauses       uint64 `json:"pauses"`        // times at which following the publisher was interrupted
 	ApplyErrors  uint64 `json:"apply_errors"`  // batches the Sink refused, in part or whole
 	OrphanBlocks uint64 `json:"orphan_blocks"` // stored blocks that the Sink left out, as it did not know their parent

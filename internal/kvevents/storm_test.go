@@ -24,7 +24,7 @@ func TestSequenceStorm(t *testing.T) {
 		p.seq = (1 - seed%2) * 1_000_000
 		p.keep = []int{2, 10, 1000}[rng.IntN(3)]
 		l := &ledger{bad: map[string]bool{}}
-		s := newSequencer(l, chance(90))
+		s := newSocket(l, chance(90))
 		conn, lives := uint64(1), 0
 		s.connected(conn)
 		check := func(what string) {
@@ -83,7 +83,7 @@ func TestSequenceStorm(t *testing.T) {
 }
 
 // serve answers a wanted replay, or breaks it off, or loses replies.
-func serve(p *life, s *sequencer, rng *rand.Rand) {
+func serve(p *life, s *socket, rng *rand.Rand) {
 	a := s.wanted()
 	if a == nil {
 		return

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
@@ -23,12 +24,10 @@ type Subscriber struct {
 	paths       paths
 	sequencer   *sequencer
 	incarnation uint64
-	repeats     uint64   // the Sink may have batches before this one already
-	totals      Counters // counted by apply
-	forgot      Counters // the sequencer's at the last forget
+	repeats     uint64 // the Sink may have batches before this one already
 	cancel      context.CancelFunc
-	connection  uint64   // number of the event socket's last connection; the listener's while a session runs
-	troubles    troubles // of the publisher
+	connection  atomic.Uint64 // number of the event socket's last connection
+	troubles    troubles      // of the publisher
 
 	// 1024 live messages: a second of a very busy replica. Beyond it TCP holds
 	// the publisher back, which drops at its own high-water mark: a gap. They
@@ -58,7 +57,6 @@ func New(o Options, to Sink) (*Subscriber, error) {
 	s.converter.batch.Holder, s.converter.batch.Full = s.o.holder(), o.Full
 	s.paths.of = o.AdapterPath
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
-	s.sequencer.room = o.Room
 	return s, nil
 }
 
@@ -73,9 +71,8 @@ func (s *Subscriber) Status() Status {
 
 // listenerEvent is a message of the listener to Run.
 type listenerEvent struct {
-	up    bool  // conn is connected and subscribed
-	down  error // it no longer is, or could not be
-	bad   bool  // a message without a sequence
+	up    bool // conn is connected and subscribed
+	bad   bool // a message without a sequence
 	frame frame
 }
 
@@ -87,7 +84,6 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	s.o.Following(false)
 	doubt := s.start()
 	defer doubt.Stop()
-	defer s.sequencer.release()
 	for ctx.Err() == nil {
 		if pause := s.session(ctx, doubt); pause > 0 {
 			s.rest(ctx, pause)
@@ -99,7 +95,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 // rest waits for a pause without following the publisher.
 func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
 	s.sequencer.abandon()
-	s.totals.Pauses++
+	s.sequencer.count.Pauses++
 	s.set(func(st *Status) { st.Connected, st.Paused = false, pause })
 	s.publish()
 	s.o.Log.Warn("KV events: the publisher's batches are refused or lost again and again; it is asked again after a pause",
@@ -134,13 +130,11 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 		case <-ctx.Done():
 			s.drain(replies)
 			return 0
-		case n := <-s.live:
+		case n := <-s.unread():
 			s.receive(n)
-			s.o.Room.give(n.frame.taken)
-			if n.down == nil {
-				timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
-			}
+			timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
 		case r := <-replies:
+			s.sequencer.latest = s.connection.Load()
 			if r.end {
 				s.noteError("replay", r.err)
 				s.sequencer.replied(r.id, r.err)
@@ -148,7 +142,7 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			} else {
 				s.sequencer.reply(r.id, r.frame)
 			}
-			s.o.Room.give(r.frame.taken)
+			s.o.Room.replayed.give(r.frame.taken)
 		case <-doubt.C:
 			s.sequencer.giveUpTrial()
 		case <-timer.C:
@@ -161,7 +155,7 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			timer.Reset(next)
 		}
 		refused, lost := s.sequencer.troubles()
-		if pause := s.troubles.judge(refused+s.totals.Malformed, lost, time.Now()); pause > 0 {
+		if pause := s.troubles.judge(refused+s.sequencer.count.Malformed, lost, time.Now()); pause > 0 {
 			return pause
 		}
 		if a := s.sequencer.wanted(); a != nil {
@@ -176,9 +170,9 @@ func (s *Subscriber) discard(replies <-chan *reply) {
 	for {
 		select {
 		case n := <-s.live:
-			s.o.Room.give(n.frame.taken)
+			s.o.Room.live.give(n.frame.taken)
 		case r := <-replies:
-			s.o.Room.give(r.frame.taken)
+			s.o.Room.replayed.give(r.frame.taken)
 		default:
 			return
 		}
@@ -190,16 +184,16 @@ func (s *Subscriber) discard(replies <-chan *reply) {
 func (s *Subscriber) drain(replies <-chan *reply) {
 	for end := time.Now().Add(s.o.DrainWithin); time.Now().Before(end); s.publish() {
 		select {
-		case n := <-s.live:
+		case n := <-s.unread():
 			s.receive(n)
-			s.o.Room.give(n.frame.taken)
 		case r := <-replies:
+			s.sequencer.latest = s.connection.Load()
 			if r.end && r.err == nil {
 				s.sequencer.replied(r.id, nil)
 			} else if !r.end {
 				s.sequencer.reply(r.id, r.frame)
 			}
-			s.o.Room.give(r.frame.taken)
+			s.o.Room.replayed.give(r.frame.taken)
 		default:
 			return
 		}
@@ -216,16 +210,22 @@ func (s *Subscriber) launch(ctx context.Context, a asked, replies chan<- *reply,
 	wg.Go(func() { replay(rctx, &s.o, a, replies) })
 }
 
+// unread is where the listener's messages are. While a replay has to come first they stay there,
+// and TCP holds the publisher back.
+func (s *Subscriber) unread() <-chan *listenerEvent {
+	if s.sequencer.waits() {
+		return nil
+	}
+	return s.live
+}
+
 func (s *Subscriber) receive(n *listenerEvent) {
+	defer s.o.Room.live.give(n.frame.taken)
 	switch {
 	case n.up:
-		s.set(func(st *Status) { st.Connected = true })
 		s.sequencer.connected(n.frame.conn)
-	case n.down != nil:
-		s.set(func(st *Status) { st.Connected = false })
-		s.noteError("events", n.down)
 	case n.bad:
-		s.totals.Malformed++
+		s.sequencer.count.Malformed++
 		s.noteError("events", errNoSequence)
 	default:
 		s.sequencer.live(n.frame)
@@ -239,7 +239,7 @@ func (s *Subscriber) listen(ctx context.Context) {
 		case s.live <- &n:
 			return true
 		case <-ctx.Done():
-			s.o.Room.give(n.frame.taken)
+			s.o.Room.live.give(n.frame.taken)
 			return false
 		}
 	}
@@ -253,9 +253,11 @@ func (s *Subscriber) listen(ctx context.Context) {
 		}
 		began := time.Now()
 		err := s.follow(ctx, put)
-		if ctx.Err() != nil || !put(listenerEvent{down: err}) {
+		if ctx.Err() != nil {
 			return
 		}
+		s.set(func(st *Status) { st.Connected = false })
+		s.noteError("events", err)
 		retry = nextRetry(s.o.RetryAfter, retry, time.Since(began))
 		wait.Reset(retry)
 	}
@@ -263,7 +265,7 @@ func (s *Subscriber) listen(ctx context.Context) {
 
 // follow makes one connection and reads it until it fails.
 func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) error {
-	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub, s.o.Room)
+	c, err := dial(ctx, s.o.Endpoint, zmq4.Sub, s.o.Room.live)
 	if err != nil {
 		return err
 	}
@@ -272,8 +274,8 @@ func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) e
 	if err := c.send(append([]byte{1}, s.o.Topic...)); err != nil {
 		return err
 	}
-	s.connection++
-	number := s.connection
+	s.set(func(st *Status) { st.Connected = true })
+	number := s.connection.Add(1)
 	if !put(listenerEvent{up: true, frame: frame{conn: number}}) {
 		return ctx.Err()
 	}
@@ -324,21 +326,13 @@ func (s *Subscriber) Cursor() (index.Cursor, bool) {
 }
 
 // forget implements world.
-func (s *Subscriber) forget() {
+func (s *Subscriber) forget(why index.Loss) {
 	s.o.Log.Warn("KV events: the replica's blocks are dropped and read again",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
 	s.converter.chains.forget()
 	s.converter.doubts, s.paths.loads = doubts{}, nil
 	s.set(func(st *Status) { st.Doubt, st.Hashes = "", nil })
 	s.begin()
-	now, why := s.sequencer.count, index.LossBegun
-	switch {
-	case now.Restarts > s.forgot.Restarts:
-		why = index.LossRestarted
-	case now.Lost > s.forgot.Lost:
-		why = index.LossEvents
-	}
-	s.forgot = now
 	if s.o.Forgot != nil {
 		s.o.Forgot(why)
 	}
@@ -371,10 +365,10 @@ func (s *Subscriber) apply(f frame) error {
 		return errExpired
 	}
 	if err != nil {
-		s.totals.ApplyErrors++
+		s.sequencer.count.ApplyErrors++
 		s.noteError("index", err)
 	}
-	t := &s.totals
+	t := &s.sequencer.count
 	t.Batches++
 	t.Events += uint64(len(b.Events))
 	t.Contents.add(n)
@@ -404,7 +398,7 @@ func (s *Subscriber) touch(yes bool) {
 	case errors.Is(err, index.ErrIncarnation):
 		s.sequencer.expired()
 	case err != nil:
-		s.totals.ApplyErrors++
+		s.sequencer.count.ApplyErrors++
 		s.noteError("index", err)
 	}
 }
@@ -438,13 +432,9 @@ func (s *Subscriber) set(change func(*Status)) {
 // publish updates Status after one turn of Run.
 func (s *Subscriber) publish() {
 	q := s.sequencer
-	c := s.totals
-	c.Connects, c.Gaps, c.Lost, c.Restarts, c.Duplicates = q.count.Connects, q.count.Gaps, q.count.Lost, q.count.Restarts, q.count.Duplicates
-	c.Replays, c.ReplayFails, c.Replayed = q.count.Replays, q.count.ReplayFails, q.count.Replayed
-	c.Rejected, c.Overflow = q.count.Rejected, q.count.Overflow
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.status.Synced, s.status.Complete, s.status.NoReplay, s.status.Counters = q.first, q.first && q.complete, q.unreplayed, c
+	s.status.Synced, s.status.Complete, s.status.NoReplay, s.status.Counters = q.first, q.first && q.complete, q.unreplayed, q.count
 	next, digest, ok := q.place()
 	if !ok {
 		s.cursor = index.Cursor{}

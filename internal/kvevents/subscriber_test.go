@@ -290,6 +290,74 @@ func TestSubscriberMuteReplay(t *testing.T) {
 	r.exact("history after all")
 }
 
+// TestSubscriberUnreadDuringAReplay: live batches that come while a replay is under way wait for it,
+// more of them at the publisher than here, and none is lost.
+func TestSubscriberUnreadDuringAReplay(t *testing.T) {
+	r := newRig(t, kvtest.Options{BufferSteps: 1}, func(o *Options) { o.ProbeQuiet = time.Hour })
+	r.pub.Mute(true)
+	r.run()
+	r.subscribed()
+	if err := r.pub.WaitRequests(r.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 * cap(r.sub.live) {
+		r.store(1)
+	}
+	for r.ctx.Err() == nil && len(r.sub.live) < cap(r.sub.live) {
+		time.Sleep(time.Millisecond) // a channel does not tell of its length
+	}
+	if n := len(r.sink.held()); n != 0 {
+		t.Errorf("%d batches are applied before history", n)
+	}
+	r.until("live batches without a hole", func(held map[uint64]int, s Status) bool { return maps.Equal(held, r.want) })
+	if s := r.sub.Status(); s.Gaps != 0 || s.Lost != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSubscriberReplaysBesideAFullRoom: live batches that wait take no room from the replay for which
+// they wait.
+func TestSubscriberReplaysBesideAFullRoom(t *testing.T) {
+	room := NewRoom()
+	r := newRig(t, kvtest.Options{}, func(o *Options) { o.Room = room })
+	if !room.live.TryAcquire(roomBytes) {
+		t.Fatal("a new room is not empty")
+	}
+	r.store(3)
+	r.run()
+	r.exact("history")
+	room.live.give(roomBytes)
+	r.subscribed()
+	r.store(1)
+	r.exact("live batches")
+}
+
+// TestSubscriberEndDuringAReplay: that the publisher is gone is told of while a replay hangs.
+func TestSubscriberEndDuringAReplay(t *testing.T) {
+	following := make(chan bool, 8)
+	r := newRig(t, kvtest.Options{}, func(o *Options) {
+		o.ReplayPatience, o.Following = time.Minute, func(yes bool) { following <- yes }
+	})
+	r.pub.Mute(true)
+	r.run()
+	r.subscribed()
+	if err := r.pub.WaitRequests(r.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	r.store(1)
+	go r.pub.Restart()
+	for _, want := range []bool{false, true, false} {
+		select {
+		case got := <-following:
+			if got != want {
+				t.Errorf("it is followed: %v, want %v", got, want)
+			}
+		case <-r.ctx.Done():
+			t.Fatal("not told of")
+		}
+	}
+}
+
 // TestSubscriberProbesAfterAReplay: a probe that is due while a replay is under way is made
 // soon after it, and not ProbeEvery later.
 func TestSubscriberProbesAfterAReplay(t *testing.T) {
@@ -357,7 +425,7 @@ func TestDialHostile(t *testing.T) {
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // far more than it takes: a hang ends here
 			defer cancel()
-			c, err := dial(ctx, "tcp://"+l.Addr().String(), "SUB", NewRoom())
+			c, err := dial(ctx, "tcp://"+l.Addr().String(), "SUB", NewRoom().live)
 			if err == nil {
 				defer c.close()
 				_, _, err = c.recv()

@@ -1,10 +1,10 @@
 package peers
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -211,8 +211,7 @@ func TestNoVersionWinsForEver(t *testing.T) {
 	}
 	limit := uint64(w.now.Add(Ahead).UnixMilli())
 	for _, version := range []uint64{limit + 1, 1<<63 - 1, 1 << 63, 1<<64 - 1} {
-		var refused *VersionError
-		if err := send(version, "filter-then-score"); !errors.As(err, &refused) || refused.From != "rogue" || refused.By != "stranger" {
+		if err := send(version, "filter-then-score"); !says(err, `settings by router "stranger", sent by router "rogue", are ignored`) {
 			t.Errorf("version %d: %v", version, err)
 		}
 	}
@@ -325,6 +324,9 @@ func TestPressureIsOfTheFleet(t *testing.T) {
 	}
 }
 
+// says reports whether an error has these words.
+func says(err error, words string) bool { return err != nil && strings.Contains(err.Error(), words) }
+
 func TestStrangersAreRefused(t *testing.T) {
 	w := newMesh(t, 1)
 	m := w.nodes[0].m
@@ -335,12 +337,10 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 		return b
 	}
-	var version *ProtocolError
-	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 2, From: "x", Seq: 1})); !errors.As(err, &version) || version.From != "x" {
+	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 2, From: "x", Seq: 1})); !says(err, `router "x" uses version 2 of the protocol, this one version 1`) {
 		t.Errorf("another version: %v", err)
 	}
-	var name *NameError
-	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 1, From: "r0", Epoch: 7, Seq: 1})); !errors.As(err, &name) {
+	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 1, From: "r0", Epoch: 7, Seq: 1})); !says(err, `another router is named "r0" too`) {
 		t.Errorf("another process with this name: %v", err)
 	}
 	for _, b := range [][]byte{nil, []byte("garbage"), text(&peerspb.Message{Protocol: 1, Seq: 1}), text(&peerspb.Message{Protocol: 1, From: "x"})} {

@@ -46,30 +46,6 @@ type peer struct {
 // ErrGarbage is a message that cannot be read.
 var ErrGarbage = errors.New("peers: the message cannot be read")
 
-// ProtocolError is a router that uses another version of the protocol.
-type ProtocolError struct {
-	From     string
-	Protocol uint32
-}
-
-func (e *ProtocolError) Error() string {
-	return fmt.Sprintf("peers: router %q uses version %d of the protocol, this one version %d: its messages are ignored", e.From, e.Protocol, Protocol)
-}
-
-// NameError is another process with this router's name.
-type NameError struct{ From string }
-
-func (e *NameError) Error() string {
-	return fmt.Sprintf("peers: another router is named %q too: it is ignored until one of them has another peers.id", e.From)
-}
-
-// VersionError is a router whose settings have a version that is too far ahead.
-type VersionError struct{ From, By string }
-
-func (e *VersionError) Error() string {
-	return fmt.Sprintf("peers: settings by router %q, sent by router %q, are ignored: their version is more than %v ahead of this router's clock", e.By, e.From, Ahead)
-}
-
 // Read reads a message of another router. It returns an error if it ignores the
 // message.
 func (m *Machine) Read(now time.Time, b []byte) error {
@@ -80,7 +56,7 @@ func (m *Machine) Read(now time.Time, b []byte) error {
 	}
 	if in.Protocol != Protocol {
 		m.stats.Refused++
-		return &ProtocolError{From: in.From[:min(len(in.From), MaxName)], Protocol: in.Protocol}
+		return fmt.Errorf("peers: router %q uses version %d of the protocol, this one version %d: its messages are ignored", in.From[:min(len(in.From), MaxName)], in.Protocol, Protocol)
 	}
 	if in.From == "" || len(in.From) > MaxName || in.Seq == 0 {
 		m.stats.Garbage++
@@ -91,7 +67,7 @@ func (m *Machine) Read(now time.Time, b []byte) error {
 			return nil // this router's own message
 		}
 		m.stats.Refused++
-		return &NameError{From: in.From}
+		return fmt.Errorf("peers: another router is named %q too: it is ignored until one of them has another peers.id", in.From)
 	}
 	m.stats.Read++
 	m.stats.ReadBytes += uint64(len(b))
@@ -198,7 +174,7 @@ func (m *Machine) fullOf(in *peerspb.Message, p *peer, now time.Time) error {
 	}
 	if x.Version > uint64(now.Add(Ahead).UnixMilli()) {
 		m.stats.Refused++
-		return &VersionError{From: in.From, By: x.By}
+		return fmt.Errorf("peers: settings by router %q, sent by router %q, are ignored: their version is more than %v ahead of this router's clock", x.By, in.From, Ahead)
 	}
 	m.adopt(version{x.Version, x.By, x.Config}, in.From)
 	p.policy = version{number: x.Version, by: x.By}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -32,16 +31,9 @@ type acks struct {
 	metrics *metrics
 	acked   atomic.Pointer[acked] // nil: no Envoy has taken endpoints
 
-	mu      sync.Mutex
-	envoys  map[int64]*conversation
-	left    bool // some Envoy has been connected and is not any more
-	current published
-}
-
-// published is the resources that a reconnecting Envoy may have already.
-type published struct {
-	versions  map[string]string              // by type
-	endpoints map[string]map[string][]string // hash of an assignment → its cluster → addresses
+	mu     sync.Mutex
+	envoys map[int64]*conversation
+	left   bool // some Envoy has been connected and is not any more
 }
 
 // maxUnanswered bounds the responses that are kept for an Envoy's answers: one is under
@@ -51,16 +43,9 @@ const maxUnanswered = 64
 // conversation is one Envoy's stream.
 type conversation struct {
 	who       string
-	sent      map[string]sent    // by nonce, not answered yet
-	refused   map[string]refusal // by type, of the newest
+	sent      map[string]sent   // by nonce, not answered yet
+	refused   map[string]string // by type, what it says of the newest
 	endpoints map[string][]string
-	claims    []string // endpoints that it reports to have, by hash or by version, not matched yet
-}
-
-// refusal is an update that an Envoy does not take.
-type refusal struct {
-	words string
-	has   string // the version that it keeps, if the stream reports it
 }
 
 // sent is a response that waits for its acknowledgement.
@@ -78,7 +63,9 @@ func newAcks(m *metrics, log *slog.Logger) *acks {
 // incremental separates the ids of the two kinds of stream, which count apart.
 const incremental = 1 << 62
 
-// callbacks connects a with go-control-plane's server.
+// callbacks connects a with go-control-plane's server. That an Envoy has endpoints from before, or keeps
+// its former state after a refusal, is withheld from the server, which therefore sends these again: the
+// Envoy's answers on this stream alone tell what it has.
 func (a *acks) callbacks() serverv3.Callbacks {
 	return serverv3.CallbackFuncs{
 		StreamOpenFunc:        func(ctx context.Context, id int64, _ string) error { a.open(ctx, id); return nil },
@@ -86,11 +73,8 @@ func (a *acks) callbacks() serverv3.Callbacks {
 		DeltaStreamOpenFunc:   func(ctx context.Context, id int64, _ string) error { a.open(ctx, id|incremental); return nil },
 		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { a.close(id | incremental) },
 		StreamRequestFunc: func(id int64, r *discoveryv3.DiscoveryRequest) error {
-			if r.GetTypeUrl() == resourcev3.EndpointType && r.GetResponseNonce() == "" && r.GetVersionInfo() != "" {
-				a.has(id, r.GetVersionInfo())
-			}
-			refused := refusal{r.GetErrorDetail().GetMessage(), r.GetVersionInfo()}
-			if a.answered(id, r.GetNode(), r.GetResponseNonce(), refused, r.GetErrorDetail() != nil) {
+			if a.answered(id, r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail() != nil, r.GetErrorDetail().GetMessage()) {
+				r.VersionInfo = ""
 				time.Sleep(nackPause)
 			}
 			return nil
@@ -100,10 +84,10 @@ func (a *acks) callbacks() serverv3.Callbacks {
 		},
 		StreamDeltaRequestFunc: func(id int64, r *discoveryv3.DeltaDiscoveryRequest) error {
 			id |= incremental
-			if r.GetTypeUrl() == resourcev3.EndpointType && len(r.GetInitialResourceVersions()) > 0 {
-				a.has(id, slices.Collect(maps.Values(r.GetInitialResourceVersions()))...)
+			if r.GetTypeUrl() == resourcev3.EndpointType {
+				r.InitialResourceVersions = nil
 			}
-			a.answered(id, r.GetNode(), r.GetResponseNonce(), refusal{words: r.GetErrorDetail().GetMessage()}, r.GetErrorDetail() != nil)
+			a.answered(id, r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail() != nil, r.GetErrorDetail().GetMessage())
 			return nil
 		},
 		StreamDeltaResponseFunc: func(id int64, _ *discoveryv3.DeltaDiscoveryRequest, r *discoveryv3.DeltaDiscoveryResponse) {
@@ -119,7 +103,7 @@ func (a *acks) callbacks() serverv3.Callbacks {
 }
 
 func (a *acks) open(ctx context.Context, id int64) {
-	c := &conversation{sent: map[string]sent{}, refused: map[string]refusal{}}
+	c := &conversation{sent: map[string]sent{}, refused: map[string]string{}}
 	if p, ok := peer.FromContext(ctx); ok {
 		c.who = p.Addr.String()
 	}
@@ -155,8 +139,8 @@ func (a *acks) send(id int64, nonce string, s sent) {
 }
 
 // answered takes an Envoy's answer to the response with that nonce, and reports
-// whether it was refused.
-func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, refused bool) bool {
+// whether it was refused, and in which words.
+func (a *acks) answered(id int64, node *corev3.Node, nonce string, refused bool, words string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.envoys[id]
@@ -172,18 +156,16 @@ func (a *acks) answered(id int64, node *corev3.Node, nonce string, why refusal, 
 	}
 	delete(c.sent, nonce)
 	kind := short(s.typeURL)
-	why.words = strings.TrimSpace(why.words)
-	if refused {
+	if words = strings.TrimSpace(words); refused {
 		a.metrics.refused.WithLabelValues(kind).Inc()
-		if c.refused[kind].words != why.words {
-			a.log.Error("an Envoy refuses an update and keeps its former state", "envoy", c.who, "type", kind, "envoy_says", why.words)
+		if c.refused[kind] != words {
+			a.log.Error("an Envoy refuses an update and keeps its former state", "envoy", c.who, "type", kind, "envoy_says", words)
 		}
-		c.refused[kind] = why
+		c.refused[kind] = words
 		return true
 	}
 	delete(c.refused, kind)
 	if s.typeURL == resourcev3.EndpointType {
-		c.claims = nil // the answer is newer
 		c.take(s)
 		a.update()
 	}
@@ -201,53 +183,6 @@ func (c *conversation) take(s sent) {
 	for _, cluster := range s.removed {
 		delete(c.endpoints, cluster)
 	}
-}
-
-// has records the endpoints that an Envoy reports to have already: the version of all
-// of them, or the hash of each assignment.
-func (a *acks) has(id int64, claims ...string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if c := a.envoys[id]; c != nil {
-		c.claims = append(c.claims, claims...)
-		c.resume(a.current)
-		a.update()
-	}
-}
-
-// resume records as acknowledged the published resources that the Envoy already
-// has. An Envoy may reconnect before anything is published: then its claims wait.
-func (c *conversation) resume(p published) {
-	c.claims = slices.DeleteFunc(c.claims, func(claim string) bool {
-		known, ok := p.endpoints[claim]
-		if ok {
-			c.take(sent{endpoints: known})
-		}
-		if all := claim != "" && p.versions[resourcev3.EndpointType] == claim; all {
-			for _, known := range p.endpoints {
-				c.take(sent{endpoints: known})
-			}
-			return true
-		}
-		return ok
-	})
-}
-
-// publish records the published state. The server does not send it again to an Envoy
-// that has it.
-func (a *acks) publish(p published) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.current = p
-	for _, c := range a.envoys {
-		c.resume(p)
-		for typeURL, version := range p.versions {
-			if kind := short(typeURL); c.refused[kind].has == version {
-				delete(c.refused, kind)
-			}
-		}
-	}
-	a.update()
 }
 
 // update computes which endpoints all Envoys have. The caller holds a.mu.
@@ -312,7 +247,7 @@ func (a *acks) notes() (out []string) {
 	}
 	for _, c := range a.envoys {
 		for kind, why := range c.refused {
-			out = append(out, fmt.Sprintf("Envoy %s refuses an update of its %s and keeps its former state: %s", c.who, kind, why.words))
+			out = append(out, fmt.Sprintf("Envoy %s refuses an update of its %s and keeps its former state: %s", c.who, kind, why))
 		}
 	}
 	slices.Sort(out)

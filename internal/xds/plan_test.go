@@ -2,12 +2,14 @@ package xds
 
 import (
 	"encoding/json"
-	"path/filepath"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/envoy"
 	"warmroute/internal/fleet"
@@ -28,8 +30,7 @@ func replica(addr string, ready bool, base string, names ...string) *fleet.Repli
 }
 
 func plan(replicas ...*fleet.Replica) envoy.Fleet {
-	s := fleet.NewSnapshot(replicas...)
-	return Plan(s, Memory{}.Remember(s, time.Unix(1_700_000_000, 0)), true)
+	return Plan(fleet.NewSnapshot(replicas...), true)
 }
 
 func TestPlan(t *testing.T) {
@@ -108,52 +109,42 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// TestListingHasVLLMsFields: the time when a model was first seen stays, whichever replicas
-// serve it later, so that Envoys get no new routes for it; an adapter has no length.
+// TestListingHasVLLMsFields: an adapter has no length. A state that is kept has all of it.
 func TestListingHasVLLMsFields(t *testing.T) {
-	model := func(addr string, m fleet.Model) *fleet.Replica {
-		return &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{Models: []fleet.Model{m}}}
-	}
 	a := fleet.Model{ID: "a", Base: "a", Root: "/models/a", MaxLen: 9}
 	lora := fleet.Model{ID: "l", Base: "a", Root: "/models/a", LoRA: prefixhash.LoRA{Set: true, Name: "l", Path: "/loras/l"}, MaxLen: 9}
-	first := fleet.NewSnapshot(model("1:1", a), model("2:1", lora))
-	known := Memory{}.Remember(first, time.Unix(5, 0))
+	models := map[string][]fleet.Model{"1:1": {a}, "2:1": {lora}}
+	var replicas []*fleet.Replica
+	for addr, all := range models {
+		replicas = append(replicas, &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{Models: all}})
+	}
 	want := `{"object":"list","data":[` +
-		`{"id":"a","object":"model","created":5,"owned_by":"vllm","root":"/models/a","parent":null,"max_model_len":9,"permission":[]},` +
-		`{"id":"l","object":"model","created":5,"owned_by":"vllm","root":"/loras/l","parent":"a","max_model_len":null,"permission":[]}]}`
-	if got := Plan(first, known, true).Listing; got != want {
+		`{"id":"a","object":"model","created":0,"owned_by":"vllm","root":"/models/a","parent":null,"max_model_len":9,"permission":[]},` +
+		`{"id":"l","object":"model","created":0,"owned_by":"vllm","root":"/loras/l","parent":"a","max_model_len":null,"permission":[]}]}`
+	if got := plan(replicas...).Listing; got != want {
 		t.Errorf("%s, want\n%s", got, want)
 	}
-	moved := fleet.NewSnapshot(model("1:1", a), model("3:1", a), model("4:1", lora))
-	if got := Plan(moved, known.Remember(moved, time.Unix(50, 0)), true).Listing; got != want {
-		t.Errorf("on other replicas: %s", got)
-	}
+	f := new(some)
+	f.set(replicas...)
 	folder := t.TempDir()
-	kept, err := json.Marshal(kept{envoy.Serving("1:1"), known})
-	if err != nil {
-		t.Fatal(err)
+	p := New(Settings{At: Options{State: folder}}, f, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	clock := time.Now()
+	p.now = func() time.Time { return clock }
+	for range 2 {
+		p.look()
+		clock = clock.Add(patience)
+		p.step()
 	}
-	if err := replace(filepath.Join(folder, fleetFile), kept); err != nil {
-		t.Fatal(err)
-	}
-	if got := (Options{State: folder}).Served(); !reflect.DeepEqual(got, map[string][]fleet.Model{"1:1": {a}, "2:1": {{ID: "l", Base: "a", LoRA: lora.LoRA, MaxLen: 9}}}) {
+	if got := (Options{State: folder}).Served(); !reflect.DeepEqual(got, models) {
 		t.Errorf("read back: %+v", got)
+	}
+	again := New(Settings{At: Options{State: folder}}, new(some), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	again.restore()
+	if got := (Options{State: folder}).Served(); again.previous == nil || !reflect.DeepEqual(got, models) {
+		t.Errorf("after a restart: %+v", got)
 	}
 	if got := (Options{State: t.TempDir()}).Served(); got != nil {
 		t.Errorf("without a state: %v", got)
-	}
-}
-
-// TestMemory: a replica that does not answer serves its last models.
-func TestMemory(t *testing.T) {
-	known := Memory{}.Remember(fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", true, "b", "b")), time.Unix(1_700_000_000, 0))
-	later := fleet.NewSnapshot(replica("1:1", true, "a", "a"), replica("2:1", false, ""))
-	if f := Plan(later, known.Remember(later, time.Unix(1_700_000_001, 0)), true); len(f.Groups) != 2 {
-		t.Errorf("a replica's model is forgotten: %+v", f)
-	}
-	gone := fleet.NewSnapshot(replica("1:1", true, "a", "a"))
-	if left := known.Remember(gone, time.Unix(1_700_000_001, 0)); len(left) != 1 {
-		t.Errorf("one that is no longer listed is remembered: %v", left)
 	}
 }
 
@@ -171,7 +162,7 @@ func TestNamedModels(t *testing.T) {
 	} {
 		s := fleet.NewSnapshot(c.in...)
 		s.Named = []*fleet.Replica{replica("", false, "b", "b"), {Configured: fleet.Configured{Tenant: "t"}, Reported: fleet.Reported{Models: []fleet.Model{{ID: "own", Base: "own"}}}}}
-		f := Plan(s, Memory{}.Remember(s, time.Unix(1_700_000_000, 0)), true)
+		f := Plan(s, true)
 		at := slices.IndexFunc(f.Groups, func(g envoy.Group) bool { return slices.Contains(g.Models, "b") })
 		if at < 0 || !slices.Equal(f.Groups[at].Replicas, c.want) || !strings.Contains(f.Listing, `"id":"b"`) || strings.Contains(f.Listing, `"own"`) {
 			t.Errorf("%s: %+v", name, f)

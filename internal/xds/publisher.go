@@ -70,7 +70,6 @@ type notes struct {
 type want struct {
 	seen    *fleet.Snapshot // the last snapshot read
 	learned bool
-	known   Memory
 	wanted  state
 	since   time.Time // since when wanted has its value
 	first   time.Time // since when it differs from the target
@@ -109,7 +108,7 @@ func (s state) sameClusters(t state) bool {
 // New returns a publisher that has published nothing. Run publishes the state
 // kept in s.At.State at once.
 func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
-	p := &Publisher{settings: s, fleet: f, log: log, want: want{known: Memory{}}, now: index.Now}
+	p := &Publisher{settings: s, fleet: f, log: log, now: index.Now}
 	p.acks = newAcks(nil, log)
 	p.metrics = newMetrics(reg, p)
 	p.acks.metrics = p.metrics
@@ -182,8 +181,7 @@ func (p *Publisher) look() {
 	next := state{p.wanted.fleet, settings}
 	if s != p.seen || settings.Listing != p.wanted.settings.Listing {
 		p.seen = s
-		p.known = p.known.Remember(s, p.now())
-		next.fleet = Plan(s, p.known, settings.Listing)
+		next.fleet = Plan(s, settings.Listing)
 		first := p.since.IsZero() // later, a replica more is no reason for another listener
 		next.fleet.ReadsModel = p.wanted.fleet.ReadsModel || len(next.fleet.Groups) > 0 || first && len(next.fleet.Unread.Replicas) > 0
 		if !next.fleet.ReadsModel {

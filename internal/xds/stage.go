@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/cespare/xxhash/v2"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
@@ -72,26 +71,16 @@ func resources(r *envoy.Resources) map[resourcev3.Type][]types.Resource {
 // publish sends s to connected Envoys and keeps it for later ones.
 func (p *Publisher) publish(s stage) error {
 	snapshot := &cachev3.Snapshot{}
-	current := published{versions: map[string]string{}, endpoints: map[string]map[string][]string{}}
 	for kind, list := range resources(s.live) {
 		version, err := hash(list)
 		if err != nil {
 			return err
 		}
 		snapshot.Resources[cachev3.GetResponseType(kind)] = cachev3.NewResources(version, list)
-		current.versions[kind] = version
 	}
 	if err := snapshot.ConstructVersionMap(); err != nil {
 		return fmt.Errorf("xds: %w", err)
 	}
-	byName := map[string]*endpointv3.ClusterLoadAssignment{}
-	for _, e := range s.live.Endpoints {
-		byName[e.GetClusterName()] = e
-	}
-	for name, version := range snapshot.GetVersionMap(resourcev3.EndpointType) {
-		current.endpoints[version] = map[string][]string{name: addresses(byName[name])}
-	}
-	p.acks.publish(current)
 	if err := p.cache.SetSnapshot(context.Background(), fleetNode, snapshot); err != nil { // fails with its context only
 		return fmt.Errorf("xds: %w", err)
 	}

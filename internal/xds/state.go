@@ -24,8 +24,8 @@ const fleetFile = "fleet.json"
 
 // kept is the content of fleetFile.
 type kept struct {
-	Fleet  envoy.Fleet `json:"fleet"`
-	Served Memory      `json:"served"`
+	Fleet  envoy.Fleet              `json:"fleet"`
+	Models map[string][]fleet.Model `json:"models"` // that replicas serve or served last, by address
 }
 
 // resourceFiles are the resource files except for the endpoints, in the order in
@@ -107,12 +107,16 @@ func (p *Publisher) writeKind(kind string, list []types.Resource, written map[st
 	return replace(envoy.Discovery(p.folder()).File(kind), b)
 }
 
-// keep writes the state that a restarted router reads.
+// keep writes the state that a restarted router reads. What was restored stays as it is.
 func (p *Publisher) keep() {
-	if p.folder() == "" {
+	if p.folder() == "" || p.seen == nil {
 		return
 	}
-	b, err := json.Marshal(kept{p.target.fleet, p.known})
+	models := map[string][]fleet.Model{}
+	for _, r := range p.seen.Replicas {
+		models[r.Addr] = r.Models
+	}
+	b, err := json.Marshal(kept{p.target.fleet, models})
 	if err == nil {
 		err = replace(filepath.Join(p.folder(), fleetFile), b)
 	}
@@ -161,14 +165,13 @@ func (p *Publisher) restore() {
 		return
 	}
 	if err == nil {
-		p.known = k.Served
 		s := state{k.Fleet, settings}
 		p.wanted = s
 		err = p.begin(s)
 	}
 	if err != nil {
 		p.log.Warn("the state in xds.state is not used", "error", err)
-		p.wanted, p.known = state{}, Memory{}
+		p.wanted = state{}
 	}
 }
 
@@ -194,7 +197,7 @@ func (o Options) Served() map[string][]fleet.Model {
 	if err != nil {
 		return nil
 	}
-	return k.Served.models()
+	return k.Models
 }
 
 // Kept reports whether a folder holds a state from which an Envoy can start.

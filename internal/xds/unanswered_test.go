@@ -30,7 +30,7 @@ func TestAnEnvoyTakesWhatItAcknowledges(t *testing.T) {
 		t.Helper()
 		s.typeURL = resourcev3.EndpointType
 		a.send(1, nonce, s)
-		a.answered(1, nil, nonce, refusal{}, false)
+		a.answered(1, nil, nonce, false, "")
 		return a.acked.Load().addrs
 	}
 	if got := took("1", sent{endpoints: map[string][]string{"x": {"1:1"}, "y": {"2:1"}}}); len(got) != 2 {
