@@ -22,6 +22,7 @@ type hint struct {
 	values    [3]corev3.HeaderValue
 	set       [3]*corev3.HeaderValueOption
 	sidecar   bool // the destination's sidecar sends the prefill leg
+	request   headerSize
 	metadata  answerMetadata
 }
 
@@ -71,7 +72,22 @@ func (a *answers) withReason(r decision.Reason) *response {
 	return a.plain
 }
 
-// mutate sets the metadata and, unless there is no destination, the headers. It reports
+// headerSize is the number and the size of a request's headers.
+type headerSize struct{ fields, bytes int }
+
+func (s *headerSize) add(hv *corev3.HeaderValue) {
+	s.fields++
+	s.bytes += len(hv.GetKey()) + len(hv.GetRawValue()) + len(hv.GetValue())
+}
+
+// Envoy's default limits, less what the headers of a hint take at most.
+const (
+	mostFields = 100 - 3
+	mostBytes  = 60<<10 - 1<<10
+)
+
+// mutate sets the metadata and, unless there is no destination, the headers, but for a request near
+// Envoy's limits, which answers 500 to a mutation beyond them. It reports
 // whether the answer has a mutation of headers. An answer with a model always has one,
 // though it may set no header: Envoy chooses the route again for no other answer.
 func (h *hint) mutate(d *decision.Decision) bool {
@@ -87,6 +103,9 @@ func (h *hint) mutate(d *decision.Decision) bool {
 		}
 	}
 	h.mutation.SetHeaders, h.common.HeaderMutation = set, &h.mutation
+	if h.request.fields > mostFields || h.request.bytes > mostBytes {
+		return false
+	}
 	return d.Chosen != "" || d.Model != ""
 }
 

@@ -124,7 +124,9 @@ func priority(value string) int {
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path, kind string
 	var trial trialRequest
+	st.hint.request = headerSize{}
 	for _, hv := range h.GetHeaders().GetHeaders() {
+		st.hint.request.add(hv)
 		switch hv.GetKey() {
 		case ":method":
 			method = headerValue(hv)
@@ -153,6 +155,9 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		if t := &st.o.Trial; hv.GetKey() == t.ShareBy || hv.GetKey() == t.OptOut {
 			t.read(&trial, hv.GetKey(), headerValue(hv))
 		}
+	}
+	if st.o.AlwaysPick { // an ORIGINAL_DST cluster reaches no replica without the header
+		st.hint.request = headerSize{}
 	}
 	trial.id = st.q.ID
 	st.q.Withheld = st.o.Trial.withheld(&trial)
@@ -382,7 +387,7 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 		st.route(ctx, body)
 	}
 	st.free()
-	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body, st.hint.sidecar) })) // answers the trailers, too
+	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body, st.hint) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {

@@ -279,6 +279,42 @@ func TestSequences(t *testing.T) {
 	}
 }
 
+// TestNearEnvoysLimits: a request whose headers are near Envoy's limits has its hint in the metadata
+// alone, in every form of answer, unless its cluster needs the header.
+func TestNearEnvoysLimits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fields, bytes int
+		always, set   bool
+	}{
+		"small": {20, 2000, false, true}, "most": {mostFields - 10, mostBytes - 1000, false, true},
+		"many": {mostFields, 2000, false, false}, "long": {1, mostBytes, false, false}, "needed": {mostFields, mostBytes, true, true},
+	} {
+		for form, messages := range map[string][]*request{
+			"buffered": {headers(buffered, "POST", chatPath, false), body(chat, true)},
+			"duplex":   {headers(duplex, "POST", chatPath, false), body(chat, true)},
+			"trailers": {headers(duplex, "POST", chatPath, false), body(chat, false), trailers()},
+		} {
+			of := messages[0].GetRequestHeaders().Headers
+			of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "x", RawValue: make([]byte, tt.bytes)})
+			for range tt.fields {
+				of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "y"})
+			}
+			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
+			st := NewServer(b.router, ServerOptions{AlwaysPick: tt.always}).stream(buffered, new(hint))
+			set, named := false, ""
+			for _, m := range messages {
+				for _, r := range st.step(context.Background(), m, nil) {
+					set = set || strings.Contains(describe(r), "+endpoint")
+					named += r.GetDynamicMetadata().GetFields()[envoy.MetadataLB].GetStructValue().GetFields()[envoy.HeaderDestination].GetStringValue()
+				}
+			}
+			if st.close(); set != tt.set || named == "" || named != st.d.Chosen {
+				t.Errorf("%s, %s: header %v, metadata %q", name, form, set, named)
+			}
+		}
+	}
+}
+
 // reasoned fails unless the only request so far was counted with that reason,
 // "" for none, and recorded.
 func (b *bench) reasoned(t *testing.T, want decision.Reason) {
