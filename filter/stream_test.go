@@ -41,6 +41,13 @@ func body(b string, end bool) *request {
 	return &request{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(b), EndOfStream: end}}}
 }
 
+// bodyAlone is the first message where Envoy's request_header_mode is SKIP.
+func bodyAlone(mode modev3.ProcessingMode_BodySendMode, b string) *request {
+	m := body(b, true)
+	m.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: mode, ResponseBodyMode: mode}
+	return m
+}
+
 func trailers() *request {
 	return &request{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}}
 }
@@ -138,6 +145,12 @@ func sequences() []sequence {
 			"headers", decision.ReasonNotOurs},
 		{"another route with a body", []*request{headers(buffered, "POST", "/v1/embeddings", false)},
 			"headers", decision.ReasonNotOurs},
+		{"buffered, the path is not sent", []*request{headers(buffered, "POST", "", false), body(chat, true)},
+			"headers | body", decision.ReasonNoHeaders},
+		{"duplex, headers are not sent", []*request{bodyAlone(duplex, chat)},
+			"body(57 end)", decision.ReasonNoHeaders},
+		{"duplex, the path is not sent", []*request{headers(duplex, "POST", "", false), body(chat, true)},
+			"headers | body(57 end)", decision.ReasonNoHeaders},
 		{"partial, whole", []*request{headers(partial, "POST", chatPath, false), body(chat, true)},
 			"headers | body+endpoint", decision.ReasonCold},
 		{"partial, cut", []*request{headers(partial, "POST", chatPath, false), body(chat[:20], false)},
@@ -226,7 +239,7 @@ func sequences() []sequence {
 		{"an Envoy that does not tell its mode", []*request{untold(headers(buffered, "POST", chatPath, false)), body(chat, true)},
 			"headers | body+endpoint", decision.ReasonCold},
 		{"a body without headers", []*request{body(chat, true)},
-			"body", ""},
+			"body", decision.ReasonNoHeaders},
 		{"trailers without headers", []*request{trailers()},
 			"trailers", ""},
 		{"nothing inside", []*request{{}, headers(buffered, "GET", "/", true)},
@@ -334,7 +347,7 @@ func (b *bench) reasoned(t *testing.T, want decision.Reason) {
 		if len(last) > 0 {
 			t.Errorf("recorded: %+v", last)
 		}
-	case len(last) != 1 || last[0].Reason != want || last[0].ID != "id-1" || last[0].Route == "":
+	case len(last) != 1 || last[0].Reason != want || last[0].ID != "id-1" && want != decision.ReasonNoHeaders || last[0].Route == "":
 		t.Errorf("recorded %+v, want one with %s", last, want)
 	}
 }
