@@ -80,11 +80,16 @@ func (s *headerSize) add(hv *corev3.HeaderValue) {
 	s.bytes += len(hv.GetKey()) + len(hv.GetRawValue()) + len(hv.GetValue())
 }
 
-// Envoy's default limits, less what the headers of a hint take at most.
-const (
-	mostFields = 100 - 3
-	mostBytes  = 60<<10 - 1<<10
+// Envoy's default limits, and what the headers of a hint take at most.
+var (
+	mostHeaders = headerSize{100, 60 << 10}
+	hintHeaders = headerSize{3, 1 << 10}
 )
+
+// fits reports whether Envoy accepts a mutation that adds so much.
+func (s headerSize) fits(more headerSize) bool {
+	return s.fields+more.fields <= mostHeaders.fields && s.bytes+more.bytes <= mostHeaders.bytes
+}
 
 // mutate sets the metadata and, unless there is no destination, the headers, but for a request near
 // Envoy's limits, which answers 500 to a mutation beyond them. It reports
@@ -102,11 +107,11 @@ func (h *hint) mutate(d *decision.Decision) bool {
 			set = append(set, h.overwrite(2, envoy.HeaderPrefiller, d.Split.Prefill))
 		}
 	}
-	h.mutation.SetHeaders, h.common.HeaderMutation = set, &h.mutation
-	if h.request.fields > mostFields || h.request.bytes > mostBytes {
-		return false
+	if !h.request.fits(hintHeaders) {
+		set = set[:0]
 	}
-	return d.Chosen != "" || d.Model != ""
+	h.mutation.SetHeaders, h.common.HeaderMutation = set, &h.mutation
+	return (d.Chosen != "" || d.Model != "") && h.request.fits(headerSize{})
 }
 
 func (h *hint) overwrite(i int, name, value string) *corev3.HeaderValueOption {

@@ -296,11 +296,17 @@ func TestSequences(t *testing.T) {
 // alone, in every form of answer, unless its cluster needs the header.
 func TestNearEnvoysLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
-		fields, bytes int
-		always, set   bool
+		more              headerSize
+		always            bool
+		set, choosesRoute bool
 	}{
-		"small": {20, 2000, false, true}, "most": {mostFields - 10, mostBytes - 1000, false, true},
-		"many": {mostFields, 2000, false, false}, "long": {1, mostBytes, false, false}, "needed": {mostFields, mostBytes, true, true},
+		"small":         {headerSize{20, 2000}, false, true, true},
+		"near":          {headerSize{97 - 5, 59<<10 - 200}, false, true, true},
+		"many":          {headerSize{98, 2000}, false, false, true},
+		"beyond many":   {headerSize{101, 2000}, false, false, false},
+		"long":          {headerSize{1, 59 << 10}, false, false, true},
+		"beyond long":   {headerSize{1, 60 << 10}, false, false, false},
+		"header needed": {headerSize{101, 60 << 10}, true, true, true},
 	} {
 		for form, messages := range map[string][]*request{
 			"buffered": {headers(buffered, "POST", chatPath, false), body(chat, true)},
@@ -308,21 +314,22 @@ func TestNearEnvoysLimits(t *testing.T) {
 			"trailers": {headers(duplex, "POST", chatPath, false), body(chat, false), trailers()},
 		} {
 			of := messages[0].GetRequestHeaders().Headers
-			of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "x", RawValue: make([]byte, tt.bytes)})
-			for range tt.fields {
-				of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "y"})
+			of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "x", RawValue: make([]byte, tt.more.bytes)})
+			for len(of.Headers) < tt.more.fields {
+				of.Headers = append(of.Headers, &corev3.HeaderValue{})
 			}
 			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
 			st := NewServer(b.router, ServerOptions{AlwaysPick: tt.always}).stream(buffered, new(hint))
-			set, named := false, ""
+			set, route, named := false, false, ""
 			for _, m := range messages {
 				for _, r := range st.step(context.Background(), m, nil) {
 					set = set || strings.Contains(describe(r), "+endpoint")
+					route = route || r.GetRequestHeaders().GetResponse().GetHeaderMutation() != nil || r.GetRequestBody().GetResponse().GetHeaderMutation() != nil
 					named += r.GetDynamicMetadata().GetFields()[envoy.MetadataLB].GetStructValue().GetFields()[envoy.HeaderDestination].GetStringValue()
 				}
 			}
-			if st.close(); set != tt.set || named == "" || named != st.d.Chosen {
-				t.Errorf("%s, %s: header %v, metadata %q", name, form, set, named)
+			if st.close(); set != tt.set || route != tt.choosesRoute || named == "" || named != st.d.Chosen {
+				t.Errorf("%s, %s: header %v, route chosen again %v, metadata %q", name, form, set, route, named)
 			}
 		}
 	}
