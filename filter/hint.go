@@ -22,6 +22,7 @@ type hint struct {
 	values    [3]corev3.HeaderValue
 	set       [3]*corev3.HeaderValueOption
 	sidecar   bool // the destination's sidecar sends the prefill leg
+	request   headerSize
 	metadata  answerMetadata
 }
 
@@ -71,7 +72,27 @@ func (a *answers) withReason(r decision.Reason) *response {
 	return a.plain
 }
 
-// mutate sets the metadata and, unless there is no destination, the headers. It reports
+// headerSize is the number and the size of a request's headers.
+type headerSize struct{ fields, bytes int }
+
+func (s *headerSize) add(hv *corev3.HeaderValue) {
+	s.fields++
+	s.bytes += len(hv.GetKey()) + len(hv.GetRawValue()) + len(hv.GetValue())
+}
+
+// Envoy's default limits, and what the headers of a hint take at most.
+var (
+	mostHeaders = headerSize{100, 60 << 10}
+	hintHeaders = headerSize{3, 1 << 10}
+)
+
+// fits reports whether Envoy accepts a mutation that adds so much.
+func (s headerSize) fits(more headerSize) bool {
+	return s.fields+more.fields <= mostHeaders.fields && s.bytes+more.bytes <= mostHeaders.bytes
+}
+
+// mutate sets the metadata and, unless there is no destination, the headers, but for a request near
+// Envoy's limits, which answers 500 to a mutation beyond them. It reports
 // whether the answer has a mutation of headers. An answer with a model always has one,
 // though it may set no header: Envoy chooses the route again for no other answer.
 func (h *hint) mutate(d *decision.Decision) bool {
@@ -86,8 +107,11 @@ func (h *hint) mutate(d *decision.Decision) bool {
 			set = append(set, h.overwrite(2, envoy.HeaderPrefiller, d.Split.Prefill))
 		}
 	}
+	if !h.request.fits(hintHeaders) {
+		set = set[:0]
+	}
 	h.mutation.SetHeaders, h.common.HeaderMutation = set, &h.mutation
-	return d.Chosen != "" || d.Model != ""
+	return (d.Chosen != "" || d.Model != "") && h.request.fits(headerSize{})
 }
 
 func (h *hint) overwrite(i int, name, value string) *corev3.HeaderValueOption {

@@ -18,7 +18,7 @@ func TestAnswersNameTheModel(t *testing.T) {
 		"any":        {Choice: decision.Choice{Chosen: "10.0.0.1:8000"}, Reason: decision.ReasonUnknownModel},
 		"not judged": {Reason: decision.ReasonBusy},
 	} {
-		body, headers, whole := h.ofBody(&d), new(hint).ofHeaders(&d), bodyHint(&d, []byte("{}"), false)
+		body, headers, whole := h.ofBody(&d), new(hint).ofHeaders(&d), bodyHint(&d, []byte("{}"), new(hint))
 		for kind, r := range map[string]*response{"body": body, "headers": headers, "trailers": whole} {
 			got := r.GetDynamicMetadata().GetFields()[envoy.MetadataBody].GetStructValue().GetFields()[envoy.KeyModel].GetStringValue()
 			common := r.GetRequestHeaders().GetResponse()

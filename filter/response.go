@@ -38,8 +38,8 @@ const chunkLimit = 62000
 
 // bodyHint answers the request headers, the body and the trailers with d's hint
 // and the body.
-func bodyHint(d *decision.Decision, body []byte, sidecar bool) *extprocv3.ProcessingResponse {
-	h := &hint{sidecar: sidecar}
+func bodyHint(d *decision.Decision, body []byte, like *hint) *extprocv3.ProcessingResponse {
+	h := &hint{sidecar: like.sidecar, request: like.request}
 	common := &extprocv3.CommonResponse{
 		Status:       extprocv3.CommonResponse_CONTINUE_AND_REPLACE,
 		BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_Body{Body: body}},

@@ -89,6 +89,9 @@ func (st *stream) step(ctx context.Context, m *request, out []*response) []*resp
 	case *extprocv3.ProcessingRequest_RequestHeaders:
 		return st.requestHeaders(v.RequestHeaders, out)
 	case *extprocv3.ProcessingRequest_RequestBody:
+		if !st.decided && !st.waits() {
+			st.skip(decision.ReasonNoHeaders)
+		}
 		if st.duplex() {
 			return st.duplexBody(ctx, v.RequestBody, out)
 		}
@@ -124,7 +127,9 @@ func priority(value string) int {
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path, kind string
 	var trial trialRequest
+	st.hint.request = headerSize{}
 	for _, hv := range h.GetHeaders().GetHeaders() {
+		st.hint.request.add(hv)
 		switch hv.GetKey() {
 		case ":method":
 			method = headerValue(hv)
@@ -154,6 +159,9 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			t.read(&trial, hv.GetKey(), headerValue(hv))
 		}
 	}
+	if st.o.AlwaysPick { // an ORIGINAL_DST cluster reaches no replica without the header
+		st.hint.request = headerSize{}
+	}
 	trial.id = st.q.ID
 	st.q.Withheld = st.o.Trial.withheld(&trial)
 	if st.priorities > 1 {
@@ -173,6 +181,8 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	st.q.Pick = st.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {
+	case method == "" || path == "" && method != http.MethodConnect:
+		st.skip(decision.ReasonNoHeaders)
 	case !st.ours && !st.ended && st.readsForm(kind):
 		st.form = kind
 	case !st.ours || st.ended:
@@ -196,7 +206,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 
 // passes reports whether nothing after the headers is of use here.
 func (st *stream) passes() bool {
-	return st.decided && !st.ended && (st.d.Reason == decision.ReasonNotOurs || st.overLimit)
+	return st.decided && !st.ended && (promptless(st.d.Reason) || st.overLimit)
 }
 
 // leaves reports whether the stream ends with the answer to the headers: Envoy continues by
@@ -231,7 +241,7 @@ func (st *stream) decide(d decision.Decision) {
 
 // skip ends a request without a decision, with a reason. What is not ours no longer counts.
 func (st *stream) skip(reason decision.Reason) {
-	if reason = st.of(reason); reason == decision.ReasonNotOurs {
+	if reason = st.of(reason); promptless(reason) {
 		st.srv.crowd.leave(&st.place)
 	}
 	st.decide(st.srv.router.Skip(&st.q, reason))
@@ -320,10 +330,15 @@ func (st *stream) flush(ctx context.Context, out []*response, end bool) []*respo
 // of returns the reason of a request without a decision: what carries no prompt has one
 // reason.
 func (st *stream) of(reason decision.Reason) decision.Reason {
-	if !st.ours {
+	if !st.ours && reason != decision.ReasonNoHeaders {
 		return decision.ReasonNotOurs
 	}
 	return reason
+}
+
+// promptless reports whether a request has no prompt, as far as Envoy shows it.
+func promptless(r decision.Reason) bool {
+	return r == decision.ReasonNotOurs || r == decision.ReasonNoHeaders
 }
 
 // waits reports whether the body decides.
@@ -382,7 +397,7 @@ func (st *stream) requestTrailers(ctx context.Context, out []*response) []*respo
 		st.route(ctx, body)
 	}
 	st.free()
-	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body, st.hint.sidecar) })) // answers the trailers, too
+	return append(out, st.answer(func(d *decision.Decision) *response { return bodyHint(d, body, st.hint) })) // answers the trailers, too
 }
 
 func (st *stream) responseHeaders(m *request) *response {

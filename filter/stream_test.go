@@ -41,6 +41,13 @@ func body(b string, end bool) *request {
 	return &request{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: []byte(b), EndOfStream: end}}}
 }
 
+// bodyAlone is the first message where Envoy's request_header_mode is SKIP.
+func bodyAlone(mode modev3.ProcessingMode_BodySendMode, b string) *request {
+	m := body(b, true)
+	m.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: mode, ResponseBodyMode: mode}
+	return m
+}
+
 func trailers() *request {
 	return &request{Request: &extprocv3.ProcessingRequest_RequestTrailers{RequestTrailers: &extprocv3.HttpTrailers{}}}
 }
@@ -138,6 +145,12 @@ func sequences() []sequence {
 			"headers", decision.ReasonNotOurs},
 		{"another route with a body", []*request{headers(buffered, "POST", "/v1/embeddings", false)},
 			"headers", decision.ReasonNotOurs},
+		{"buffered, the path is not sent", []*request{headers(buffered, "POST", "", false), body(chat, true)},
+			"headers | body", decision.ReasonNoHeaders},
+		{"duplex, headers are not sent", []*request{bodyAlone(duplex, chat)},
+			"body(57 end)", decision.ReasonNoHeaders},
+		{"duplex, the path is not sent", []*request{headers(duplex, "POST", "", false), body(chat, true)},
+			"headers | body(57 end)", decision.ReasonNoHeaders},
 		{"partial, whole", []*request{headers(partial, "POST", chatPath, false), body(chat, true)},
 			"headers | body+endpoint", decision.ReasonCold},
 		{"partial, cut", []*request{headers(partial, "POST", chatPath, false), body(chat[:20], false)},
@@ -226,7 +239,7 @@ func sequences() []sequence {
 		{"an Envoy that does not tell its mode", []*request{untold(headers(buffered, "POST", chatPath, false)), body(chat, true)},
 			"headers | body+endpoint", decision.ReasonCold},
 		{"a body without headers", []*request{body(chat, true)},
-			"body", ""},
+			"body", decision.ReasonNoHeaders},
 		{"trailers without headers", []*request{trailers()},
 			"trailers", ""},
 		{"nothing inside", []*request{{}, headers(buffered, "GET", "/", true)},
@@ -279,6 +292,49 @@ func TestSequences(t *testing.T) {
 	}
 }
 
+// TestNearEnvoysLimits: a request whose headers are near Envoy's limits has its hint in the metadata
+// alone, in every form of answer, unless its cluster needs the header.
+func TestNearEnvoysLimits(t *testing.T) {
+	for name, tt := range map[string]struct {
+		more              headerSize
+		always            bool
+		set, choosesRoute bool
+	}{
+		"small":         {headerSize{20, 2000}, false, true, true},
+		"near":          {headerSize{97 - 5, 59<<10 - 200}, false, true, true},
+		"many":          {headerSize{98, 2000}, false, false, true},
+		"beyond many":   {headerSize{101, 2000}, false, false, false},
+		"long":          {headerSize{1, 59 << 10}, false, false, true},
+		"beyond long":   {headerSize{1, 60 << 10}, false, false, false},
+		"header needed": {headerSize{101, 60 << 10}, true, true, true},
+	} {
+		for form, messages := range map[string][]*request{
+			"buffered": {headers(buffered, "POST", chatPath, false), body(chat, true)},
+			"duplex":   {headers(duplex, "POST", chatPath, false), body(chat, true)},
+			"trailers": {headers(duplex, "POST", chatPath, false), body(chat, false), trailers()},
+		} {
+			of := messages[0].GetRequestHeaders().Headers
+			of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "x", RawValue: make([]byte, tt.more.bytes)})
+			for len(of.Headers) < tt.more.fields {
+				of.Headers = append(of.Headers, &corev3.HeaderValue{})
+			}
+			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
+			st := NewServer(b.router, ServerOptions{AlwaysPick: tt.always}).stream(buffered, new(hint))
+			set, route, named := false, false, ""
+			for _, m := range messages {
+				for _, r := range st.step(context.Background(), m, nil) {
+					set = set || strings.Contains(describe(r), "+endpoint")
+					route = route || r.GetRequestHeaders().GetResponse().GetHeaderMutation() != nil || r.GetRequestBody().GetResponse().GetHeaderMutation() != nil
+					named += r.GetDynamicMetadata().GetFields()[envoy.MetadataLB].GetStructValue().GetFields()[envoy.HeaderDestination].GetStringValue()
+				}
+			}
+			if st.close(); set != tt.set || route != tt.choosesRoute || named == "" || named != st.d.Chosen {
+				t.Errorf("%s, %s: header %v, route chosen again %v, metadata %q", name, form, set, route, named)
+			}
+		}
+	}
+}
+
 // reasoned fails unless the only request so far was counted with that reason,
 // "" for none, and recorded.
 func (b *bench) reasoned(t *testing.T, want decision.Reason) {
@@ -298,7 +354,7 @@ func (b *bench) reasoned(t *testing.T, want decision.Reason) {
 		if len(last) > 0 {
 			t.Errorf("recorded: %+v", last)
 		}
-	case len(last) != 1 || last[0].Reason != want || last[0].ID != "id-1" || last[0].Route == "":
+	case len(last) != 1 || last[0].Reason != want || last[0].ID != "id-1" && want != decision.ReasonNoHeaders || last[0].Route == "":
 		t.Errorf("recorded %+v, want one with %s", last, want)
 	}
 }

@@ -59,7 +59,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 		usual = append(usual, chunk(body, true, true), chunk(body, false, false))
 	}
 	named := decision.Decision{Choice: decision.Choice{Chosen: "a:1"}}
-	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}"), false), bodyHint(&decision.Decision{}, []byte("{}"), false)}
+	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}"), new(hint)), bodyHint(&decision.Decision{}, []byte("{}"), new(hint))}
 	codec := extprocwire.NewCodec()
 	for _, r := range append(usual, rare...) {
 		got, err := codec.Marshal(r)

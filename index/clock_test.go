@@ -45,6 +45,9 @@ func TestAWallClockThatJumps(t *testing.T) {
 			if seen := wall(); seen.Round(0).Sub(real.Round(0)).Round(time.Hour) != by || seen.Sub(real) < 0 || seen.Sub(real) > time.Minute {
 				t.Fatalf("the wall clock is not set: %v, %v", seen, real)
 			}
+			if apart := Wall().Round(0).Sub(Now().Round(0)).Round(time.Hour); apart != by {
+				t.Errorf("Wall and Now are %v apart", apart)
+			}
 			if passed := Now().UnixNano() - before.UnixNano(); passed < 0 || passed > int64(time.Minute) {
 				t.Errorf("%v passed", time.Duration(passed))
 			}

@@ -134,17 +134,18 @@ func (o *outcomes) learn(a *outcome.Answer) {
 // learnHealth counts a request's end for the replicas that it tells of. Envoy names no ranks:
 // all of a replica's have part in it.
 func (o *outcomes) learnHealth(s *fleet.Snapshot, a *outcome.Answer) {
-	count := func(addr string, failed, unseen bool) {
-		o.replicas.account(s, addr, func(account *load.Account) { account.Logged(failed, unseen) })
+	o.replicas.ledger.Logged()
+	count := func(addr string, failed bool) {
+		o.replicas.account(s, addr, func(account *load.Account) { account.Logged(failed) })
 	}
 	if a.PassedOver {
-		count(a.First(), true, true)
+		count(a.First(), true)
 	}
 	switch {
 	case a.Failed != "":
-		count(a.Failed, true, a.Broken)
+		count(a.Failed, true)
 	case a.Replica != "" && a.Status > 0 && a.Status < http.StatusBadRequest:
-		count(a.Replica, false, false)
+		count(a.Replica, false)
 	}
 }
 

@@ -138,6 +138,30 @@ func (a canned) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: req, Header: http.Header{}}, nil
 }
 
+// TestFailuresOfOtherFilters: while the access log tells that no replica answered, the 5xx that streams
+// show are no failures of the replica that the hint named.
+func TestFailuresOfOtherFilters(t *testing.T) {
+	at := index.Holder{Replica: "10.0.0.1:1"}
+	for _, logs := range []bool{true, false} {
+		r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
+		account := r.replicas.ledger.Of(at)
+		for range 20 {
+			var c load.Charge
+			r.replicas.ledger.Lock()
+			c.Put(account, load.Terms{})
+			r.replicas.ledger.Unlock()
+			c.Release()
+			c.RecordEnd(http.StatusServiceUnavailable, false)
+			if logs {
+				r.outcomes.learn(&outcome.Answer{Hint: at.Replica, Status: http.StatusServiceUnavailable})
+			}
+		}
+		if n := account.Failures(); logs != (n == 0) {
+			t.Errorf("the access log tells: %v, %d failures of the replica", logs, n)
+		}
+	}
+}
+
 // TestNotFoundHasTheReplicaRead: an answer 404 to a decided request has the replica read again before
 // its time; other answers do not.
 func TestNotFoundHasTheReplicaRead(t *testing.T) {
@@ -220,12 +244,12 @@ func TestUnableReplicasAreNoted(t *testing.T) {
 	}
 	fails := r.replicas.ledger.Of(index.Holder{Replica: "10.0.0.2:1", Rank: 1})
 	for range 2 {
-		fails.Logged(true, true)
+		fails.Logged(true)
 	}
 	before := strings.Join(r.decisions.unableReplicas(s), "\n")
-	fails.Logged(true, true)
+	fails.Logged(true)
 	got := strings.Join(r.decisions.unableReplicas(s), "\n")
-	fails.Logged(false, false)
+	fails.Logged(false)
 	if after := strings.Join(r.decisions.unableReplicas(s), "\n"); before != after || after == got {
 		t.Errorf("before the third failure:\n%s\nafter an answer:\n%s", before, after)
 	}

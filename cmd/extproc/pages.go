@@ -39,12 +39,15 @@ func (r *router) pages(c Config, gate *admin.Gate) (pages, error) {
 		"GET /debug/history": {"after"},
 	}
 	first, err := admin.Listen(all)
-	if err != nil || health.Listen == "" {
-		return pages{first}, err
+	if err != nil {
+		return nil, fmt.Errorf("admin.listen: %w", err)
+	}
+	if health.Listen == "" {
+		return pages{first}, nil
 	}
 	second, err := admin.Listen(health)
 	if err != nil {
-		return nil, errors.Join(err, first.Close())
+		return nil, errors.Join(fmt.Errorf("health.listen: %w", err), first.Close())
 	}
 	return pages{first, second}, nil
 }

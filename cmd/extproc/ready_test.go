@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/admin"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
 )
@@ -157,6 +160,27 @@ func TestRouterIsAskedDirectly(t *testing.T) {
 	for _, args := range [][]string{{"ready", file}, {"explain", "-last", "-admin", at}} {
 		if err := program().Run(t.Context(), args, stdio{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}); err != nil {
 			t.Errorf("%s: %v", args[0], err)
+		}
+	}
+}
+
+// TestTakenPorts: the error names the setting whose address is taken.
+func TestTakenPorts(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
+	for name, set := range map[string]func(c *Config) *string{
+		"admin.listen":  func(c *Config) *string { return &c.Admin.Listen },
+		"health.listen": func(c *Config) *string { return &c.Health.Listen },
+	} {
+		c := defaultConfig()
+		c.Admin.Listen, c.Health.Listen = "127.0.0.1:0", ""
+		*set(&c) = taken.Addr().String()
+		if _, err := r.pages(c, new(admin.Gate)); err == nil || !strings.HasPrefix(err.Error(), name+": listen tcp "+taken.Addr().String()) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func Listen(o Options) (*Server, error) {
 	}
 	l, err := listen.TCP(o.Listen, maxConnections)
 	if err != nil {
-		return nil, fmt.Errorf("admin: %w", err)
+		return nil, err
 	}
 	log := o.Logger
 	if log == nil {

@@ -20,7 +20,7 @@ func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
 				fell++
 				d.Reservation.Answered(status)
 				d.Reservation.Release()
-				r.account(hole).Logged(true, false)
+				r.account(hole).Logged(true)
 			}
 		}
 		if fell > 8 { // three to notice, and one try after each penalty

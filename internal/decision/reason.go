@@ -23,6 +23,7 @@ const (
 const (
 	ReasonNotOurs      Reason = "not_ours"        // not a route that carries a prompt
 	ReasonDisabled     Reason = "disabled"        // routing is off for this model
+	ReasonNoHeaders    Reason = "no_headers"      // Envoy sends no headers, or not the method and path
 	ReasonMode         Reason = "body_mode"       // Envoy streams the body: the headers have gone when it is complete
 	ReasonStreams      Reason = "streams"         // more requests at once than are followed
 	ReasonBodyCut      Reason = "body_cut"        // Envoy handed over only the first part of the body
@@ -50,7 +51,7 @@ const (
 func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
-		ReasonNotOurs, ReasonDisabled, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow, ReasonEncoded,
+		ReasonNotOurs, ReasonDisabled, ReasonNoHeaders, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow, ReasonEncoded,
 		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonHeld, ReasonHeldFull, ReasonPanic,
 	}
@@ -98,6 +99,7 @@ var whatToDo = map[Reason]string{
 	ReasonAlways:                  "Check the source of token ids.",
 	ReasonNotOurs:                 "Nothing.",
 	ReasonDisabled:                "Set another `route_policy`.",
+	ReasonNoHeaders:               "Set `request_header_mode: SEND` in Envoy, and let `forward_rules` permit `:method` and `:path`.",
 	ReasonMode:                    "Set `request_body_mode: BUFFERED` in Envoy.",
 	ReasonBodyCut:                 "Increase Envoy's buffer limit.",
 	ReasonBodyTooLarge:            "Increase `filter.max_body`, if it is meant.",

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,11 @@ type Resolver interface {
 const (
 	LookupEvery   = time.Second     // it delays the use of a new replica; a local resolver answers from its cache
 	lookupTimeout = 5 * time.Second // the resolver's own first timeout
+
+	// An address that is named again after fewer than backWithin answers was hardly away: then the
+	// last partsFor answers, of a minute, count together.
+	backWithin = 10
+	partsFor   = 60
 )
 
 // dns re-resolves one name. A failed lookup, "no such name" included, changes
@@ -34,6 +40,10 @@ type dns struct {
 	resolver Resolver
 	families families
 	targets  map[netip.AddrPort]string // of SRV records, by the addresses that were found last
+	answers  int
+	named    map[netip.AddrPort]int // the last of the answers that had an address
+	parts    int                    // so many more answers count together with those before them
+	inParts  atomic.Bool            // some do
 }
 
 func (d *dns) String() string { return "dns " + d.options.Name }
@@ -83,6 +93,7 @@ func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
 	if err != nil {
 		err = fmt.Errorf("fleet: dns %s: %w", d.options.Name, err)
 	}
+	addrs = d.joined(addrs)
 	list := make([]ReplicaOptions, 0, len(addrs))
 	for _, a := range addrs {
 		r := d.options.Replica
@@ -91,6 +102,27 @@ func (d *dns) lookup(ctx context.Context) ([]ReplicaOptions, error) {
 	}
 	slices.SortFunc(list, func(a, b ReplicaOptions) int { return strings.Compare(a.Address, b.Address) })
 	return slices.CompactFunc(list, func(a, b ReplicaOptions) bool { return a.Address == b.Address }), err
+}
+
+// joined returns the addresses of an answer, and those of former ones if each has a part of them.
+func (d *dns) joined(answer []netip.AddrPort) []netip.AddrPort {
+	if len(answer) == 0 {
+		return nil
+	}
+	d.answers++
+	d.parts = max(0, d.parts-1)
+	for _, a := range answer {
+		if at, ok := d.named[a]; ok && at < d.answers-1 && d.answers-at < backWithin {
+			d.parts = partsFor
+		}
+		d.named[a] = d.answers
+	}
+	maps.DeleteFunc(d.named, func(_ netip.AddrPort, at int) bool { return d.answers-at >= partsFor })
+	d.inParts.Store(d.parts > 0)
+	if d.parts == 0 {
+		return answer
+	}
+	return slices.Collect(maps.Keys(d.named))
 }
 
 func (d *dns) host(ctx context.Context, host string, port uint16) ([]netip.AddrPort, error) {

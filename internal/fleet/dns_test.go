@@ -3,6 +3,8 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -133,6 +135,49 @@ func TestAnswersWithAPart(t *testing.T) {
 			if got := told(step.after, step.ips...); got != step.want {
 				t.Errorf("%v after the answer %q it is told: %v", step.after, step.ips, got)
 			}
+		}
+	})
+}
+
+// TestAllOfAName: of a name with 50 addresses, of which each answer has eight, no replica leaves as soon
+// as some were hardly away, also where the name does not exist for a while. One that has left goes
+// after a minute, and at once when the name has all again.
+func TestAllOfAName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := make([]string, 50)
+		for i := range all {
+			all[i] = fmt.Sprintf("10.0.1.%d", i)
+		}
+		z := &zone{ips: map[string][]string{"vllm": all[:8]}}
+		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "vllm:8000"}}}, map[string]*fakeReplica{})
+		random := rand.New(rand.NewPCG(1, 2))
+		answer := func(of []string, seconds int, least int) {
+			t.Helper()
+			for range seconds {
+				part := slices.Clone(of)
+				random.Shuffle(len(part), func(i, j int) { part[i], part[j] = part[j], part[i] })
+				z.set(nil, "vllm", part[:8]...)
+				w.pass(time.Second)
+				if got := addrs(w.fleet); len(got) < least {
+					t.Fatalf("%d replicas, want at least %d", len(got), least)
+				}
+			}
+		}
+		answer(all, 60, 0)
+		answer(all, 120, 49)
+		z.set(errors.New("no such host"), "vllm")
+		w.pass(2 * time.Minute)
+		answer(all, 10, 49)
+		answer(all[10:], 61, 39)
+		if got := addrs(w.fleet); len(got) > 40 {
+			t.Errorf("%d replicas a minute after ten have left, want 40", len(got))
+		}
+		z.set(nil, "vllm", all...)
+		w.pass(2 * time.Minute)
+		z.set(nil, "vllm", all[:20]...)
+		w.pass(2 * time.Second)
+		if got := addrs(w.fleet); len(got) != 20 {
+			t.Errorf("%d replicas of a name that has all, want 20", len(got))
 		}
 	})
 }

@@ -290,7 +290,7 @@ func (r *roster) list() {
 // hear takes a source's list, or its failure, which leaves its list as it is.
 func (r *roster) hear(l listing) {
 	if l.from.failure = l.failure; l.failure == nil {
-		l.from.named(l.replicas, time.Now())
+		l.from.list, l.from.spoken = l.replicas, true
 	}
 	switch {
 	case !slices.Contains(r.sources, l.from):

@@ -30,42 +30,6 @@ type watched struct {
 	spoken  bool  // it has named its replicas
 	failure error // of its last attempt; nil: it has not failed since it has named its replicas
 	list    []ReplicaOptions
-	missing map[string]time.Time // when list lost an address, for backWithin
-	back    time.Time            // when list got one of them again
-}
-
-// backWithin is how soon an address that comes back was hardly away. It is told for backTold.
-const (
-	backWithin = 10 * time.Second
-	backTold   = time.Minute
-)
-
-// named takes the replicas that the source names.
-func (w *watched) named(list []ReplicaOptions, now time.Time) {
-	if _, is := w.source.(*dns); is {
-		w.compare(list, now)
-	}
-	w.list, w.spoken = list, true
-}
-
-// compare looks for addresses of list that w.list lacks, and had a moment ago.
-func (w *watched) compare(list []ReplicaOptions, now time.Time) {
-	missing := map[string]time.Time{}
-	for _, o := range w.list {
-		missing[o.Address] = now
-	}
-	for addr, since := range w.missing {
-		if now.Sub(since) < backWithin {
-			missing[addr] = since
-		}
-	}
-	for _, o := range list {
-		if since, ok := missing[o.Address]; ok && since.Before(now) {
-			w.back = now
-		}
-		delete(missing, o.Address)
-	}
-	w.missing = missing
 }
 
 // settleAfter is how long the fleet waits for sources that neither name replicas nor fail.
@@ -83,8 +47,9 @@ func (w *watched) note() string {
 		return fmt.Sprintf("source %q of replicas has named none yet: %v", sourceName(w.source), w.failure)
 	case !w.spoken:
 		return fmt.Sprintf("source %q of replicas has not answered yet", sourceName(w.source))
-	case time.Since(w.back) < backTold:
-		return fmt.Sprintf("source %q leaves replicas out and names them again a moment later, so that they leave and join: every answer must have all addresses", sourceName(w.source))
+	}
+	if d, ok := w.source.(*dns); ok && d.inParts.Load() {
+		return fmt.Sprintf("source %q leaves replicas out and names them again a moment later: those of the last minute's answers count, also if they have left", sourceName(w.source))
 	}
 	return ""
 }
@@ -112,7 +77,7 @@ func (r *roster) follow() {
 			d, ok := s.(*dns)
 			return ok && reflect.DeepEqual(d.options, options)
 		}, func() Source {
-			return &dns{options: options, resolver: o.Resolver, families: families{
+			return &dns{options: options, named: map[netip.AddrPort]int{}, resolver: o.Resolver, families: families{
 				answers: func(ctx context.Context, addr netip.AddrPort) bool { return f.client().answers(ctx, addr.String()) },
 				chosen:  map[string]*family{},
 			}}

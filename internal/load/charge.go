@@ -212,12 +212,11 @@ func (c *Charge) Unload() (came bool) {
 func (c *Charge) RecordEnd(status int, came bool) (refused bool) {
 	a := c.account
 	now := a.ledger.now().UnixNano()
-	if status > 0 && !c.terms.Leg {
-		a.health.shown.Store(now)
-	}
 	switch {
 	case Failure(status):
-		a.failed(now)
+		if c.terms.Leg || !a.ledger.logs(now) {
+			a.failed(now)
+		}
 		return true
 	case status >= http.StatusBadRequest: // the client's error
 		return true

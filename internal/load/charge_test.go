@@ -107,6 +107,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
+			r.unlogged.Store(mostUnlogged)
 			c := r.put(one, tt.terms)
 			c.Failed(r.nanos())
 			r.wait(tt.after)
@@ -120,9 +121,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestTheAccessLogTellsWhatStreamsDoNot: it counts, unless streams show statuses of the replica;
-// then it counts only what a status does not show.
-func TestTheAccessLogTellsWhatStreamsDoNot(t *testing.T) {
+// TestTheAccessLogTellsWhoFailed: while it tells of requests, the status that a stream shows is no
+// failure by itself. A stream's status counts where nothing is logged.
+func TestTheAccessLogTellsWhoFailed(t *testing.T) {
 	r := newRig(t)
 	a := r.Of(one)
 	step := func(what string, row int, do func()) {
@@ -131,18 +132,27 @@ func TestTheAccessLogTellsWhatStreamsDoNot(t *testing.T) {
 			t.Errorf("%s: %d failures in a row, want %d", what, a.Failures(), row)
 		}
 	}
-	step("two failures", 2, func() { a.Logged(true, false); a.Logged(true, true) })
-	step("an answer", 0, func() { a.Logged(false, false) })
-	leg := r.put(one, Terms{SplitTerms: SplitTerms{Leg: true}})
-	step("a leg that failed", 1, func() { leg.RecordEnd(502, false) })
-	step("a failure, no stream has shown a status of a request", 2, func() { a.Logged(true, false) })
-	c := r.put(one, Terms{})
-	step("a stream shows a status", 3, func() { c.RecordEnd(503, false) })
-	step("the log has it, too", 3, func() { a.Logged(true, false) })
-	step("the log has an answer of before", 3, func() { a.Logged(false, false) })
-	step("an answer broke off", 4, func() { a.Logged(true, true) })
-	r.wait(time.Duration(shownFor))
-	step("no stream shows statuses any more", 5, func() { a.Logged(true, false) })
+	shows := func(status, times int) func() {
+		return func() {
+			for range times {
+				r.put(one, Terms{}).RecordEnd(status, false)
+			}
+		}
+	}
+	step("two failures", 2, func() { a.Logged(true); a.Logged(true) })
+	step("an answer", 0, func() { a.Logged(false) })
+	step("a leg that failed", 1, func() { r.put(one, Terms{SplitTerms: SplitTerms{Leg: true}}).RecordEnd(502, false) })
+	step("statuses, of which the log may tell soon", 1, shows(503, mostUnlogged))
+	step("nothing is logged", 3, shows(503, 2))
+	r.Logged()
+	step("another filter of Envoy refuses", 3, shows(503, 100))
+	step("the log tells of a failure", 4, func() { a.Logged(true) })
+	r.wait(loggedFor)
+	step("the log has told nothing for long", 5, shows(503, 1))
+	r.Logged()
+	r.wait(loggedFor)
+	step("no request came for long", 5, shows(503, mostUnlogged))
+	step("a stream shows an answer", 0, shows(200, 1))
 }
 
 // TestPenalty: a replica that fails three times in a row is a last resort for a

@@ -26,12 +26,7 @@ const (
 type health struct {
 	streak atomic.Int32
 	until  atomic.Int64 // Unix ns until which it is a last resort
-	shown  atomic.Int64 // Unix ns at which a stream last showed a response's status
 }
-
-// shownFor is the time, in nanoseconds, for which a status that a stream has shown makes the
-// access log's word on responses needless: no request counts twice.
-const shownFor = 60e9
 
 func (h *health) failing(now int64) bool { return now < h.until.Load() }
 
@@ -68,16 +63,13 @@ func Failure(status int) bool {
 	return status >= http.StatusInternalServerError && status != http.StatusNotImplemented && status != http.StatusGatewayTimeout
 }
 
-// Logged counts a request's end by Envoy's access log, which comes after it. unseen says that the
-// response's status does not show the failure: its body broke off, or another replica answered.
-func (a *Account) Logged(failed, unseen bool) {
-	now := a.ledger.now().UnixNano()
-	switch shown := now-a.health.shown.Load() < shownFor; {
-	case failed && (unseen || !shown):
-		a.failed(now)
-	case !failed && !shown:
-		a.succeeded()
+// Logged counts a request's end by Envoy's access log.
+func (a *Account) Logged(failed bool) {
+	if failed {
+		a.failed(a.ledger.now().UnixNano())
+		return
 	}
+	a.succeeded()
 }
 
 // LastResort returns how many requests have failed in a row, if they are so many that the replica

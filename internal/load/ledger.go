@@ -27,6 +27,27 @@ type Ledger struct {
 	unreported atomicFloat             // s of prefill of other routers
 	loads      [policy.Cut]atomicFloat // s to load a token, as the fleet shows it; 0: tierPrior
 	uncharged  atomic.Int64            // Unix ns of the last request that Envoy sends where it likes
+	logged     atomic.Int64            // Unix ns at which Envoy's access log last told of a request
+	unlogged   atomic.Int32            // failures that streams have shown since
+}
+
+// While the access log tells of requests, it decides whose a failure is: the status that a stream
+// shows may be that of another filter in Envoy. It is waited for until it has told nothing for
+// loggedFor, and of none of mostUnlogged failures.
+const (
+	loggedFor    = time.Minute
+	mostUnlogged = 8
+)
+
+// Logged records that Envoy's access log tells of requests.
+func (l *Ledger) Logged() {
+	l.unlogged.Store(0)
+	l.logged.Store(l.now().UnixNano())
+}
+
+// logs reports whether the access log is to tell of a failure that a stream shows.
+func (l *Ledger) logs(now int64) bool {
+	return l.unlogged.Add(1) <= mostUnlogged || now-l.logged.Load() < int64(loggedFor)
 }
 
 // NewLedger returns an empty ledger that reads the time from now; nil is

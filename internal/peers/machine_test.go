@@ -43,7 +43,8 @@ func TestAChargeIsToldAtOnce(t *testing.T) {
 	}
 	for range 3 { // three failures in a row
 		c := w.nodes[0].charge(w.now, 1)
-		c.RecordEnd(503, c.Release())
+		c.Release()
+		c.Failed(w.now.UnixNano())
 	}
 	w.settle()
 	if s := a2(); !s.Failing {

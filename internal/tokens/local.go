@@ -38,6 +38,8 @@ type LocalOptions struct {
 	Hooks Hooks
 	Log   *slog.Logger
 	Now   func() time.Time
+	// Wall tells the day that prompts contain, which replicas read from their wall clocks.
+	Wall func() time.Time
 }
 
 // LocalSettings are the LocalOptions that may change later.
@@ -158,6 +160,9 @@ func NewLocal(o LocalOptions) *Local {
 	if o.Now == nil {
 		o.Now = index.Now
 	}
+	if o.Wall == nil {
+		o.Wall = index.Wall
+	}
 	if o.Endpoints == nil {
 		o.Endpoints = func(string) []Endpoint { return nil }
 	}
@@ -221,7 +226,7 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 	if !m.mayFit(req) {
 		return Result{}, l.refused(served.Model, "too_long")
 	}
-	moments := (*r).Moments(l.o.Now())
+	moments := (*r).Moments(l.o.Wall())
 	if req.Route == openai.Completions {
 		moments = moments[:1] // a plain text has no date
 	}

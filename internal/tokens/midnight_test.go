@@ -10,11 +10,14 @@ import (
 )
 
 // TestNearMidnight: while the servers' day may be another than the router's, a
-// prompt that contains the day has the ids of both days, the likelier first.
+// prompt that contains the day has the ids of both days, the likelier first. The day is that of the
+// wall clock as it is set.
 func TestNearMidnight(t *testing.T) {
 	model := bytesModel(t, "{{ strftime_now('%d %b') }} {{ messages[0].content }}", Flags{})
 	var now time.Time
-	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: 1}, Now: func() time.Time { return now },
+	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: 1},
+		Now:       func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }, // a router whose wall clock was set since its start
+		Wall:      func() time.Time { return now },
 		Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} }})
 	if err := l.Load("m", model); err != nil {
 		t.Fatal(err)
@@ -42,7 +45,10 @@ func TestNearMidnight(t *testing.T) {
 		return r.Prompts[0].Tokens
 	}
 	now = time.Date(2026, 3, 5, 23, 57, 0, 0, time.UTC)
-	l.CheckAll(context.Background()) // sends no request: a replica may use another day
+	l.CheckAll(context.Background())
+	if v, _ := l.models.Load("m"); !v.(*localModel).next.IsZero() {
+		t.Error("a replica is asked near midnight, when it may use another day")
+	}
 	fifth, sixth := day(5), day(6)
 	sampled := len(l.samples)
 	if slices.Equal(fifth, sixth) || sampled != 2 {

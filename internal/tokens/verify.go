@@ -39,7 +39,7 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 		m.version.Store(&version)
 		m.rounds = rounds{chosen: !m.info.ByClass}
 	}
-	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len((*m.renderer.Load()).Moments(l.o.Now())) > 1 {
+	if m.checked || l.o.Reference == nil || len(endpoints) == 0 || len((*m.renderer.Load()).Moments(l.o.Wall())) > 1 {
 		return // near midnight a replica may be on another day than the router
 	}
 	if due && l.o.Now().Before(m.next) {
@@ -121,7 +121,7 @@ func (l *Local) tell(m *localModel) {
 
 // probing returns the job of a start-up conversation.
 func (l *Local) probing(ctx context.Context, m *localModel, req *openai.Request) render.Job {
-	return render.Job{Request: req, Now: l.o.Now(), Work: work.New(ctx, l.o.Work, len(req.Body())), Fits: m.mayServe, Room: new([]uint32)}
+	return render.Job{Request: req, Now: l.o.Wall(), Work: work.New(ctx, l.o.Work, len(req.Body())), Fits: m.mayServe, Room: new([]uint32)}
 }
 
 // compare checks one sample of the traffic, unless it was computed for a former version.

@@ -107,17 +107,26 @@ func TestWhatCarriesNoPromptFlows(t *testing.T) {
 	}
 }
 
-// TestManyHeaders: a hint fits into every request that an Envoy without one takes by default, of up to 100 headers and 60 KiB.
+// TestManyHeaders: a hint makes no request fail that an Envoy without one takes by default, of up to 100 headers and 60 KiB,
+// also where a gateway has the default limits.
 func TestManyHeaders(t *testing.T) {
 	t.Parallel()
-	st := start(t, setup{replicas: 1, sim: fast()})
-	for name, fields := range map[string][]string{"100 headers": make([]string, 95), "61,000 bytes": {strings.Repeat("x", 61_000)}, "61,240 bytes": {strings.Repeat("x", 61_240)}} {
-		var headers []string
-		for i, value := range fields {
-			headers = append(headers, fmt.Sprintf("X-%d", i), value)
-		}
-		if a := testenv.Post(t, st.envoy.URL+chatPath, []byte(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`), headers...); a.Status != http.StatusOK {
-			t.Errorf("%s: %d %s", name, a.Status, a.Body)
-		}
+	for name, limits := range map[string]*strings.Replacer{
+		"generated": strings.NewReplacer(),
+		"default":   strings.NewReplacer("max_headers_count: 120", "max_headers_count: 100", "max_request_headers_kb: 64", "max_request_headers_kb: 60"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st := start(t, setup{replicas: 1, sim: fast(), bootstrap: limits.Replace})
+			for name, fields := range map[string][]string{"100 headers": make([]string, 95), "61,000 bytes": {strings.Repeat("x", 61_000)}, "61,240 bytes": {strings.Repeat("x", 61_240)}} {
+				var headers []string
+				for i, value := range fields {
+					headers = append(headers, fmt.Sprintf("X-%d", i), value)
+				}
+				if a := testenv.Post(t, st.envoy.URL+chatPath, []byte(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`), headers...); a.Status != http.StatusOK {
+					t.Errorf("%s: %d %s", name, a.Status, a.Body)
+				}
+			}
+		})
 	}
 }

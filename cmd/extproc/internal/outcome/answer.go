@@ -46,7 +46,6 @@ type Times struct{ FirstByte, Duration time.Duration }
 // Failure is what went wrong before an answer, or in it.
 type Failure struct {
 	Failed     string // the replica that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
-	Broken     bool   // its answer had begun
 	PassedOver bool   // Envoy could not reach the replica that the hint names first, and the router does not know it yet
 }
 
@@ -102,7 +101,6 @@ func (a *Answer) judge(c *logv3.AccessLogCommon) {
 		a.Replica = tried
 	}
 	broken := f.GetUpstreamConnectionFailure() || f.GetUpstreamConnectionTermination() || f.GetUpstreamRemoteReset() || f.GetUpstreamProtocolError()
-	a.Broken = broken && a.Replica != ""
 	if broken || a.Replica != "" && load.Failure(a.Status) {
 		a.Failed = tried
 	}
