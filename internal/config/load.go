@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"sort"
+	"syscall"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -78,7 +79,7 @@ func (f *File[T]) Locate(err error) error {
 }
 
 func (f *File[T]) read() ([]byte, error) {
-	file, err := os.Open(f.Path)
+	file, err := os.OpenFile(f.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for a writer
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
