@@ -1,9 +1,7 @@
 package decision
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
-	"warmroute/prefixhash"
 )
 
 // answering is a rig with one replica that has ten blocks of a prompt on GPU and in CPU memory,
@@ -111,26 +108,6 @@ func TestADisprovedBlockIsNotCreditedAgain(t *testing.T) {
 		if _, rec := r.dry(longer); !tt.hybrid && rec.Candidates[0].State.Match.Cached() != 10*blockSize {
 			t.Errorf("%s: %d tokens when it has stored them again", name, rec.Candidates[0].State.Match.Cached())
 		}
-	}
-}
-
-// TestAnAnswerDisprovesWhatItsReplicaHas: the keys that an answer may disprove are those of the
-// adapter's files on its replica, also where the last replica has loaded others.
-func TestAnAnswerDisprovesWhatItsReplicaHas(t *testing.T) {
-	reps := replicas(2)
-	for i, path := range []string{"/a", "/b"} {
-		reps[i].Models[0].LoRA = prefixhash.LoRA{Name: "sql", Path: path, Set: true}
-	}
-	r, p := newRig(t, policy.Config{}, reps...), variant{chained: prompt(1, 0, 10)}
-	e := r.event(p.chained)
-	e.Scope.LoRA = reps[0].Models[0].LoRA
-	r.apply(e)
-	r.wait(time.Second)
-	r.account(one).Missed()
-	w := new(Work)
-	d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Repeated: true}, w)
-	if got, want := d.Reservation.checked(w), p.AppendKeys(nil, &e.Scope, 0); !strings.HasPrefix(d.Chosen, one) || !slices.Equal(got, want) {
-		t.Errorf("at %s %x, want %x", d.Chosen, got, want)
 	}
 }
 

@@ -416,7 +416,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	if got := resp.Header.Get("X-Warmroute-Reason"); got != "routed" || id == "" {
 		t.Errorf("the client sees the reason %q and the id %q", got, id)
 	}
-	if explained := page(t, "http://"+f.admin+"/debug/explain?id="+id); !strings.Contains(explained, `"reason":"cold"`) {
+	if explained := page(t, "http://"+f.admin+"/debug/explain?id="+id); !strings.Contains(explained, `"reason":"cold"`) || !strings.Contains(explained, `"cause":"never_stored"`) {
 		t.Errorf("explained by its id: %s", explained)
 	}
 	resp, err = http.Get(f.envoy.URL + "/v1/models")
