@@ -407,7 +407,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	first := firstTurn(1)
 	a := f.chat(first, 1)
 	f.settled()
-	resp, err := http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3],"max_tokens":1}`))
+	resp, err := http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17],"max_tokens":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
