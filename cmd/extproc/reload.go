@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,7 +26,9 @@ type reloads struct {
 	running Config   // the configuration in force
 	waiting []string // fields of the file that are not in force
 	refused error    // the reason why the file is not used
-	unread  error    // the reason why the files of fleet.tls are not read again
+	unread  error    // the reason why the files of fleet.tls are not used
+
+	published [sha256.Size]byte // the sum of fleet.tls and its files when publish used them last
 
 	total *prometheus.CounterVec
 	ok    prometheus.Gauge
@@ -74,18 +77,24 @@ func (l *reloads) inForce() Config {
 	return l.running
 }
 
-// publish sends the settings in force, with files as they are now, to p. It and apply take
-// turns, so that no older settings follow newer ones.
+// publish sends the settings in force, with files as they are now, to p if fleet.tls or its files
+// have changed. It and apply take turns, so that no older settings follow newer ones.
 func (l *reloads) publish(p *xds.Publisher) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unread = nil
-	if !l.running.Fleet.HTTP.TLS.Enabled {
+	of := l.running.Fleet.HTTP.TLS
+	if !of.Enabled {
+		l.unread, l.published = nil, [sha256.Size]byte{}
 		return nil
 	}
+	sum := of.Sum()
+	if sum == l.published {
+		return l.unread
+	}
+	l.published = sum
 	s, err := l.running.xdsSettings()
 	if err == nil {
-		if _, err = certs.Client(l.running.Fleet.HTTP.TLS); err != nil {
+		if _, err = certs.Client(of); err != nil {
 			err = fmt.Errorf("fleet.tls.%w", err)
 		}
 	}

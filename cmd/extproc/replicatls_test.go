@@ -18,8 +18,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
+	"warmroute/internal/xds"
 )
 
 // secured is a replica behind HTTPS of TLS 1.3, which requires a certificate of its clients.
@@ -160,6 +163,37 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", settings, err, want)
+		}
+	}
+}
+
+// TestFilesThatStayAreNotParsedAgain: a look at files of fleet.tls that have not changed costs a
+// part of reading them, and tells what is wrong with them still.
+func TestFilesThatStayAreNotParsedAgain(t *testing.T) {
+	ca := certstest.New(t)
+	own := ca.Issue("router")
+	load := func(key string) *reloads {
+		c, err := parseConfig(t, fmt.Sprintf("fleet: {tls: {enabled: true, ca_file: %q, cert_file: %q, key_file: %q}, replicas: [{address: \"10.0.0.1:8000\"}]}", ca.CAFile, own.CertFile, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newReloads(c, prometheus.NewRegistry())
+	}
+	l := load(own.KeyFile)
+	p := xds.New(xds.Settings{}, nil, prometheus.NewRegistry(), nil)
+	look := func() {
+		if err := l.publish(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changed := testing.AllocsPerRun(20, func() { ca.Issue("router"); look() }) - testing.AllocsPerRun(20, func() { ca.Issue("router") })
+	if same := testing.AllocsPerRun(20, look); same > changed/2 {
+		t.Errorf("%v allocations for files as before, %v for changed ones", same, changed)
+	}
+	l = load(ca.Issue("other").KeyFile)
+	for range 2 {
+		if err := l.publish(p); err == nil || len(l.unreadTLS()) != 1 {
+			t.Errorf("a pair that does not fit: %v %q", err, l.unreadTLS())
 		}
 	}
 }

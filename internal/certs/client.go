@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -33,6 +34,19 @@ func (o ClientOptions) Validate(at string) error {
 	refuse(o.CertFile != "" && o.KeyFile == "", "key_file", "is missing beside cert_file")
 	refuse(o.InsecureSkipVerify && o.CAFile != "", "ca_file", "is given, but insecure_skip_verify takes any certificate")
 	return errors.Join(errs...)
+}
+
+// Sum returns a hash of o and of what its files hold, to tell whether they have changed.
+func (o ClientOptions) Sum() (sum [sha256.Size]byte) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%+v", o)
+	for _, file := range []string{o.CAFile, o.CertFile, o.KeyFile} {
+		text, err := os.ReadFile(file)
+		fmt.Fprint(h, len(text), err)
+		h.Write(text)
+	}
+	h.Sum(sum[:0])
+	return sum
 }
 
 // Client returns the configuration for a client. The authorities are read now;

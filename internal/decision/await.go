@@ -66,7 +66,7 @@ const (
 func (r *Reservation) checked(w *Work) []prefixhash.Key {
 	at, size := r.here, r.mv.scopes[r.here.scope].BlockSize
 	n := int(r.own.Terms().Claimed) / max(1, size)
-	if r.split != nil || !at.account.MissedSince(r.d.now().Add(-missedFor)) || w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || n > min(len(w.keys), mostChecked) {
+	if r.split != nil || !at.account.MissedSince(r.d.now().Add(-missedFor)) || !w.keyed(r.mv, r.here.scope) || len(w.ends) != 1 || n > min(len(w.keys), mostChecked) {
 		return nil
 	}
 	return w.keys[:n]

@@ -157,6 +157,7 @@ type held struct {
 	shared  int          // tokens in the store that it shares, from the prompt's beginning
 	grouped bool         // cache groups decide the match
 	weight  float64
+	next    prefixhash.Key // of the first block that is not on the GPU, for one prompt; 0: the blocks alone do not tell what is
 }
 
 // gpu returns the tokens that are on the GPU or on their way to it.
@@ -325,18 +326,44 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 			d.matchPrompt(mv, scope, w.keys[from:end], w)
 			from = end
 		}
+		w.ending(mv, scope)
 	}
 	d.recall(a, mv, w)
 }
 
-// chain puts the keys of all prompts for a scope into w.keys, unless w.keys has
-// them: scopes that differ only in the group have equal keys.
+// ending sets the key behind the match of each holder in a scope whose keys w has.
+func (w *Work) ending(mv *View, scope int) {
+	if w.unit == 0 {
+		return
+	}
+	for i := range mv.holders {
+		h := &w.matched[i]
+		if mv.holders[i].scope != scope || h.grouped {
+			continue
+		}
+		if n := int(h.match[policy.GPU].Tokens) / w.unit; n < len(w.keys) {
+			h.next = w.keys[n]
+		}
+	}
+}
+
+// keyed reports whether w.keys are those of a scope: scopes that differ only in the group have
+// equal keys.
+func (w *Work) keyed(mv *View, scope int) bool {
+	if w.keysOf < 0 {
+		return false
+	}
+	s, of := &mv.scopes[scope], &mv.scopes[w.keysOf]
+	return s.BlockSize == of.BlockSize && s.LoRA == of.LoRA
+}
+
+// chain puts the keys of all prompts for a scope into w.keys.
 func (w *Work) chain(a *Ask, mv *View, scope int) {
-	s := &mv.scopes[scope]
-	if w.keysOf >= 0 && mv.scopes[w.keysOf].BlockSize == s.BlockSize && mv.scopes[w.keysOf].LoRA == s.LoRA {
+	if w.keyed(mv, scope) {
 		w.keysOf = scope
 		return
 	}
+	s := &mv.scopes[scope]
 	w.keys, w.ends, w.keysOf, w.unit = w.keys[:0], w.ends[:0], scope, s.BlockSize
 	for i := range a.Prompts.Len() {
 		w.keys = a.Prompts.AppendKeys(w.keys, s, i)

@@ -27,9 +27,9 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		deepest = max(deepest, w.cands[i].Match.Matched())
 	}
 	if deepest == 0 && !set.HintCold && !a.Must {
+		clear(w.scores)
+		w.record(mv)
 		if a.Dry {
-			clear(w.scores)
-			w.record(mv)
 			d.explain(a, mv, w)
 		}
 		return Decision{Reason: ReasonNoMatch}
@@ -351,13 +351,13 @@ func (w *Work) record(mv *View) {
 	for i, at := range w.at {
 		to := w.Record.Candidates[i].of(&mv.holders[at])
 		to.State, to.Score = w.cands[i], w.scores[i]
-		to.next = w.nextKey(mv, at)
+		to.next = w.matched[at].next
 	}
 	for i, at := range w.passed {
 		to := w.Record.Candidates[len(w.at)+i].of(&mv.holders[at])
 		w.candidate(mv, at, &to.State)
 		to.Score = policy.Score{Verdict: w.verdict(&mv.holders[at])}
-		to.next = w.nextKey(mv, at)
+		to.next = w.matched[at].next
 	}
 }
 
@@ -366,14 +366,4 @@ func (c *CandidateRecord) of(h *holder) *CandidateRecord {
 	c.Replica, c.Rank, c.Events = h.replica.Addr, h.rank, h.reports()
 	c.Cache, c.Why, c.Routers = nil, nil, nil // of a present explanation
 	return c
-}
-
-// nextKey returns the key of the first block of one prompt that a holder lacks, 0 if the blocks
-// alone do not tell what it has.
-func (w *Work) nextKey(mv *View, at int32) prefixhash.Key {
-	h, size := &w.matched[at], mv.scopes[mv.holders[at].scope].BlockSize
-	if size == 0 || w.keysOf < 0 || len(w.ends) != 1 || w.unit != size || h.grouped || h.match.Learned() || int(h.match[policy.GPU].Tokens)/size >= len(w.keys) {
-		return 0
-	}
-	return w.keys[int(h.match[policy.GPU].Tokens)/size]
 }

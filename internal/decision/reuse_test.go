@@ -84,7 +84,7 @@ func TestReuseEndsWithItsModel(t *testing.T) {
 }
 
 // TestSpaceIsPriced where all candidates name the size of their caches: the one whose cache is
-// sent more than it has room for would evict what is used again.
+// sent more than it has room for would evict what is used again, also for a text without token ids.
 func TestSpaceIsPriced(t *testing.T) {
 	for _, named := range []bool{true, false} {
 		all := replicas(2)
@@ -104,13 +104,18 @@ func TestSpaceIsPriced(t *testing.T) {
 				end(d)
 			}
 		}
-		_, rec := r.ask(prompt(1, 999, 60))
-		most := 0.0
-		for i := range rec.Candidates {
-			most = max(most, rec.Candidates[i].State.Space)
-		}
-		if priced := rec.Input.Reuse > 0; priced != named || priced != (most > 0) {
-			t.Errorf("sizes named: %t; a stored token is used %g times, the dearest candidate evicts a share of %g", named, rec.Input.Reuse, most)
+		p := prompt(1, 999, 60)
+		for _, a := range []Ask{{Prompts: p}, {Text: p.keys(), TextTokens: p.Tokens(0)}} {
+			w := new(Work)
+			a.Model, a.Dry = "m", true
+			r.decider.Decide(&a, w)
+			most := 0.0
+			for i := range w.Record.Candidates {
+				most = max(most, w.Record.Candidates[i].State.Space)
+			}
+			if priced := w.Record.Input.Reuse > 0; priced != named || priced != (most > 0) {
+				t.Errorf("sizes named: %t, text: %t; a stored token is used %g times, the dearest candidate evicts a share of %g", named, a.Text != nil, w.Record.Input.Reuse, most)
+			}
 		}
 	}
 }

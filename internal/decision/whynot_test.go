@@ -177,6 +177,61 @@ func TestEveryCause(t *testing.T) {
 	}
 }
 
+// TestEveryDecisionKeepsWhatCandidatesLack: a record tells what ends the match of each of its
+// candidates, in blocks of whichever size and files, also where none gets the request. When what
+// was known then is lost, it says that it cannot tell.
+func TestEveryDecisionKeepsWhatCandidatesLack(t *testing.T) {
+	p := variant{chained: prompt(1, 0, 12)}
+	for name, differs := range map[string]func(first *fleet.Replica, set *policy.Config){
+		"alike":       func(*fleet.Replica, *policy.Config) {},
+		"blocks":      func(first *fleet.Replica, _ *policy.Config) { first.BlockSize = 2 * blockSize },
+		"files":       func(first *fleet.Replica, _ *policy.Config) { first.Models[0].LoRA.Path = "/other" },
+		"passed over": func(first *fleet.Replica, _ *policy.Config) { first.Models[0].MaxLen = 10 },
+		"no hint":     func(_ *fleet.Replica, set *policy.Config) { set.HintWhenCold = new(bool) },
+	} {
+		var replicas []*fleet.Replica
+		for i := range 3 {
+			c := decisiontest.Replica(i + 1)
+			c.Models[0].LoRA = prefixhash.LoRA{Name: "sql", Path: "/a", Set: true}
+			replicas = append(replicas, c)
+		}
+		var set policy.Config
+		differs(replicas[0], &set)
+		r := newRig(t, set, replicas...)
+		for i, c := range replicas {
+			e := r.event(p.chained)
+			e.Scope.LoRA, e.Scope.BlockSize = c.Models[0].LoRA, c.BlockSize
+			for k := range e.Hashes {
+				e.Hashes[k] += uint64(i) << 40
+			}
+			b := index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e, {Kind: index.Removed, Hashes: e.Hashes}}}
+			if _, err := r.index.Apply(&b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := new(Work)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Least: 100}, w)
+		w.Record.At, w.Record.Reason = r.now, d.Reason
+		r.decider.ExplainRecord(&w.Record)
+		if len(w.Record.Candidates) != len(replicas) {
+			t.Errorf("%s: %s, and the record has %d candidates", name, d.Reason, len(w.Record.Candidates))
+		}
+		for _, c := range w.Record.Candidates {
+			if c.Why == nil || c.Why.Cause != why.Evicted {
+				t.Errorf("%s: %s: %s ends by %+v, want %s", name, d.Reason, c.Replica, c.Why, why.Evicted)
+			}
+		}
+		r.wait(time.Minute)
+		last := &w.Record.Candidates[len(w.Record.Candidates)-1]
+		r.index.Begin(index.Holder{Replica: last.Replica})
+		r.index.Lose(index.Holder{Replica: last.Replica}, index.LossEvents)
+		last.Why = nil
+		if r.decider.ExplainRecord(&w.Record); last.Why.Cause != why.NotKept {
+			t.Errorf("%s: after a loss %s ends by %+v, want %s", name, last.Replica, last.Why, why.NotKept)
+		}
+	}
+}
+
 // TestCausesInCachesOfSeveralGroups: what full attention lacks is found in its group, whatever
 // its number; copies below the GPU and blocks that a draft model drops are told.
 func TestCausesInCachesOfSeveralGroups(t *testing.T) {

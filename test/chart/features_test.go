@@ -256,8 +256,8 @@ func TestPortsAndMemoryFollowTheConfiguration(t *testing.T) {
 			ports[p.Name] = int64(p.ContainerPort)
 		}
 		for _, p := range find[*corev1.Service](t, objects, "warm-warmroute").Spec.Ports {
-			if int64(p.Port) != ports[p.Name] {
-				t.Errorf("%s: port %s is %d of the Service and %d of the pod", values, p.Name, p.Port, ports[p.Name])
+			if int64(p.Port) != ports[p.Name] || p.TargetPort.String() != p.Name {
+				t.Errorf("%s: port %s of the Service is %d, for %s of the pod, which is %d", values, p.Name, p.Port, &p.TargetPort, ports[p.Name])
 			}
 		}
 		var config struct {

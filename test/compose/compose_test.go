@@ -35,7 +35,7 @@ func load(t *testing.T, file string) *types.Project {
 }
 
 // TestTheAdminPortNeedsAToken: without one compose does not start the router, whose
-// admin port the other containers reach.
+// admin port the other containers reach. With one the router has it.
 func TestTheAdminPortNeedsAToken(t *testing.T) {
 	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, "compose.yaml")}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir))
 	if err != nil {
@@ -43,6 +43,13 @@ func TestTheAdminPortNeedsAToken(t *testing.T) {
 	}
 	if _, err := o.LoadProject(context.Background()); err == nil || !strings.Contains(err.Error(), "WARMROUTE_ADMIN_TOKEN") {
 		t.Errorf("without a token: %v", err)
+	}
+	for _, file := range []string{"compose.yaml", "compose.cpu.yaml"} {
+		p := load(t, file)
+		s := p.Services["warmroute"].Secrets
+		if len(s) != 1 || s[0].Source != "admin-token" || p.Secrets["admin-token"].Environment != "WARMROUTE_ADMIN_TOKEN" {
+			t.Errorf("%s: the router's secrets are %+v of %+v", file, s, p.Secrets)
+		}
 	}
 }
 

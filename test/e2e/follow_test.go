@@ -407,7 +407,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	first := firstTurn(1)
 	a := f.chat(first, 1)
 	f.settled()
-	resp, err := http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3],"max_tokens":1}`))
+	resp, err := http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17],"max_tokens":1}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +416,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	if got := resp.Header.Get("X-Warmroute-Reason"); got != "routed" || id == "" {
 		t.Errorf("the client sees the reason %q and the id %q", got, id)
 	}
-	if explained := page(t, "http://"+f.admin+"/debug/explain?id="+id); !strings.Contains(explained, `"reason":"cold"`) {
+	if explained := page(t, "http://"+f.admin+"/debug/explain?id="+id); !strings.Contains(explained, `"reason":"cold"`) || !strings.Contains(explained, `"cause":"never_stored"`) {
 		t.Errorf("explained by its id: %s", explained)
 	}
 	resp, err = http.Get(f.envoy.URL + "/v1/models")

@@ -74,6 +74,10 @@ func TestConfig(t *testing.T) {
 	if c, err = ReadConfig(dir); err != nil || c.Template(false) != "J" || c.Template(true) != "T" {
 		t.Errorf("templates %v %v, %v", c.Templates, c.Processor, err)
 	}
+	write(t, dir, "processor_config.json", `{"chat_template":"P"}`)
+	if c, err = ReadConfig(dir); err != nil || c.Template(false) != "P" || c.Template(true) != "T" {
+		t.Errorf("templates %v %v, %v", c.Templates, c.Processor, err)
+	}
 	write(t, dir, "additional_chat_templates/rag.jinja", "R")
 	write(t, dir, "chat_template.jinja", "F")
 	if c, err = ReadConfig(dir); err != nil || c.Templates["default"] != "F" || c.Templates["rag"] != "R" || c.Template(true) != "F" {
