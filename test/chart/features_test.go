@@ -186,6 +186,10 @@ func TestMonitoring(t *testing.T) {
 	if job := monitor.Labels[monitor.Spec.JobLabel]; job != "router" {
 		t.Errorf("the job is %q", job)
 	}
+	at := monitor.Spec.Endpoints[0].Port
+	if !slices.ContainsFunc(find[*corev1.Service](t, objects, "warm-router").Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == at }) {
+		t.Errorf("the Service has no port %q", at)
+	}
 	dashboard, err := os.ReadFile("../../examples/monitoring/dashboard.json")
 	if err != nil {
 		t.Fatal(err)
