@@ -73,8 +73,11 @@ func (a *acks) callbacks() serverv3.Callbacks {
 		DeltaStreamOpenFunc:   func(ctx context.Context, id int64, _ string) error { a.open(ctx, id|incremental); return nil },
 		DeltaStreamClosedFunc: func(id int64, _ *corev3.Node) { a.close(id | incremental) },
 		StreamRequestFunc: func(id int64, r *discoveryv3.DiscoveryRequest) error {
-			if a.answered(id, r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail() != nil, r.GetErrorDetail().GetMessage()) {
+			refused := a.answered(id, r.GetNode(), r.GetResponseNonce(), r.GetErrorDetail() != nil, r.GetErrorDetail().GetMessage())
+			if refused || r.GetTypeUrl() == resourcev3.EndpointType && r.GetResponseNonce() == "" {
 				r.VersionInfo = ""
+			}
+			if refused {
 				time.Sleep(nackPause)
 			}
 			return nil

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -38,5 +39,22 @@ func TestAnEnvoyTakesWhatItAcknowledges(t *testing.T) {
 	}
 	if got := took("2", sent{endpoints: map[string][]string{"x": {"3:1"}}, removed: []string{"y"}}); len(got) != 1 || !got["3:1"] {
 		t.Errorf("one changed, one removed: %v", got)
+	}
+}
+
+// TestEndpointsOfBeforeAreSentAgain: what an Envoy has from an earlier stream is no reason to send it
+// nothing, of endpoints alone; what it has from this one is.
+func TestEndpointsOfBeforeAreSentAgain(t *testing.T) {
+	a := newAcks(newMetrics(prometheus.NewRegistry(), nil), slog.New(slog.DiscardHandler))
+	calls := a.callbacks()
+	for _, c := range []struct{ kind, nonce, want string }{
+		{resourcev3.EndpointType, "", ""},
+		{resourcev3.EndpointType, "1", "v"},
+		{resourcev3.ClusterType, "", "v"},
+	} {
+		r := &discoveryv3.DiscoveryRequest{TypeUrl: c.kind, ResponseNonce: c.nonce, VersionInfo: "v"}
+		if err := calls.OnStreamRequest(1, r); err != nil || r.VersionInfo != c.want {
+			t.Errorf("%s, nonce %q: version %q (%v), want %q", c.kind, c.nonce, r.VersionInfo, err, c.want)
+		}
 	}
 }
