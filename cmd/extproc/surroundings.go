@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
 )
@@ -100,6 +101,19 @@ func (p *problems) token(section, file string) {
 		_, err := indexrpc.NewToken(file)
 		p.add(section+".", err)
 	}
+}
+
+// unreadTokens names the files that hold no token any more: the former one stays in force.
+func (c Config) unreadTokens() (notes []string) {
+	for _, of := range [][2]string{{"admin", c.Admin.TokenFile}, {"index_service", c.IndexService.TokenFile}, {"fleet", c.Fleet.HTTP.TokenFile}} {
+		if of[1] == "" {
+			continue
+		}
+		if _, err := bearer.File(of[1]); err != nil {
+			notes = append(notes, of[0]+"."+err.Error()+": the previous token stays in force")
+		}
+	}
+	return notes
 }
 
 // writable returns the reason why files cannot be made in a folder, which need not exist

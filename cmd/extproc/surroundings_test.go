@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -152,5 +153,44 @@ func TestConfigurationByItsName(t *testing.T) {
 	}
 	if out, err := run(t, "envoy-config", good, "-static"); err != nil || !strings.Contains(out, "10.0.0.1") {
 		t.Errorf("%v %s", err, out)
+	}
+}
+
+// TestTokensThatCannotBeReadAgain: a token whose file was emptied or removed stays in force, and a
+// note says so, until the file holds one again.
+func TestTokensThatCannotBeReadAgain(t *testing.T) {
+	files := map[string]string{}
+	for _, section := range []string{"admin", "index_service", "fleet"} {
+		files[section] = filepath.Join(t.TempDir(), section)
+		if err := os.WriteFile(files[section], []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: SERVICE, token_file: %q}\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}], token_file: %q}\n",
+		files["index_service"], files["fleet"]))
+	ofAdmin := Config{Admin: AdminConfig{TokenFile: files["admin"]}}
+	noted := func(section string) bool {
+		return slices.ContainsFunc(slices.Concat(r.notes(), ofAdmin.unreadTokens()), func(note string) bool {
+			return strings.HasPrefix(note, section+".token_file: ") && strings.HasSuffix(note, "the previous token stays in force")
+		})
+	}
+	for section, file := range files {
+		for _, step := range []struct {
+			what   string
+			change func() error
+			want   bool
+		}{
+			{"there", func() error { return nil }, false},
+			{"empty", func() error { return os.Truncate(file, 0) }, true},
+			{"removed", func() error { return os.Remove(file) }, true},
+			{"renewed", func() error { return os.WriteFile(file, []byte("another"), 0o600) }, false},
+		} {
+			if err := step.change(); err != nil {
+				t.Fatal(err)
+			}
+			if got := noted(section); got != step.want {
+				t.Errorf("%s: the file is %s, noted: %v", section, step.what, got)
+			}
+		}
 	}
 }

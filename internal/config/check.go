@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -73,7 +74,7 @@ func (c *checker) check(n *yaml.Node, t reflect.Type, path string, depth int) {
 	c.nodes++
 	if c.full || depth > maxDepth || c.nodes > maxNodes {
 		if !c.full {
-			c.addf(n, path, "the document is nested too deep or its aliases expand too far")
+			c.addf(n, path, "the document has more than %d values with those that its aliases repeat, or is nested more than %d deep", maxNodes, maxDepth)
 			c.full = true
 		}
 		return
@@ -212,8 +213,13 @@ func (c *checker) duration(n *yaml.Node, path string) {
 }
 
 func (c *checker) scalar(n *yaml.Node, t reflect.Type, path string) {
-	err := n.Decode(reflect.New(t).Interface())
+	v := reflect.New(t)
+	err := n.Decode(v.Interface())
 	if err == nil {
+		f, whole := 0.0, v.Elem().CanInt() || v.Elem().CanUint()
+		if whole && n.Decode(&f) == nil && f != math.Trunc(f) { // the decoder cuts it off
+			c.addf(n, path, "%s is not %s", c.show(n), kindName(t))
+		}
 		return
 	}
 	var typed *yaml.TypeError

@@ -224,6 +224,8 @@ func (d *Decider) expectHere(a *Ask, mv *View, set *policy.Settings, w *Work, re
 	res.past.priced, res.past.work = a.pricesSpace(set), res.work
 	res.past.of(a, mv, w, res.here, a.answer(res.here))
 	res.past.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
+	cache, used := res.past.awaits()
+	w.Record.cache, w.Record.hold = cache, used.Hold
 }
 
 // gather collects the candidates the request may use. The first w.answer of them may

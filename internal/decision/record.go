@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/decision/why"
 	"warmroute/internal/load"
@@ -68,6 +69,9 @@ type promptMarks struct {
 	head  uint64    // the key of the first block; 0 = the prompt has no full block
 	end   promptEnd // when it is refused
 	reach reach     // on the replica that gets it
+
+	cache *history.Cache // of that replica; nil = no history has the prompt
+	hold  history.Hold   // there
 }
 
 // Subject says which request a record is of, and when it was decided.

@@ -163,9 +163,17 @@ func (r *refusals) add(one refusal, status int, now int64) {
 	}
 }
 
-// Replied records the status of a replica's own answer to the request of a record. What it has
-// refused goes elsewhere when it comes again.
+// Replied records the status of the answer to the request of a record, by a replica, or by a filter
+// behind the router (""). What was refused is in no history, and what a replica has refused goes
+// elsewhere when it comes again.
 func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
+	if status >= http.StatusBadRequest {
+		g.with(seq, id, func(rec *Record) {
+			if rec.cache != nil {
+				rec.cache.Refused(rec.hold)
+			}
+		})
+	}
 	r := d.views.now().snap.Replica(replica)
 	if r == nil || seq == 0 || status < http.StatusOK || status > lastStatus || load.Failure(status) {
 		return

@@ -304,3 +304,48 @@ func TestRefusersLookAsLoadedAsTheOthers(t *testing.T) {
 		t.Errorf("all refuse: %+v", got)
 	}
 }
+
+// TestRefusedPromptsAreInNoHistory: where only the access log tells that a prompt was refused, by
+// its replica or by a filter behind the router, the history that had it forgets what was new, unless
+// another request has used it.
+func TestRefusedPromptsAreInNoHistory(t *testing.T) {
+	p, q := prompt(1, 0, long), prompt(1, 1, long)
+	for name, c := range map[string]struct {
+		by     string
+		status int
+		before []chained // computed there
+		after  []chained // sent there before the status is known
+		want   int
+	}{
+		"by a filter":           {"", 403, nil, nil, 0},
+		"by the replica":        {firstAddr, 429, nil, nil, 0},
+		"not reached":           {"", 503, nil, nil, 0},
+		"what it had stays":     {firstAddr, 400, []chained{prompt(1, 0, short)}, nil, short},
+		"it had all":            {"", 403, []chained{p}, nil, long},
+		"sent again":            {"", 403, nil, []chained{p}, long},
+		"sent again, with more": {"", 403, nil, []chained{grown(p, 3)}, long},
+		"served":                {firstAddr, 200, nil, nil, long},
+		"nobody knows":          {"", 0, nil, nil, long},
+		"another beside it":     {"", 403, []chained{q}, nil, 0},
+	} {
+		r := &refuser{newRig(t, policy.Config{}, silent(1)...), NewRing(64)}
+		for _, b := range c.before {
+			r.on(firstAddr, b)
+		}
+		w := new(Work)
+		d := r.decider.Decide(asking(p), w)
+		w.Record.ID = "id"
+		seq := r.ring.Put(&w.Record)
+		r.wait(time.Minute) // no early end shows the refusal
+		d.Reservation.Release()
+		for _, a := range c.after {
+			r.on(firstAddr, a)
+		}
+		r.decider.Replied(r.ring, seq, "id", c.by, c.status)
+		r.decider.Replied(r.ring, seq, "id", c.by, c.status)
+		_, rec := r.dry(p)
+		if got := candidate(t, rec, firstAddr).Match.Matched(); got != c.want*blockSize {
+			t.Errorf("%s: the history has %d blocks, want %d", name, got/blockSize, c.want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -60,6 +61,7 @@ func (o Options) withDefaults() Options {
 type file interface {
 	io.WriteCloser
 	Truncate(size int64) error
+	Stat() (fs.FileInfo, error)
 }
 
 // create opens a regular file for appending. The owner alone can read a new one.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"sync"
@@ -351,10 +352,13 @@ func (w *Writer) write() error {
 	return nil
 }
 
-// open opens the file if it is not open.
+// open opens the file if it is not open, or was moved away or removed.
 func (w *Writer) open() (err error) {
-	if w.file != nil {
+	if w.file != nil && !w.moved() {
 		return nil
+	}
+	if w.file != nil {
+		_ = w.file.Close() // it is another's now
 	}
 	if w.file, w.size, err = w.o.create(w.o.Path); err != nil {
 		w.file = nil
@@ -362,6 +366,16 @@ func (w *Writer) open() (err error) {
 	}
 	w.head = append(appendRun(w.head[:0], w.run, w.o.Now()), w.fleet...)
 	return nil
+}
+
+// moved reports whether Path is not the open file any more.
+func (w *Writer) moved() bool {
+	open, err := w.file.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(w.o.Path)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(open, there)
 }
 
 // rotate closes the file and moves it to Path.1, Path.1 to Path.2 and so on.

@@ -3,8 +3,10 @@ package tracefile
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -289,6 +291,8 @@ func (d fullDisk) Truncate(size int64) error {
 
 func (d fullDisk) Close() error { return nil }
 
+func (d fullDisk) Stat() (fs.FileInfo, error) { return nil, fs.ErrInvalid }
+
 // TestAFullDiskLosesLines: the lines that fit stay readable, one line of the log tells it, and
 // when there is room again the file goes on.
 func TestAFullDiskLosesLines(t *testing.T) {
@@ -322,6 +326,34 @@ func TestAFullDiskLosesLines(t *testing.T) {
 	}
 	if got, err := Read(&text); err != nil || len(got.Requests) != 5 || len(got.Fleets) != 2 {
 		t.Errorf("%d requests and %d fleets are read, %v", len(got.Requests), len(got.Fleets), err)
+	}
+}
+
+// TestAFileThatIsMovedAway: after another program has moved or removed the file, the next lines are
+// in a new one of its name, which begins with the fleet, too.
+func TestAFileThatIsMovedAway(t *testing.T) {
+	for name, move := range map[string]func(path string) error{
+		"removed": os.Remove,
+		"moved":   func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600))
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "trace.jsonl")
+		w := newWriter(t, Options{Path: path, Fleet: func() []Replica { return []Replica{{"a", "m", 16, 640, 1}} }})
+		for n := range 3 {
+			w.Decided(&Decided{Number: uint64(n) + 1, At: noon, Model: "m"})
+			w.take(<-w.queue)
+			if w.flush(); n == 0 {
+				if err := move(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		finish(t, w)
+		if got := readTrace(t, path); len(got.Requests) != 2 || len(got.Fleets) != 1 {
+			t.Errorf("%s: %d requests and %d fleets are in the new file, want 2 and 1", name, len(got.Requests), len(got.Fleets))
+		}
 	}
 }
 
@@ -481,4 +513,5 @@ type discard struct{}
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) Truncate(int64) error        { return nil }
+func (discard) Stat() (fs.FileInfo, error)  { return nil, fs.ErrInvalid }
 func (discard) Close() error                { return nil }

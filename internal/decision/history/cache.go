@@ -39,6 +39,7 @@ type node struct {
 	rest         int32 // tokens behind the keys that no prompt is known to match
 	pins         int32 // requests in flight that use it; it is in the list if there are none
 	evicted      bool  // it counts as absent, and is kept to know that it was evicted
+	shared       bool  // more than one request has used it
 	newer, older *node
 }
 
@@ -173,10 +174,11 @@ func (c *Cache) Keeps(p Prompt) (tokens int, known bool) {
 
 // Hold is a use of a prompt by a request that has not ended.
 type Hold struct {
-	had  int32  // the marks that the cache had before, the evicted ones too
-	kept int32  // of these, marks that were not evicted
-	rest int32  // the tokens behind the last mark
-	life uint32 // Cache.life
+	had  int32          // the marks that the cache had before, the evicted ones too
+	kept int32          // of these, marks that were not evicted
+	rest int32          // the tokens behind the last mark
+	life uint32         // Cache.life
+	own  prefixhash.Key // the first one that the cache did not have; 0 = it had all
 }
 
 // Use records that the holder was sent a prompt, and that rest tokens follow the last mark:
@@ -187,6 +189,9 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 	at := c.reach(now.UnixNano())
 	had, kept := c.pin(p, at)
 	h := Hold{had: int32(had), kept: int32(kept), rest: int32(rest), life: c.life}
+	if had < len(p.Keys) {
+		h.own = p.Keys[had]
+	}
 	c.tokens += rest
 	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
@@ -223,7 +228,7 @@ func (c *Cache) pin(p Prompt, now int64) (i, kept int) {
 		if n.pins == 0 {
 			c.unlink(n)
 		}
-		n.pins, n.seen = n.pins+1, now
+		n.pins, n.seen, n.shared = n.pins+1, now, true
 		last, i = n, i+same
 	}
 	if i == len(p.Keys) {
@@ -281,6 +286,21 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 	c.opened(-1)
 }
 
+// Refused takes back what an ended use has added, if no other request has used it: the prompt was
+// not computed.
+func (c *Cache) Refused(h Hold) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodes[h.own]
+	if n == nil || h.life != c.life || n.first != h.had || n.pins > 0 || n.shared {
+		return
+	}
+	c.unlink(n)
+	c.tokens -= n.tokens()
+	delete(c.nodes, h.own)
+	c.looked.Store(0)
+}
+
 // mostJoined bounds the tokens of answers in a row that share a node.
 const mostJoined = 8192
 
@@ -305,7 +325,7 @@ func (c *Cache) answered(path []*node, m *prefixhash.Marks, rest int32, now int6
 
 // split cuts n after some of its keys. What is behind them stays in its place of the list.
 func (c *Cache) split(n *node, at int) {
-	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, due: n.due, whole: n.whole, pins: n.pins, evicted: n.evicted}
+	tail := &node{keys: n.keys[at:], marks: n.marks, first: n.first + int32(at), rest: n.rest, seen: n.seen, due: n.due, whole: n.whole, pins: n.pins, evicted: n.evicted, shared: n.shared}
 	n.keys, n.rest, n.whole = slices.Clone(n.keys[:at]), 0, 0
 	c.nodes[tail.keys[0]] = tail
 	if n.pins == 0 {

@@ -203,6 +203,35 @@ func TestARestartForgets(t *testing.T) {
 	}
 }
 
+// TestRefusedPromptsTakeNoRoom: what a refused request alone has used is gone, and its room is free,
+// also where it was evicted meanwhile; in use, or in a later life of the cache, it stays.
+func TestRefusedPromptsTakeNoRoom(t *testing.T) {
+	p, longer := prompt(1, 1, 0, 4), prompt(1, 1, 0, 10)
+	for name, tt := range map[string]struct {
+		after func(c *Cache, h Hold)
+		want  int
+	}{
+		"ended":       {func(c *Cache, h Hold) { c.End(longer, h, true, start) }, p.Marks.End(4)},
+		"evicted":     {func(c *Cache, h Hold) { c.End(longer, h, true, start); c.SetCapacity(p.Marks.End(4)) }, p.Marks.End(4)},
+		"in use":      {func(*Cache, Hold) {}, p.Marks.End(10) + 50},
+		"a new cache": {func(c *Cache, _ Hold) { c.Clear(); c.used(p, 0, start); c.used(longer, 0, start) }, p.Marks.End(10)},
+	} {
+		c := newCache()
+		c.used(p, 0, start)
+		h := c.Use(longer, 50, start)
+		tt.after(c, h)
+		c.Refused(h)
+		c.Refused(h)
+		if c.tokens != tt.want || c.evicted.Load() != 0 {
+			t.Errorf("%s: %d tokens, %d evicted, want %d", name, c.tokens, c.evicted.Load(), tt.want)
+		}
+		c.used(longer, 0, start)
+		if c.Match(p, start) != p.Marks.End(4) {
+			t.Errorf("%s: what it had before is gone", name)
+		}
+	}
+}
+
 func TestUsesAreForgottenAfterADay(t *testing.T) {
 	c, p := newCache(), prompt(1, 1, 0, 10)
 	c.used(p, 0, start)
