@@ -215,7 +215,7 @@ func sequences() []sequence {
 		{"duplex, empty", []*request{headers(duplex, "POST", chatPath, false), body("", true)},
 			" | headers,body(0 end)", "unreadable_json"},
 		{"duplex, one byte at a time", append([]*request{headers(duplex, "POST", chatPath, false)}, bytewise("{}")...),
-			" |  | headers,body(1),body(1 end)", "no_model"},
+			" |  | headers,body(1),body(1 end)", "no_prompt"},
 		{"duplex, another route ended by trailers", []*request{headers(duplex, "POST", "/v1/embeddings", false), body("abc", false), trailers()},
 			"headers | body(3) | trailers", decision.ReasonNotOurs},
 		{"duplex, trailers before the headers' answer, then an end", []*request{headers(duplex, "POST", chatPath, false), trailers(), body("", true)},

@@ -34,9 +34,8 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	}
 	h.result = Result{}
 	now := x.o.Now()
-	published := b.published(now).UnixNano()
-	x.noteReportAt(h.id, published, now.UnixNano())
-	h.removals.at = x.tenths(published)
+	x.noteReportAt(h.id, b.published(now).UnixNano(), now.UnixNano())
+	h.removals.at = x.tenths(now.UnixNano()) // not the batch's time: until now they counted
 	h.observe(b)
 	a := applying{x: x, h: h, batch: b, tick: minutes(now), res: &h.result}
 	for i := 0; i < len(b.Events); {

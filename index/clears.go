@@ -79,7 +79,7 @@ func (a *applying) clearPart(of *Part) {
 func (a *applying) clearGPU(of *Part) {
 	a.res.Removed += a.h.clear(of)
 	if len(a.h.shards) == 0 {
-		a.h.since, a.h.loss = a.batch.published(a.x.o.Now()).UnixNano(), LossCleared
+		a.h.since, a.h.loss = a.x.o.Now().UnixNano(), LossCleared
 	}
 }
 

@@ -329,3 +329,30 @@ func TestWhyIsTrue(t *testing.T) {
 		t.Errorf("removals were told %d times, of these %d times an earlier one than the last", told, early)
 	}
 }
+
+// TestRemovalsCountFromTheirArrival, whatever time a batch gives: until then the blocks counted.
+func TestRemovalsCountFromTheirArrival(t *testing.T) {
+	x := newFixture(t, Options{})
+	inc := x.Begin(a)
+	x.send(a, inc, x.f.stored(a, TierGPU, x.f.path(9)))
+	x.clock.t = x.clock.t.Add(time.Second)
+	sent := x.clock.t
+	x.clock.t = x.clock.t.Add(time.Second)
+	old := func(e Event) {
+		if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc, At: time.Unix(0, 1), Events: []Event{e}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old(x.f.removed(a, TierGPU, 9))
+	if e := x.why(9); !e.Removed.Equal(x.clock.t) {
+		t.Errorf("removed at %v, want %v", e.Removed, x.clock.t)
+	}
+	x.send(a, inc, x.f.stored(a, TierGPU, x.f.path(9)))
+	if x.Disprove(x.ID(a), x.f.scope, x.f.keys(x.f.path(9)), 9, sent) {
+		t.Error("a block that was removed and stored after a request is disproved by its answer")
+	}
+	old(Event{Kind: Cleared})
+	if e := x.why(9); e.Loss != LossCleared || !e.Since.Equal(x.clock.t) {
+		t.Errorf("cleared at %v, want %v", e.Since, x.clock.t)
+	}
+}

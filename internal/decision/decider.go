@@ -179,6 +179,11 @@ func (d *Decider) Idle() bool { return d.book.Idle() }
 
 // Find returns the view of a model, or the reason why it has none.
 func (d *Decider) Find(model, tenant string) (*View, Reason) {
+	if model == "" { // vLLM then takes its base model
+		if model = d.only(); model == "" {
+			return nil, ReasonNoModel
+		}
+	}
 	if mv := d.views.of(model, tenant); mv != nil {
 		return mv, ""
 	}
@@ -186,6 +191,15 @@ func (d *Decider) Find(model, tenant string) (*View, Reason) {
 		return nil, ReasonNotReady
 	}
 	return nil, ReasonUnknownModel
+}
+
+// only returns the base model of all replicas, "" if they differ in what they serve or none is known.
+func (d *Decider) only() string {
+	snap := d.views.now().snap
+	if len(snap.Replicas) == 0 || d.Several() {
+		return ""
+	}
+	return snap.Base(snap.Replicas[0].Addr)
 }
 
 // Several reports whether replicas differ in the models that they serve or served last, or one

@@ -31,6 +31,7 @@ const (
 	ReasonBodySlow     Reason = "body_slow"       // the body did not arrive in time (duplex mode)
 	ReasonEncoded      Reason = "encoded_body"    // its content-encoding names a compression, and it is not JSON
 	ReasonUnfinished   Reason = "unfinished"      // the request ended before its body was complete
+	ReasonNoModel      Reason = "no_model"        // it names none, and replicas serve several or none is known
 	ReasonUnknownModel Reason = "unknown_model"   // no replica serves it
 	ReasonNotReady     Reason = "not_ready"       // replicas serve it, none is ready
 	ReasonEmptySubset  Reason = "empty_subset"    // the gateway's subset leaves no candidate
@@ -52,7 +53,7 @@ func Reasons() []Reason {
 	all := []Reason{
 		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
 		ReasonNotOurs, ReasonDisabled, ReasonNoHeaders, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow, ReasonEncoded,
-		ReasonUnfinished, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
+		ReasonUnfinished, ReasonNoModel, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
 		ReasonAllGuarded, ReasonSaturated, ReasonHeld, ReasonHeldFull, ReasonPanic,
 	}
 	for _, r := range openai.Reasons {
@@ -128,7 +129,7 @@ var whatToDo = map[Reason]string{
 	Reason(openai.RepeatedField):  "Fix the client: send each field once.",
 	Reason(openai.TooWide):        "Fix the client: send fewer keys, prompts or values.",
 	Reason(openai.NotObject):      "Fix the client: send a JSON object.",
-	Reason(openai.NoModel):        "Fix the client: name a model.",
+	ReasonNoModel:                 "Fix the client: name a model.",
 	Reason(openai.BadModel):       "Fix the client: send the model's name as a string.",
 	Reason(openai.NoPrompt):       "Fix the client: send messages, input or a prompt.",
 	Reason(openai.BadPrompt):      "Fix the client: send messages, input or prompt in the API's type.",

@@ -127,7 +127,7 @@ func TestBlocksOfReplicasThatTellNone(t *testing.T) {
 }
 
 // TestSeveral: the model of a request chooses among replicas that list different models, and where
-// one that is only named is not listed by all.
+// one that is only named is not listed by all. Otherwise a request need not name one.
 func TestSeveral(t *testing.T) {
 	named := func(id string) *fleet.Replica {
 		return &fleet.Replica{Reported: fleet.Reported{Models: []fleet.Model{{ID: id, Base: id}}}}
@@ -146,6 +146,10 @@ func TestSeveral(t *testing.T) {
 		d.views.fleet = still{s}
 		if got := d.Several(); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+		mv, why := d.Find("", "")
+		if chooses := c.want || len(c.replicas) == 0; chooses && (mv != nil || why != ReasonNoModel) || !chooses && (mv == nil || mv.Model().ID != "m") {
+			t.Errorf("%s: a request without a model is for %v, %s", name, mv, why)
 		}
 	}
 }

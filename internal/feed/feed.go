@@ -263,7 +263,7 @@ const fullFor = 10 * time.Minute
 const notedMost = 8
 
 // Notes names the ranks whose publishers are ignored because of their messages, whose events
-// have something unknown or contradict the block size that is reported, the replicas with event
+// cannot be read, have something unknown, name another rank or contradict the block size that is reported, the replicas with event
 // sources that are not used, and the replicas whose blocks index.max_scopes keeps out, at most
 // notedMost of each.
 func (f *Feed) Notes() []string {
@@ -278,10 +278,17 @@ func (f *Feed) Notes() []string {
 			addf(&refused, "replica %s: event sources that it reports are not used: %s", r.Addr, r.NotUsed)
 		}
 		for i := range r.Ranks {
-			rank := &r.Ranks[i]
-			if rank.Paused != 0 {
+			first, rank := &r.Ranks[0], &r.Ranks[i]
+			switch {
+			case rank.Paused != 0:
 				addf(&paused, "replica %s, rank %d: its KV events are refused or lost again and again, so it counts as empty and is asked again after %v: %s",
 					r.Addr, rank.Rank, rank.Paused, rank.LastError)
+			case rank.Refused != "" && rank.Lost > 0:
+				addf(&strange, "replica %s, rank %d: a batch of its KV events could not be read, and all its known blocks were dropped: %s", r.Addr, rank.Rank, rank.Refused)
+			}
+			if first.says() && rank.says() && rank.Said-first.Said != rank.Rank-first.Rank {
+				addf(&strange, "replica %s: the KV events of rank %d say that they are of rank %d, and those of rank %d of %d: look at the endpoints in its events",
+					r.Addr, first.Rank, first.Said, rank.Rank, rank.Said)
 			}
 		}
 		for _, d := range r.Doubts {
@@ -326,6 +333,10 @@ type Rank struct {
 
 	computed float64 // tokens of prompts that it had computed when the replica joined
 }
+
+// says reports whether the rank's batches name a rank: the same one, or another by a distance that all
+// ranks of a replica have in common.
+func (r *Rank) says() bool { return r.HasSeq && r.Said >= 0 }
 
 // Status returns every replica's state, sorted by address.
 func (f *Feed) Status() []Replica {

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -251,4 +252,50 @@ func TestAReplicaOfGarbageIsNamed(t *testing.T) {
 		}
 	}
 	t.Error("no metric counts the pause")
+}
+
+// TestALostBatchIsNamed: one batch that cannot be read costs all known blocks; the notes say which.
+func TestALostBatchIsNamed(t *testing.T) {
+	h := newHarness(t)
+	p, r := publisher(t, "10.0.0.1:8000", kvtest.Options{})
+	h.feed.Join(r)
+	p.Publish(prompt(1, 4))
+	h.until("it is followed", func() bool { return h.holdings(r.Addr) == 4 })
+	if notes := h.feed.Notes(); len(notes) > 0 {
+		t.Errorf("notes %q", notes)
+	}
+	p.PublishRaw(kvtest.Pack([]any{1.0, []any{map[string]any{"type": "BlockStored", "block_hashes": []any{9}, "parent_block_hash": nil, "token_ids": []any{1, 2}, "block_size": 2.0}}, 0}))
+	h.until("its blocks are dropped", func() bool { return h.holdings(r.Addr) == 0 })
+	p.Publish(prompt(1, 4))
+	h.until("it is followed again", func() bool { return h.holdings(r.Addr) == 4 })
+	if notes := h.feed.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "10.0.0.1:8000, rank 0: a batch of its KV events could not be read") || !strings.Contains(notes[0], "block_size") {
+		t.Errorf("notes %q", notes)
+	}
+}
+
+// TestSwappedRanksAreNamed: batches name another rank than the one whose endpoint is configured. A node's
+// ranks may begin with another number.
+func TestSwappedRanksAreNamed(t *testing.T) {
+	for _, said := range [][]int{{0, 1}, {2, 3}, {1, 0}, {0, 0}} {
+		t.Run(fmt.Sprint(said), func(t *testing.T) {
+			h := newHarness(t)
+			first, r := publisher(t, "10.0.0.1:8000", kvtest.Options{Rank: said[0]})
+			second, other := publisher(t, "", kvtest.Options{Rank: said[1]})
+			r.Ranks, r.Events = []int{0, 1}, append(r.Events, other.Events...)
+			r.Events[1].Rank = 1
+			h.feed.Join(r)
+			first.Publish(prompt(1, 4))
+			h.until("the first is followed", func() bool { return h.holdings(r.Addr) == 4 })
+			if notes := h.feed.Notes(); len(notes) > 0 {
+				t.Errorf("notes %q of one rank alone", notes)
+			}
+			second.Publish(prompt(100, 2))
+			h.until("both are followed", func() bool { return h.index.Holdings(index.Holder{Replica: r.Addr, Rank: 1}) == 2 })
+			want := fmt.Sprintf("replica 10.0.0.1:8000: the KV events of rank 0 say that they are of rank %d, and those of rank 1 of %d", said[0], said[1])
+			notes := h.feed.Notes()
+			if ordered := said[1] == said[0]+1; ordered && len(notes) > 0 || !ordered && (len(notes) != 1 || !strings.HasPrefix(notes[0], want)) {
+				t.Errorf("notes %q", notes)
+			}
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/bound"
 )
 
 const (
@@ -252,10 +253,11 @@ type roster struct {
 type entry struct {
 	worker  *worker
 	cancel  context.CancelFunc
-	current *Replica  // Ready or Held from join to leave
-	asked   bool      // it has answered, or failed to, once
-	reason  string    // why it is not ready, of the closed set
-	until   time.Time // not listed any more: the time of its removal at the latest; zero: it is listed
+	current *Replica   // Ready or Held from join to leave
+	others  bound.Rate // times at which another process answered at the address
+	asked   bool       // it has answered, or failed to, once
+	reason  string     // why it is not ready, of the closed set
+	until   time.Time  // not listed any more: the time of its removal at the latest; zero: it is listed
 }
 
 // addresses returns the addresses of all entries, in order.
@@ -400,6 +402,9 @@ func (r *roster) leave(e *entry, reason, why string) {
 	if !e.current.Ready && !e.current.Held {
 		return
 	}
+	if reason == reasonRestarted {
+		e.others.Add(1, time.Now(), restartTakes, 2*manyRestarts)
+	}
 	last := e.current
 	e.reason, e.current = reason, notReady(e, why)
 	r.publish()
@@ -434,6 +439,19 @@ func (e *entry) never() (why string, so bool) {
 func (e *entry) gone() (why string, so bool) {
 	c := e.current
 	return c.Why, c.Joined != 0 && !c.Ready && !c.Held && e.until.IsZero()
+}
+
+const (
+	// restartTakes is shorter than a start of a model's server.
+	restartTakes = 20 * time.Second
+	// manyRestarts are as many as one server may make in their time.
+	manyRestarts = 3
+)
+
+// shared reports whether another process has answered more often lately than a server restarts.
+func (e *entry) shared() (why string, so bool) {
+	n := e.others.Add(0, time.Now(), restartTakes, 2*manyRestarts)
+	return "another process each time", n > manyRestarts
 }
 
 // unread returns why the load of a replica is not known from its page.
@@ -487,6 +505,7 @@ func (r *roster) publish() {
 	notes := []string{
 		r.note("replicas that have never been ready, so that their address or port may be wrong", (*entry).never),
 		r.note("replicas that were ready and are not any more", (*entry).gone),
+		r.note("replicas whose address leads to several servers, as a load balancer's does, so that each one's cache is soon forgotten; list the servers' own addresses", (*entry).shared),
 		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
 	}
 	for _, w := range r.sources {

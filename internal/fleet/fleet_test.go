@@ -258,6 +258,28 @@ func TestRestartIsANewJoin(t *testing.T) {
 	})
 }
 
+// TestAnAddressOfSeveralServersIsNamed, and not one whose server restarts.
+func TestAnAddressOfSeveralServersIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, other := fake(1, 0), fake(1, 0)
+		w := start(t, Options{Replicas: list(a, b)}, map[string]*fakeReplica{a: r, b: other})
+		for i := range 5 {
+			w.net.change(func() { r.answer["/metrics"] = metricsText(2+i%2, 0, 500) })
+			w.pass(2 * time.Second)
+			if i == 0 {
+				w.net.change(func() { other.answer["/metrics"] = metricsText(2, 0, 500) })
+			}
+		}
+		if notes := w.fleet.Snapshot().Notes; len(notes) != 1 || !strings.HasPrefix(notes[0], "replicas whose address leads to several servers") || !strings.HasSuffix(notes[0], "list the servers' own addresses: "+a+" (another process each time)") {
+			t.Errorf("notes %q", notes)
+		}
+		if w.pass(2 * time.Minute); len(w.fleet.Snapshot().Notes) > 0 {
+			t.Errorf("notes %q long after", w.fleet.Snapshot().Notes)
+		}
+		w.take()
+	})
+}
+
 // An answer may tell that a replica has become another one: it is read at once, and no more than
 // once a second however many tell it.
 func TestLook(t *testing.T) {

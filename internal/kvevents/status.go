@@ -18,11 +18,13 @@ type Status struct {
 
 	Paused time.Duration `json:"paused,omitempty"` // how long the publisher is not followed, because of too many troubles; 0 while it is
 
-	Incarnation uint64           `json:"incarnation"`      // the result of the Sink's last Begin
-	LastBatch   time.Time        `json:"last_batch"`       // when the last batch was applied, by the router's clock; zero before the first
-	Hashes      *prefixhash.VLLM `json:"hashes,omitempty"` // the configuration that computes the published hashes; nil: not found
-	Doubt       string           `json:"doubt,omitempty"`  // why the events may not tell everything that the publisher holds
-	LastError   string           `json:"last_error"`       // the last trouble with sockets, payloads or the Sink; kept after recovery
+	Incarnation uint64           `json:"incarnation"`       // the result of the Sink's last Begin
+	LastBatch   time.Time        `json:"last_batch"`        // when the last batch was applied, by the router's clock; zero before the first
+	Hashes      *prefixhash.VLLM `json:"hashes,omitempty"`  // the configuration that computes the published hashes; nil: not found
+	Doubt       string           `json:"doubt,omitempty"`   // why the events may not tell everything that the publisher holds
+	Refused     string           `json:"refused,omitempty"` // why a batch could not be decoded, of the last such
+	Said        int              `json:"said"`              // data_parallel_rank of the last batch; -1: it had none
+	LastError   string           `json:"last_error"`        // the last trouble with sockets, payloads or the Sink; kept after recovery
 
 	Counters
 }

@@ -347,6 +347,7 @@ func (s *Subscriber) apply(f frame) error {
 	if err != nil {
 		err = fmt.Errorf("sequence %d: %w", f.seq, err)
 		s.noteError("payload", err)
+		s.set(func(st *Status) { st.Refused = err.Error() })
 		return err
 	}
 	s.paths.resolve(b, s.o.Now(), !s.sequencer.first)
@@ -375,6 +376,7 @@ func (s *Subscriber) apply(f frame) error {
 	t.OrphanBlocks += uint64(result.Orphaned)
 	s.set(func(st *Status) {
 		st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, batch.At, batch.Doubt, batch.Keying.Hash
+		st.Said = b.Rank
 	})
 	return nil
 }

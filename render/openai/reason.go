@@ -14,7 +14,6 @@ const (
 	RepeatedField  Reason = "repeated_field" // the body has a field of Field twice
 	TooWide        Reason = "too_wide"       // an object with more than MaxKeys keys, more than MaxPrompts prompts, or more work than the budget has
 	NotObject      Reason = "not_object"     // valid JSON, but no object
-	NoModel        Reason = "no_model"       // missing, null or empty
 	BadModel       Reason = "bad_model"      // not a string
 	NoPrompt       Reason = "no_prompt"      // no messages, input or prompt
 	BadPrompt      Reason = "bad_prompt"     // a prompt of the wrong type
@@ -23,7 +22,7 @@ const (
 
 // Reasons lists every reason, for metrics that show zeros.
 var Reasons = [...]Reason{UnreadableJSON, TooDeep, InvalidUTF8, LoneSurrogate, DuplicateKey,
-	RepeatedField, TooWide, NotObject, NoModel, BadModel, NoPrompt, BadPrompt, BadCacheSalt}
+	RepeatedField, TooWide, NotObject, BadModel, NoPrompt, BadPrompt, BadCacheSalt}
 
 // Error is the error of Parse. It never has a byte of the body.
 type Error struct{ Reason Reason }

@@ -115,7 +115,7 @@ var fieldOf = func() map[string]Field {
 // Request is the part of one body that a router needs.
 type Request struct {
 	Route  Route
-	Model  string // the model id that the client wrote, never empty
+	Model  string // the model id that the client wrote, "" if none
 	Stream bool
 	// CacheSalt is nil if the body has none (or null).
 	CacheSalt *string
@@ -326,13 +326,12 @@ const defaultMaxTokens = 16
 
 // finish reads the values of spans, after the scanner has passed the whole body.
 func (r *Request) finish(s *scanner, model, salt []byte) Reason {
-	switch {
-	case model == nil || string(model) == `""`:
-		return NoModel
-	case model[0] != '"':
-		return BadModel
+	if model != nil {
+		if model[0] != '"' {
+			return BadModel
+		}
+		r.Model = stringOf(model)
 	}
-	r.Model = stringOf(model)
 	if salt != nil {
 		if salt[0] != '"' || len(salt) == 2 {
 			return BadCacheSalt

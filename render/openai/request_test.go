@@ -76,9 +76,6 @@ func TestReasons(t *testing.T) {
 		{"dup wide", Chat, `{"model":"m","messages":[],` + wide(40) + `"k7":1}`, DuplicateKey},
 		{"array", Chat, `[1]`, NotObject},
 		{"array tail", Chat, `[1] 2`, UnreadableJSON},
-		{"no model", Chat, `{"messages":[]}`, NoModel},
-		{"null model", Chat, `{"model":null,"messages":[]}`, NoModel},
-		{"empty model", Chat, `{"model":"","messages":[]}`, NoModel},
 		{"int model", Chat, `{"model":5,"messages":[]}`, BadModel},
 		{"no messages", Chat, `{"model":"m"}`, NoPrompt},
 		{"null input", Responses, `{"model":"m","input":null}`, NoPrompt},
@@ -395,6 +392,15 @@ func TestAppendTextReadsNoMoreThanItNeeds(t *testing.T) {
 		}
 		if dst := r.AppendText(nil, 16<<10); len(dst) != 16<<10 || cap(dst) > 256<<10 {
 			t.Errorf("%s: %d bytes in memory of %d", letter, len(dst), cap(dst))
+		}
+	}
+}
+
+// TestNoModel: vLLM then takes its base model.
+func TestNoModel(t *testing.T) {
+	for _, body := range []string{`{"messages":[]}`, `{"model":null,"messages":[]}`, `{"model":"","messages":[]}`} {
+		if req, err := NewReader(DefaultMemory).Parse(Chat, []byte(body)); err != nil || req.Model != "" {
+			t.Errorf("%s: %v", body, err)
 		}
 	}
 }
