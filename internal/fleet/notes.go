@@ -1,0 +1,69 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mostNamed bounds the replicas that a note names.
+const mostNamed = 10
+
+// never returns why a replica has not joined since it is listed.
+func (e *entry) never() (why string, so bool) {
+	return e.current.Why, e.asked && e.current.Joined == 0
+}
+
+// gone returns why a replica that was ready is not, while a source lists it.
+func (e *entry) gone() (why string, so bool) {
+	c := e.current
+	return c.Why, c.Joined != 0 && !c.Ready && !c.Held && e.until.IsZero()
+}
+
+const (
+	// restartTakes is shorter than a start of a model's server.
+	restartTakes = 20 * time.Second
+	// manyRestarts are as many as one server may make in their time.
+	manyRestarts = 3
+)
+
+// shared reports whether another process has answered more often lately than a server restarts.
+func (e *entry) shared() (why string, so bool) {
+	n := e.others.Add(0, time.Now(), restartTakes, 2*manyRestarts)
+	return "another process each time", n > manyRestarts
+}
+
+// unread returns why the load of a replica is not known from its page.
+func (e *entry) unread() (why string, so bool) {
+	return e.current.unread, e.current.unread != "" && e.current.Why == ""
+}
+
+// note returns a note that names the replicas of which something is so, with the reasons; "": there
+// are none.
+func (r *roster) note(what string, of func(*entry) (why string, so bool)) string {
+	var named []string
+	for _, addr := range r.addresses() {
+		if why, so := of(r.entries[addr]); so && len(named) < mostNamed {
+			named = append(named, fmt.Sprintf("%s (%s)", addr, why))
+		}
+	}
+	if len(named) == 0 {
+		return ""
+	}
+	return what + ": " + strings.Join(named, "; ")
+}
+
+// notes returns what is wrong with replicas and sources, for people.
+func (r *roster) notes() []string {
+	notes := []string{
+		r.note("replicas that have never been ready, so that their address or port may be wrong", (*entry).never),
+		r.note("replicas that were ready and are not any more", (*entry).gone),
+		r.note("replicas whose address leads to several servers, as a load balancer's does, so that each one's cache is soon forgotten; list the servers' own addresses", (*entry).shared),
+		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
+	}
+	for _, w := range r.sources {
+		notes = append(notes, w.note())
+	}
+	return slices.DeleteFunc(notes, func(note string) bool { return note == "" })
+}
