@@ -157,7 +157,7 @@ type held struct {
 	shared  int          // tokens in the store that it shares, from the prompt's beginning
 	grouped bool         // cache groups decide the match
 	weight  float64
-	next    prefixhash.Key // of the first block that is not on the GPU, for one prompt; 0: the blocks alone do not tell what is
+	next    prefixhash.Key // of the first block that is not on the GPU; 0 = several prompts, or the GPU's blocks do not tell
 }
 
 // gpu returns the tokens that are on the GPU or on their way to it.
@@ -345,9 +345,10 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 	d.recall(a, mv, w)
 }
 
-// ending sets the key behind the match of each holder in a scope whose keys w has.
+// ending sets the key behind the match of each holder in a scope whose keys w has, for a request
+// with one prompt.
 func (w *Work) ending(mv *View, scope int) {
-	if w.unit == 0 {
+	if w.unit == 0 || len(w.ends) != 1 {
 		return
 	}
 	for i := range mv.holders {

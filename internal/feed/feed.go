@@ -262,10 +262,10 @@ const fullFor = 10 * time.Minute
 // notedMost bounds the notes of one kind: a page is for people.
 const notedMost = 8
 
-// Notes names the ranks whose publishers are ignored because of their messages, whose events
-// cannot be read, have something unknown, name another rank or contradict the block size that is reported, the replicas with event
-// sources that are not used, and the replicas whose blocks index.max_scopes keeps out, at most
-// notedMost of each.
+// Notes names the ranks whose publishers are ignored because of their messages; those whose events
+// cannot be read, have something unknown, name another rank or contradict the reported block size;
+// the replicas with event sources that are not used; and the replicas whose blocks index.max_scopes
+// keeps out; at most notedMost of each.
 func (f *Feed) Notes() []string {
 	var paused, refused, full, strange, sized []string
 	addf := func(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }

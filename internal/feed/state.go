@@ -73,8 +73,8 @@ func (s Sources) each(yield func(*fleet.Replica, Replica, State)) {
 	}
 }
 
-// Notes names the replicas without a prefix cache or without KV events, and what SGLang servers lack, if that is not
-// configured, and the ranks whose events do not come, at most notedMost of each.
+// Notes names the replicas without a prefix cache, those without KV events if that is not configured,
+// what SGLang servers lack, and the ranks whose events do not come, at most notedMost of each.
 func (s Sources) Notes() []string {
 	var without, others, missing, deaf, off []string
 	s.each(func(r *fleet.Replica, supply Replica, state State) {

@@ -84,7 +84,7 @@ type EventSource struct {
 type Load struct {
 	Rank             int
 	Running, Waiting float64 // requests
-	Deferred         float64 // of those that wait, the ones that wait for something outside vLLM's scheduler
+	Deferred         float64 // waiting requests that vLLM does not schedule yet: their grammar or KV is on its way
 	KVUsage          float64 // share of KV blocks in use, 0 to 1
 	PrefixQueries    float64 // prompt tokens looked up in the prefix cache since its start
 	PrefixHits       float64 // of these, tokens found

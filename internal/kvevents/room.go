@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// roomBytes bounds the messages of event sockets, and those of replays, that connections
-	// read or that wait for Run: a minute of a very busy replica's events.
+	// roomBytes bounds the messages in memory, of event sockets and of replays each: a minute of
+	// a very busy replica's events.
 	roomBytes = 64 << 20
 	// roomWait bounds the wait for room in the middle of a connection's work. It
 	// ends the wait of two connections for each other's half-read messages.

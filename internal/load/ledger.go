@@ -45,7 +45,7 @@ func (l *Ledger) Logged() {
 	l.logged.Store(l.now().UnixNano())
 }
 
-// logs reports whether the access log is to tell of a failure that a stream shows.
+// logs counts a failure that a stream shows, and reports whether the access log is to tell of it.
 func (l *Ledger) logs(now int64) bool {
 	return l.unlogged.Add(1) <= mostUnlogged || now-l.logged.Load() < int64(loggedFor)
 }

@@ -44,7 +44,7 @@ const maxUnanswered = 64
 type conversation struct {
 	who       string
 	sent      map[string]sent   // by nonce, not answered yet
-	refused   map[string]string // by type, what it says of the newest
+	refused   map[string]string // by type, Envoy's words on the update that it refused last
 	endpoints map[string][]string
 }
 
@@ -141,8 +141,8 @@ func (a *acks) send(id int64, nonce string, s sent) {
 	c.sent[nonce] = s
 }
 
-// answered takes an Envoy's answer to the response with that nonce, and reports
-// whether it was refused, and in which words.
+// answered takes an Envoy's answer to the response with that nonce, with the words of a refusal. It
+// reports whether a response was refused.
 func (a *acks) answered(id int64, node *corev3.Node, nonce string, refused bool, words string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
