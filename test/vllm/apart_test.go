@@ -135,12 +135,12 @@ func (k *monologue) stop() {
 	<-k.over
 }
 
-// chats sends 100 chats: first turns, next turns and branches, streamed and not. Each is
+// chats sends 48 chats: first turns, next turns and branches, streamed and not. Each is
 // split; its text is that of a replica alone, and the hits and the tokens moved are those
 // that the router has predicted.
 func (f *trio) chats(t *testing.T) {
 	g := f.through(t, "apart", "pull", member{f.replicas[0].Addr, "prefill"}, member{f.replicas[1].Addr, "decode"})
-	f.talk(t, g, 5000, 25)
+	f.talk(t, g, 5000, 12)
 	for _, r := range f.replicas[:2] {
 		page := testenv.Metrics(t, r.Addr)
 		for _, name := range []string{"vllm:nixl_num_failed_transfers_total", "vllm:nixl_num_notifications_after_expiry_total", "vllm:nixl_num_kv_expired_reqs_total"} {

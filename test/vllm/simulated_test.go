@@ -24,7 +24,7 @@ func TestSchedulerSimulated(t *testing.T) {
 				d := drive{t: t, python: s.python, path: s.path}
 				seed := *schedulerSeed/2*2 + 2*i // even ones have one batch in flight
 				sim := simulated{t: t, ids: map[string]int32{}, open: map[string]*simulator.Request{}, hits: map[string]int{}, preempted: map[string]int{}}
-				for line := range bytes.Lines([]byte(d.output("--script", "--requests", "300", fmt.Sprintf("%s:%d", config, seed)))) {
+				for line := range bytes.Lines([]byte(d.output("--script", "--requests", "200", fmt.Sprintf("%s:%d", config, seed)))) {
 					sim.line(line)
 				}
 				sim.end(config != "full-queue-places")
