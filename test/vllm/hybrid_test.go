@@ -25,7 +25,7 @@ type talk []object
 // branches, repeats, some of them after a reset of both caches. On models with
 // several KV cache groups every prediction equals vLLM's own count.
 func (f *fixture) conversations(t *testing.T) {
-	const n = 100
+	const n = 64
 	r := rand.New(rand.NewPCG(20261122, uint64(n)))
 	watch := f.watch(t)
 	f.awaitTrust(t)
