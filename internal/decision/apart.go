@@ -68,7 +68,7 @@ func (d *Decider) rankApart(a *Ask, mv *View, set *policy.Settings, w *Work) Rea
 // learned.
 func (c *holder) partner(p *policy.PrefillDecode) policy.Partner {
 	of := policy.Partner{Class: c.class, Replica: c.number, Prefills: c.replica.Role != fleet.RoleDecode}
-	of.Handover, of.Token = c.account.Handover(p.Handover, 1/p.Bandwidth)
+	of.Handover, of.Token = c.account.Handover(p.Handover, 1./policy.Bandwidth)
 	return of
 }
 

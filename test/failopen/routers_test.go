@@ -107,7 +107,7 @@ func TestRouters(t *testing.T) {
 			f.took("their charges are gone", time.Now(), 3*time.Second, func() bool { return f.gone(victim, frozen) })
 		})
 		f.under(span/2, func() { _ = frozen.Signal(syscall.SIGCONT); f.back(victim) })
-		f.has(victim, f.beta(f.all[0])) // it receives the settings that were changed before
+		f.has(victim, f.loadToken(f.all[0])) // it receives the settings that were changed before
 		end()
 		f.empty()
 	})
@@ -204,37 +204,37 @@ const changedLast = 17
 // in force on all of them.
 func (f *routers) settings() {
 	for i, r := range f.all {
-		beta := changedLast - len(f.all) + 1 + i
-		f.ask(http.MethodPatch, "http://"+r.admin+"/policy", fmt.Sprintf(`{"ttft":{"beta":%d}}`, beta), nil)
+		loadToken := changedLast - len(f.all) + 1 + i
+		f.ask(http.MethodPatch, "http://"+r.admin+"/policy", fmt.Sprintf(`{"ttft":{"load_token":%d}}`, loadToken), nil)
 		for _, other := range f.all {
-			f.has(other, beta)
+			f.has(other, loadToken)
 		}
 	}
 	// At once: everywhere the same one of them wins.
 	for i, r := range f.all[:2] {
-		f.ask(http.MethodPatch, "http://"+r.admin+"/policy", fmt.Sprintf(`{"ttft":{"beta":%d}}`, 30+i), nil)
+		f.ask(http.MethodPatch, "http://"+r.admin+"/policy", fmt.Sprintf(`{"ttft":{"load_token":%d}}`, 30+i), nil)
 	}
 	until(f.t, "all routers have the same settings", func() bool {
-		first := f.beta(f.all[0])
-		return first >= 30 && first == f.beta(f.all[1]) && first == f.beta(f.all[2])
+		first := f.loadToken(f.all[0])
+		return first >= 30 && first == f.loadToken(f.all[1]) && first == f.loadToken(f.all[2])
 	})
-	f.ask(http.MethodPatch, "http://"+f.all[2].admin+"/policy", fmt.Sprintf(`{"ttft":{"beta":%d}}`, changedLast), nil)
+	f.ask(http.MethodPatch, "http://"+f.all[2].admin+"/policy", fmt.Sprintf(`{"ttft":{"load_token":%d}}`, changedLast), nil)
 	f.has(f.all[0], changedLast)
 }
 
-// beta is one of the settings in force on r.
-func (f *routers) beta(r *router) int {
+// loadToken is one of the settings in force on r.
+func (f *routers) loadToken(r *router) int {
 	var page struct {
-		Default struct{ TTFT struct{ Beta int } }
+		Default struct{ TTFT struct{ LoadToken int } }
 	}
 	f.ask(http.MethodGet, "http://"+r.admin+"/policy", "", &page)
-	return page.Default.TTFT.Beta
+	return page.Default.TTFT.LoadToken
 }
 
 // has waits until a setting is in force on r.
-func (f *routers) has(r *router, beta int) {
+func (f *routers) has(r *router, loadToken int) {
 	f.t.Helper()
-	until(f.t, fmt.Sprintf("%s has beta %d", r.name, beta), func() bool { return f.beta(r) == beta })
+	until(f.t, fmt.Sprintf("%s has load_token %d", r.name, loadToken), func() bool { return f.loadToken(r) == loadToken })
 }
 
 // ask sends a request to an admin port and reads the answer into to.

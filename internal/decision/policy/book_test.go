@@ -52,14 +52,14 @@ func TestPatch(t *testing.T) {
 		want  string // the differences from the defaults then
 		log   string
 	}{
-		{`{"min_prefix_match": 0, "balance_abs_threshold": 0, "ttft": {"lambda": 4, "beta": 0}}`,
-			"0 0 1.5 4 0", "balance_abs_threshold: default -> 0, min_prefix_match: default -> 0, ttft.beta: default -> 0, ttft.lambda: default -> 4"},
+		{`{"min_prefix_match": 0, "balance_abs_threshold": 0, "ttft": {"lambda": 4, "kappa": 0}}`,
+			"0 0 1.5 4 0", "balance_abs_threshold: default -> 0, min_prefix_match: default -> 0, ttft.kappa: default -> 0, ttft.lambda: default -> 4"},
 		{`{"balance_rel_threshold": 0}`, "0 0 0 4 0", "balance_rel_threshold: default -> 0"},
 		{`{}`, "0 0 0 4 0", ""},
 		{`{"balance_rel_threshold": 0}`, "0 0 0 4 0", ""},
 		{`{"min_prefix_match": null, "ttft": {"lambda": null}}`, "0.3 0 0 3 0", "min_prefix_match: 0 -> default, ttft.lambda: 4 -> default"},
-		{`{"ttft": null, "balance_abs_threshold": 1}`, "0.3 1 0 3 20", "balance_abs_threshold: 0 -> 1, ttft.beta: 0 -> default"},
-		{`{"balance_abs_threshold": null, "balance_rel_threshold": null}`, "0.3 2 1.5 3 20",
+		{`{"ttft": null, "balance_abs_threshold": 1}`, "0.3 1 0 3 0.7", "balance_abs_threshold: 0 -> 1, ttft.kappa: 0 -> default"},
+		{`{"balance_abs_threshold": null, "balance_rel_threshold": null}`, "0.3 2 1.5 3 0.7",
 			"balance_abs_threshold: 1 -> default, balance_rel_threshold: 0 -> default"},
 	}
 	version := b.Of("m").Version
@@ -70,7 +70,7 @@ func TestPatch(t *testing.T) {
 			t.Fatalf("%s: %v", step.patch, err)
 		}
 		s := b.Of("m")
-		if got := fmt.Sprint(s.Balance.MinMatch, s.Balance.Abs, s.Balance.Rel, s.TTFT.Lambda, s.TTFT.Beta); got != step.want {
+		if got := fmt.Sprint(s.Balance.MinMatch, s.Balance.Abs, s.Balance.Rel, s.TTFT.Lambda, s.TTFT.Kappa); got != step.want {
 			t.Errorf("%s: %s, want %s", step.patch, got, step.want)
 		}
 		if got := strings.Join(change.Fields, ", "); got != step.log {
@@ -107,7 +107,8 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"Route_Policy": "ttft"}`:                              "Route_Policy: there is no such field",
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
 		`{"ttft": {"space": 1e308}}`:                            "ttft.space: 1e+308 is above 1e+12",
-		`{"prefill_decode": {"bandwidth": 1.1e12}}`:             "prefill_decode.bandwidth: 1.1e+12 is above 1e+12",
+		`{"prefill_decode": {"handover": 1.1e12}}`:              "prefill_decode.handover: 1.1e+12 is above 1e+12",
+		`{"prefill_decode": {"bandwidth": 1e6}}`:                "prefill_decode.bandwidth: this constant is gone",
 		`{"ttft": {"prefill_token": 0}}`:                        "ttft.prefill_token: 0 is not a positive number",
 		`{"ttft": {"lower_tier": 0.75}}`:                        "ttft.lower_tier: this constant is gone",
 		`{"ttft": {"junction": 0.5}}`:                           "ttft.junction: this constant is gone: half of the prefill",

@@ -61,11 +61,10 @@ type constant[T any] struct {
 	greater bool // above least, not at it
 }
 
-// apart are PrefillDecode's fields by name. Nothing is moved at a bandwidth of 0.
+// apart are PrefillDecode's fields by name.
 var apart = map[string]constant[PrefillDecode]{
-	"theta":     {func(p *PrefillDecode) *float64 { return &p.Theta }, 0, false},
-	"handover":  {func(p *PrefillDecode) *float64 { return &p.Handover }, 0, false},
-	"bandwidth": {func(p *PrefillDecode) *float64 { return &p.Bandwidth }, 0, true},
+	"theta":    {func(p *PrefillDecode) *float64 { return &p.Theta }, 0, false},
+	"handover": {func(p *PrefillDecode) *float64 { return &p.Handover }, 0, false},
 }
 
 // constants are TTFT's fields by name. The prefill of a token costs more than 0, or every
@@ -76,13 +75,9 @@ var constants = map[string]constant[TTFT]{
 	"decode_token":  {func(t *TTFT) *float64 { return &t.DecodeToken }, 0, false},
 	"lambda":        {func(t *TTFT) *float64 { return &t.Lambda }, 0, false},
 	"kappa":         {func(t *TTFT) *float64 { return &t.Kappa }, 0, false},
-	"beta":          {func(t *TTFT) *float64 { return &t.Beta }, 0, false},
 	"guard":         {func(t *TTFT) *float64 { return &t.Guard }, 0, false},
-	"guard_add":     {func(t *TTFT) *float64 { return &t.GuardAdd }, 0, false},
 	"burst_guard":   {func(t *TTFT) *float64 { return &t.BurstGuard }, 0, false},
-	"burst_add":     {func(t *TTFT) *float64 { return &t.BurstAdd }, 0, false},
 	"space":         {func(t *TTFT) *float64 { return &t.Space }, 0, false},
-	"adapter_load":  {func(t *TTFT) *float64 { return &t.AdapterLoad }, 0, false},
 	"load_token":    {func(t *TTFT) *float64 { return &t.LoadToken }, 0, false},
 }
 
@@ -128,8 +123,13 @@ func (o Overrides) problems(at string) []error {
 
 // gone are the constants that earlier versions had, with what holds instead.
 var gone = map[string]string{
-	"lower_tier": "what a token below the GPU costs is learned, or set by load_token",
-	"junction":   "half of the prefill that extends a match is deducted",
+	"adapter_load": "loading a LoRA adapter counts 0.05 s, and evicting one as much",
+	"bandwidth":    "75,000 tokens a second are moved between two replicas, until it is learned",
+	"beta":         "a request pays for 20 decode steps of running requests",
+	"burst_add":    "the burst guard adds 1.25 requests to the mean",
+	"guard_add":    "the guard adds 4 requests to the mean",
+	"junction":     "half of the prefill that extends a match is deducted",
+	"lower_tier":   "what a token below the GPU costs is learned, or set by load_token",
 }
 
 // mostConstant bounds constants, so that prices stay numbers that can be compared and printed.

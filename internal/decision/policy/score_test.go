@@ -9,7 +9,7 @@ import (
 
 // plain are constants with which costs can be computed by heart.
 func plain() TTFT {
-	return TTFT{PrefillToken: 1, PrefillPair: 0, DecodeToken: 3, Lambda: 1, Kappa: 4, Beta: 2, AdapterLoad: 7}
+	return TTFT{PrefillToken: 1, PrefillPair: 0, DecodeToken: 0.3, Lambda: 1, Kappa: 4}
 }
 
 // TestScore: every term of the cost, each on its own and all together.
@@ -32,7 +32,7 @@ func TestScore(t *testing.T) {
 		"slow":                {Candidate{Load: Load{Speed: 2}}, 200, 400},
 		"live":                {Candidate{Load: Load{Live: 10}}, 100, 200 + 2*3*10},
 		"slow and live":       {Candidate{Load: Load{Speed: 2, Live: 10}}, 200, 400 + 2*2*3*10},
-		"an adapter to evict": {Candidate{Adapter: AdapterEvicted}, 100, 214},
+		"an adapter to evict": {Candidate{Adapter: AdapterEvicted}, 100, 200.1},
 		"awaiting":            {Candidate{Load: Load{Awaiting: 3}}, 100, 100 * (1 + 1 + 4*3)},
 		"all": {Candidate{Match: gpu(20, 20).with(Shared, 20, 0.25), Load: Load{Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3}},
 			11 + 120, 11 + 14*120 + 13*5 + 120},
@@ -57,23 +57,23 @@ func TestScore(t *testing.T) {
 // for candidates whose match is not reported yet, and is never above the guard.
 func TestGuards(t *testing.T) {
 	for _, tt := range []struct {
-		guard, add, burst, burstAdd float64
-		inFlight, elsewhere         int
-		coming                      bool // the match is still being computed
-		want                        Verdict
+		guard, burst        float64
+		inFlight, elsewhere int
+		coming              bool // the match is still being computed
+		want                Verdict
 	}{
-		{0.5, 4, 0, 0, 8, 8, false, Ranked},      // 0.5*8 + 4
-		{0.5, 4, 0, 0, 9, 7, false, LoadGuarded}, //
-		{0.5, 4.5, 0, 0, 9, 9, false, Ranked},    // 0.5*9 + 4.5
-		{0, 4, 0, 0, 99, 0, false, Ranked},       // no guard
-		{0, 0, 0.5, 2, 6, 10, true, Ranked},      // 0.5*8 + 2
-		{0, 0, 0.5, 2, 7, 9, true, LoadGuarded},  //
-		{0, 0, 0.5, 2, 7, 9, false, Ranked},      // a reported match has no burst
-		{0, 0, 0, 2, 99, 0, true, Ranked},        // no burst guard
-		{0.5, 0, 3, 9, 5, 3, true, LoadGuarded},  // the guard, 2, holds for bursts too
+		{0.5, 0, 8, 8, false, Ranked},      // 0.5*8 + 4
+		{0.5, 0, 9, 7, false, LoadGuarded}, //
+		{0.6, 0, 10, 10, false, Ranked},    // 0.6*10 + 4
+		{0, 0, 99, 0, false, Ranked},       // no guard
+		{0, 0.5, 5, 11, true, Ranked},      // 0.5*8 + 1.25
+		{0, 0.5, 6, 10, true, LoadGuarded}, //
+		{0, 0.5, 6, 10, false, Ranked},     // a reported match has no burst
+		{0, 0, 99, 0, true, Ranked},        // no burst guard
+		{0.5, 9, 7, 1, true, LoadGuarded},  // the guard, 6, holds for bursts too
 	} {
 		p := plain()
-		p.Guard, p.GuardAdd, p.BurstGuard, p.BurstAdd = tt.guard, tt.add, tt.burst, tt.burstAdd
+		p.Guard, p.BurstGuard = tt.guard, tt.burst
 		c := fleet(2)
 		c[0].InFlight, c[1].InFlight = tt.inFlight, tt.elsewhere
 		if tt.coming {

@@ -12,7 +12,7 @@ import "math"
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
 //	O = Crowding                                              of Room, what the request's own tokens take
 //	A = 1 + (Recent / mean(Recent) - 1) * n/(n + 20)          its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests)
-//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + speed*Beta*DecodeToken*Live - J/2
+//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + speed*beta*DecodeToken*Live - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -39,10 +39,10 @@ import "math"
 // equal candidates.
 //
 // Two guards on the requests in flight keep a hot prefix from piling up. Above
-// Guard*mean+GuardAdd a candidate is guarded out: without that, Kappa collapses
+// Guard*mean+guardAdd a candidate is guarded out: without that, Kappa collapses
 // on one hot prefix. A candidate whose match is still being computed, because
 // an earlier request with this prefix is on its way there, is guarded out above
-// BurstGuard*mean+BurstAdd already: a burst of one prompt then warms every
+// BurstGuard*mean+burstAdd already: a burst of one prompt then warms every
 // replica instead of queueing behind the first.
 type TTFT struct {
 	PrefillToken float64 `yaml:"prefill_token" unit:"seconds"` // prefill of an uncached token; the default is an 8B model on an H100
@@ -50,13 +50,9 @@ type TTFT struct {
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`  // a decode step, for each token of context
 	Lambda       float64 `yaml:"lambda" unit:"factor"`         // price of a request's prefill to later requests
 	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same for each waiting request
-	Beta         float64 `yaml:"beta" unit:"decode steps"`     // decode steps of running requests that a request pays for
-	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus `guard_add`, is passed over; 0 = off
-	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests that the guard adds to the mean
-	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match
-	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests that the burst guard adds to the mean
+	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus 4, is passed over; 0 = off
+	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match, plus 1.25
 	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = a full cache does not count either
-	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one takes as long again
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned
 }
 
@@ -69,15 +65,21 @@ const junction = 0.5
 // of tokens pile up where their beginning is.
 const crowded = 3
 
+const (
+	guardAdd    = 4    // requests that the guard adds to the mean
+	burstAdd    = 1.25 // requests that the burst guard adds to it
+	beta        = 20   // decode steps of running requests that a request pays for
+	adapterLoad = 0.05 // seconds to load a LoRA adapter; evicting one takes as long again
+)
+
 // DefaultTTFT returns the constants of the simulations: an 8B model on one H100. Errors of
-// a factor of two in them change mean TTFT by about 1 %. The burst guard's are the widest
-// that keep the busiest of 8 replicas within 1.3 times the mean from the 64th request of a
+// a factor of two in them change mean TTFT by about 1 %. The burst guard is the widest that
+// keeps the busiest of 8 replicas within 1.3 times the mean from the 64th request of a
 // burst on.
 func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
-		Lambda: 3, Kappa: 0.7, Beta: 20, Guard: 1.5, GuardAdd: 4, BurstGuard: 1.05, BurstAdd: 1.25, Space: 1,
-		AdapterLoad: 0.05,
+		Lambda: 3, Kappa: 0.7, Guard: 1.5, BurstGuard: 1.05, Space: 1,
 	}
 }
 
@@ -164,11 +166,11 @@ func (t *TTFT) limits(cands []Candidate) (l limits, awaiting float64) {
 	mean := inFlight / max(1, working)
 	l = limits{math.Inf(1), math.Inf(1), mean}
 	if t.Guard > 0 {
-		l.all = t.Guard*mean + t.GuardAdd
+		l.all = t.Guard*mean + guardAdd
 		l.burst = l.all
 	}
 	if t.BurstGuard > 0 {
-		l.burst = min(l.all, t.BurstGuard*mean+t.BurstAdd)
+		l.burst = min(l.all, t.BurstGuard*mean+burstAdd)
 	}
 	return l, awaiting
 }
@@ -227,13 +229,13 @@ func (t *TTFT) score(r Request, c *Candidate, lambda, more float64) float64 {
 		cost -= junction * c.speed() * (t.Prefill(r.Input, has) - t.Prefill(r.Input, has+cut))
 	}
 	if c.Adapter == AdapterEvicted {
-		cost += 2 * t.AdapterLoad
+		cost += 2 * adapterLoad
 	}
 	return cost
 }
 
 // decoding returns the seconds that decode steps of a candidate's answers take from a request.
-func (t *TTFT) decoding(c *Candidate) float64 { return c.speed() * t.Beta * t.DecodeToken * c.Live }
+func (t *TTFT) decoding(c *Candidate) float64 { return c.speed() * beta * t.DecodeToken * c.Live }
 
 // spreadFactor bounds how many times the unreported prefill a candidate may cost more on
 // one router than on another. Simulated with 20 ms between four and eight routers, 1 leaves
