@@ -55,7 +55,7 @@ type TTFT struct {
 	GuardAdd     float64 `yaml:"guard_add" unit:"requests"`    // requests that the guard adds to the mean
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match
 	BurstAdd     float64 `yaml:"burst_add" unit:"requests"`    // requests that the burst guard adds to the mean
-	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = a full cache does not count either
+	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = none
 	AdapterLoad  float64 `yaml:"adapter_load" unit:"seconds"`  // loading a LoRA adapter; evicting one takes as long again
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned
 }
