@@ -53,8 +53,7 @@ type Options struct {
 	EngineHeaders  bool                `yaml:"engine_headers"`          // let X-Vllm-Priority and X-Session-ID reach the replicas, behind a trusted gateway that overwrites them
 	AccessLog      string              `yaml:"access_log"`              // file of Envoy's access log in JSON; /dev/stdout and /dev/stderr = Envoy's own; "none" = none
 
-	// UsageShare is the share of requests whose answers' usage Envoy reads, by a filter that it calls alpha, more where something is
-	// to be learned. Left out, it is 10 in a trial and 0 otherwise.
+	// UsageShare is the share of requests whose answers' usage Envoy reads, by a filter that it calls alpha. Left out, it is 10 in a trial and 0 otherwise.
 	UsageShare *int `yaml:"usage_share,omitempty" unit:"percent"`
 
 	XDS []string `yaml:"xds,omitempty" applies:"envoy"` // `xds.listen` of the routers; none = this router's

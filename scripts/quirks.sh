@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rewrites the corpus of tokenizers' quirks (docs/development.md). quirks.py writes model
+# Rewrites the corpus of tokenizers' quirks (render/internal/tokenizer/testdata/quirks.md). quirks.py writes model
 # folders, and vLLM 0.32, vLLM 0.21 and transformers 4 encode texts with them. vLLM 0.21
 # runs twice: with transformers 5, which its package installs, and with transformers 4,
 # which it accepts, too.

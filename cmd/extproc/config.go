@@ -37,8 +37,7 @@ import (
 type Config struct {
 	Listen string        `yaml:"listen" applies:"restart"` // gRPC address for Envoy, host:port
 	TLS    certs.Options `yaml:"tls" applies:"restart"`    // TLS of `listen`
-	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail; up to 10 s for requests in
-	// flight follow.
+	// LameDuck is how long `listen` stays open after SIGTERM while health checks already fail.
 	LameDuck time.Duration `yaml:"lame_duck" applies:"restart"`
 	// Insecure are the sections, of admin, index_service, peers and xds, whose ports may be beyond the loopback without proof:
 	// every client there can change the policy and read decisions, report blocks, change loads, or read addresses.
@@ -55,7 +54,7 @@ type Config struct {
 	IndexService IndexServiceConfig `yaml:"index_service" applies:"restart"` // the index over gRPC, for sidecars and for routers that start
 	WarmUp       WarmUpConfig       `yaml:"warm_up" applies:"restart"`       // where a router that starts takes the index from
 
-	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, which tell each other their loads and prompts; without `listen` and `url` this router tells nothing
+	Peers  link.Config   `yaml:"peers" applies:"restart"` // other routers of the fleet, which tell each other their loads and prompts; off without `listen` and `url`
 	Filter FilterConfig  `yaml:"filter" applies:"reload"` // how requests are read and answered
 	Tokens TokensConfig  `yaml:"tokens" applies:"reload"` // how prompts become token ids
 	Policy policy.Config `yaml:"policy" applies:"reload"` // how replicas are ranked, of all models
@@ -96,9 +95,9 @@ func (c AdminConfig) token() (*bearer.Token, error) {
 // IndexConfig bounds the index; see index.Options.
 type IndexConfig struct {
 	MaxScopes  int           `yaml:"max_scopes" unit:"scopes"` // most combinations of tenant, model and hash scheme
-	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks, half of it in one scope (1.4 GiB of memory by default), as many again for each replica with several cache groups
+	MaxBlocks  int           `yaml:"max_blocks" unit:"blocks"` // most distinct blocks, half of it in one scope (1.4 GiB of memory), as many again for each replica with several cache groups
 	ReplicaTTL time.Duration `yaml:"replica_ttl"`              // how long a sidecar may send nothing
-	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage counts since its last KV event, where none announces removals; in CPU memory ten minutes
+	StorageTTL time.Duration `yaml:"storage_ttl"`              // how long a block in storage counts since its last KV event, where none announces removals
 }
 
 func (c IndexConfig) options() index.Options {

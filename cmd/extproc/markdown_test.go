@@ -56,7 +56,7 @@ func below(path, section string) bool {
 	return is && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "["))
 }
 
-func sameAs(f config.Field) string { return fmt.Sprintf("It has the fields of `%s`.", f.Same) }
+func sameAs(f config.Field) string { return fmt.Sprintf("Fields as in `%s`.", f.Same) }
 
 func row(b *strings.Builder, f config.Field) {
 	kind, meaning := f.Type, f.Meaning

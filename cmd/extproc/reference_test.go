@@ -19,7 +19,7 @@ import (
 
 const referenceIntro = `# Configuration
 
-One YAML file configures the router. Each field is followed by its type, unless it is a string, its unit and its default. A field without a default is empty: 0, false, or none. ` + "`make docs`" + ` makes this page from the source. [The operations guide](operations.md#when-a-setting-takes-effect) says when a change takes effect. Editors complete and check a file that begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `, from ` + "`extproc schema > warmroute.schema.json`" + `.
+One YAML file configures the router. Each field is followed by its type, unless it is a string, its unit and its default. A field without a default is empty: 0, false, or none. [The operations guide](operations.md#when-a-setting-takes-effect) says when a change takes effect. Editors complete and check a file that begins with ` + "`# yaml-language-server: $schema=warmroute.schema.json`" + `, from ` + "`extproc schema > warmroute.schema.json`" + `.
 
 Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `${NAME:-default}`" + ` are replaced by environment variables; ` + "`$${`" + ` is a literal ` + "`${`" + `. In names, ` + "`[]`" + ` is any element of a list, and ` + "`*`" + ` any key.
 `

@@ -9,7 +9,7 @@ import (
 // contain. All may be left out: predictions may then be wrong, and are called inexact.
 type CacheOptions struct {
 	// DraftGroups are the groups with layers of a draft model (EAGLE, MTP), which drop a block on every hit: "none",
-	// "all", or numbers, "0,2"; "" = none, exact where /metrics of vLLM 0.27 and later shows no speculative decoding.
+	// "all", or numbers, "0,2"; "" = none, exact where /metrics shows no speculative decoding.
 	DraftGroups string `yaml:"draft_groups,omitempty"`
 	// PrefixMatchUnit is vLLM's --prefix-match-unit, where the replica does not report it.
 	PrefixMatchUnit int `yaml:"prefix_match_unit,omitempty" unit:"tokens"`

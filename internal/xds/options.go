@@ -12,8 +12,7 @@ import (
 type Options struct {
 	Listen string        `yaml:"listen"` // gRPC address; "" = off
 	TLS    certs.Options `yaml:"tls"`    // TLS of that address
-	// State is a folder where the last published state is kept, for a router that restarts, and an Envoy that starts
-	// while the router is dead.
+	// State is a folder for the last published state, for a router that restarts, and an Envoy that starts while it is dead.
 	State string `yaml:"state"`
 }
 

@@ -52,7 +52,7 @@ type TTFT struct {
 	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same for each waiting request
 	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus 4, is passed over; 0 = off
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match, plus 1.25
-	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = a full cache does not count either
+	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = none
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned
 }
 

@@ -13,7 +13,7 @@ import (
 	"warmroute/render/testkit/golden"
 )
 
-var updateQuirks = flag.Bool("update", false, "rewrite the table of docs/development.md")
+var updateQuirks = flag.Bool("update", false, "rewrite the table of testdata/quirks.md")
 
 // quirk is a model's folder and the ids of vLLM and transformers with it
 // (scripts/quirks.py).
@@ -175,7 +175,7 @@ func (r readings) older(e vllmIDs, texts []string) string {
 // TestQuirks: of every folder that transformers does not read by its tokenizer.json
 // alone, ids are those of vLLM 0.32's own tokenizer, in one of the two ways that a
 // replica's answer decides between, or the folder is refused by a reason; so are those
-// of vLLM 0.21 with the same generation of transformers. docs/development.md has the
+// of vLLM 0.21 with the same generation of transformers. testdata/quirks.md has the
 // rows that are not read by the file, with transformers 4 besides, of which some are had in neither way.
 func TestQuirks(t *testing.T) {
 	var corpus struct {
@@ -221,7 +221,7 @@ func TestQuirks(t *testing.T) {
 	for _, o := range outcomes {
 		table += o + " " + strings.Join(folders[o], "; ") + " |\n"
 	}
-	path := filepath.Join("..", "..", "..", "docs", "development.md")
+	path := filepath.Join("testdata", "quirks.md")
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -232,6 +232,6 @@ func TestQuirks(t *testing.T) {
 			t.Fatal(err)
 		}
 	} else if want != string(doc) {
-		t.Errorf("docs/development.md is not what go -C render test ./internal/tokenizer -run Quirks -update writes\n%s", table)
+		t.Errorf("testdata/quirks.md is not what go -C render test ./internal/tokenizer -run Quirks -update writes\n%s", table)
 	}
 }
