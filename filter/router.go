@@ -215,6 +215,14 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: reason}
 	}
 	s.base = mv.Model().Base
+	adapted, asked := r.decider.Adapted(mv, req.Adapter, q.Tenant)
+	if adapted == nil { // the model's replicas may know the adapter all the same
+		s.work.Record.Model, s.work.Record.Asked = mv.Model().ID, decision.Asked(asked)
+		return decision.Decision{Reason: decision.ReasonUnknownModel}
+	}
+	if mv = adapted; mv.RunsSGLang() {
+		req.TakeInputIDs()
+	}
 	if ctx.Err() != nil { // the request has ended: nothing more is computed or charged
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}

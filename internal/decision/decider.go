@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/sessions"
+	"warmroute/internal/sglang"
 	"warmroute/prefixhash"
 )
 
@@ -191,6 +192,17 @@ func (d *Decider) Find(model, tenant string) (*View, Reason) {
 		return nil, ReasonNotReady
 	}
 	return nil, ReasonUnknownModel
+}
+
+// Adapted returns the view of a model with the adapter that a request's body names beside it, as
+// SGLang reads it: the adapter of the model's name goes before. Of an adapter that no replica lists
+// the view is nil, and asked the name that would have it.
+func (d *Decider) Adapted(mv *View, adapter, tenant string) (of *View, asked string) {
+	if adapter == "" || !mv.sglang || mv.model.LoRA.Set {
+		return mv, ""
+	}
+	asked = mv.model.ID + sglang.AdapterMark + adapter
+	return d.views.of(asked, tenant), asked
 }
 
 // only returns the base model of all replicas, "" if they differ in what they serve or none is known.

@@ -65,6 +65,7 @@ type View struct {
 	context  int           // tokens of the longest known context, 0 = none is known
 	reuse    *reuse        // of the model and its adapters
 	unsalted bool          // most replicas do not read the cache_salt of /v1/messages
+	sglang   bool          // most replicas run SGLang
 }
 
 // view is a fleet snapshot prepared for decisions.
@@ -165,11 +166,15 @@ func owns(serving []fleet.Candidate, tenant string) bool {
 func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
 	mv := &View{model: *agreed, reuse: v.reuseOf(agreed.Base)}
 	readers := 0 // replicas that read the salt of /v1/messages
+	sglangs := 0
 	scopes := map[index.Scope]int{}
 	of := make([]int, len(serving)) // the scope of each
 	for i, s := range serving {
 		if v.readsSalt(s.Replica.Version) {
 			readers++
+		}
+		if s.Replica.SGLang != nil {
+			sglangs++
 		}
 		scope := index.Scope{
 			Tenant: s.Replica.Tenant, Model: s.Model.Base, LoRA: s.Model.LoRA,
@@ -192,7 +197,7 @@ func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
 		}
 		of[i] = at
 	}
-	mv.unsalted = 2*readers < len(serving)
+	mv.unsalted, mv.sglang = 2*readers < len(serving), 2*sglangs > len(serving)
 	mv.usual = fleet.Most(of, func(scope int) int { return mv.scopes[scope].BlockSize }, func(scope int) uint64 { return uint64(scope) })
 	mv.answer = len(mv.holders)
 	for i, s := range serving {
@@ -323,6 +328,9 @@ func (mv *View) Salt(req *openai.Request) *string {
 	}
 	return req.CacheSalt
 }
+
+// RunsSGLang reports whether most of the model's replicas run SGLang.
+func (mv *View) RunsSGLang() bool { return mv.sglang }
 
 // Context returns the tokens of the model's longest known context, 0 when none is known.
 func (mv *View) Context() int { return mv.context }

@@ -20,8 +20,10 @@ func (f *Fleet) AdapterPath(ctx context.Context, addr, name string, ask bool) st
 		}
 	}
 	if r != nil {
-		if m := r.Model(name); m != nil {
-			return m.LoRA.Path
+		for i := range r.Models {
+			if m := &r.Models[i]; m.LoRA.Set && m.LoRA.Name == name {
+				return m.LoRA.Path
+			}
 		}
 	}
 	return ""
@@ -51,7 +53,7 @@ func (w *worker) relist(ctx context.Context) (changed bool) {
 		return err
 	})
 	if w.known.SGLang != nil {
-		rootAt(models, w.known.SGLang)
+		models = modelsOf(models, w.known.SGLang)
 	}
 	switch {
 	case err != nil || slices.Equal(models, w.known.Models): // scrapes decide whether it is gone

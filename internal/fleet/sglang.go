@@ -72,7 +72,9 @@ func (w *worker) ofSGLang(l *learned) {
 		l.Blocks = cmp.Or(l.Blocks, max(0, s.Tokens)/l.BlockSize)
 	}
 	l.CacheOff = s.Disabled
-	rootAt(l.Models, s)
+	if len(w.options.Models) == 0 {
+		l.Models = modelsOf(l.Models, s)
+	}
 	l.Transfer = configuredTransfer(w.options)
 	if !w.warned {
 		for _, note := range s.Missing(!w.options.NoEvents && !w.options.Sidecar && len(w.options.Events) == 0) {
@@ -82,13 +84,25 @@ func (w *worker) ofSGLang(l *learned) {
 	w.warned = true
 }
 
-// rootAt sets the root of models that an SGLang lists: its own list has the served name there.
-func rootAt(models []Model, s *sglang.Server) {
-	for i := range models {
-		if s.ModelPath != "" {
-			models[i].Root = s.ModelPath
+// modelsOf returns the models that an SGLang lists as requests name them: an adapter by a base
+// model's name and its own, as in "qwen:sql", since its own alone is none that SGLang serves. The
+// root is the model's path, in place of which the list has the served name.
+func modelsOf(models []Model, s *sglang.Server) []Model {
+	byID := map[string]Model{}
+	for _, m := range models {
+		m.Root = cmp.Or(s.ModelPath, m.Root)
+		if !m.LoRA.Set {
+			byID[m.ID] = m
+			continue
+		}
+		for _, base := range models {
+			if !base.LoRA.Set && base.Base == m.Base {
+				m.ID = base.ID + sglang.AdapterMark + m.LoRA.Name
+				byID[m.ID] = m
+			}
 		}
 	}
+	return sortedModels(byID)
 }
 
 // loadsPath is SGLang's page of loads, in the format of /metrics.

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"warmroute/prefixhash"
 )
 
 // fakeSGLang answers as an SGLang 0.5.23 that serves model "m", with all that is asked of it.
@@ -36,8 +38,11 @@ func TestSGLang(t *testing.T) {
 		if m := r.Model("m"); m == nil || m.Root != "/models/m" || m.MaxLen != 4096 {
 			t.Errorf("%+v", m)
 		}
-		if m := r.Model("a"); m == nil || !m.LoRA.Set || m.Base != "m" {
-			t.Errorf("%+v", m)
+		if m := r.Model("m:a"); m == nil || m.LoRA != (prefixhash.LoRA{Name: "a", Path: "/a", Set: true}) || m.Base != "m" || r.Model("a") != nil {
+			t.Errorf("%+v, all: %+v", m, r.Models)
+		}
+		if path := w.fleet.AdapterPath(t.Context(), addr, "a", false); path != "/a" {
+			t.Errorf("the adapter is loaded from %q", path)
 		}
 		want := []EventSource{{0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5657", "kv"}, {1, "tcp://10.0.0.1:5558", "tcp://10.0.0.1:5658", "kv"}}
 		if len(r.Events) != 2 || r.Events[0] != want[0] || r.Events[1] != want[1] {

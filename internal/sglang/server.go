@@ -13,6 +13,9 @@ import (
 // Name is the owned_by of SGLang's models.
 const Name = "sglang"
 
+// AdapterMark stands between the names of a model and of its adapter in a request's model.
+const AdapterMark = ":"
+
 // LoadLeast is the least number of tokens that SGLang loads from the host's memory
 // (UnifiedRadixCache.load_back_threshold).
 const LoadLeast = 10

@@ -72,7 +72,7 @@ func tokenizeQuestions(req *openai.Request, model string) []question {
 // has switches of its own for formatting, which chats do not read.
 func sglangQuestions(req *openai.Request, model string) []question {
 	switch {
-	case req.Multimodal || uses(req, openai.FieldChatTemplate):
+	case req.Multimodal || uses(req, openai.FieldChatTemplate, openai.FieldInputIDs):
 		return nil
 	case req.Route == openai.Completions:
 		return completionQuestions(req, model)
@@ -80,7 +80,7 @@ func sglangQuestions(req *openai.Request, model string) []question {
 		return nil
 	}
 	return []question{{path: "/tokenize", body: fieldsBody(req, model, openai.FieldMessages, openai.FieldTools, openai.FieldToolChoice,
-		openai.FieldReasoningEffort, openai.FieldReasoning, openai.FieldContinueFinalMessage, openai.FieldChatTemplateKwargs)}}
+		openai.FieldReasoningEffort, openai.FieldReasoning, openai.FieldThinking, openai.FieldContinueFinalMessage, openai.FieldChatTemplateKwargs)}}
 }
 
 func completionQuestions(req *openai.Request, model string, switches ...openai.Field) []question {

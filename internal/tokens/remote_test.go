@@ -187,11 +187,12 @@ func TestQuestionsToSGLang(t *testing.T) {
 		route      openai.Route
 		body, want string
 	}{
-		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none","reasoning_effort":"low","continue_final_message":true,"add_generation_prompt":false,"add_special_tokens":true,"documents":[]`,
-			`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none","reasoning_effort":"low","continue_final_message":true}`},
+		{openai.Chat, `"messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none","reasoning_effort":"low","thinking":{"type":"adaptive"},"continue_final_message":true,"add_generation_prompt":false,"add_special_tokens":true,"documents":[]`,
+			`{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"function":{"name":"f"}}],"tool_choice":"none","reasoning_effort":"low","thinking":{"type":"adaptive"},"continue_final_message":true}`},
 		{openai.Completions, `"prompt":"x","add_special_tokens":false`, `{"model":"m","prompt":"x"}`},
 		{openai.Chat, `"messages":[{"role":"user","content":[{"type":"image_url"}]}]`, ""},
 		{openai.Chat, `"messages":[],"chat_template":"t"`, ""},
+		{openai.Chat, `"messages":[],"input_ids":[1]`, ""},
 		{openai.Responses, `"input":"x"`, ""},
 	} {
 		f := newFakeServer(t)

@@ -96,6 +96,29 @@ func TestAValueIsConfirmedBeforeItsIDsAreUsed(t *testing.T) {
 	}
 }
 
+// A value is confirmed by a request where the template may read it: it may read it for requests
+// without tools alone, or for those whose answer begins.
+func TestAValueIsConfirmedWhereItIsRead(t *testing.T) {
+	const template = `{% if add_generation_prompt and not tools %}{{ reasoning_effort }}{% endif %}{{ messages[0].content }}`
+	f := newFakeServer(t)
+	f.answer = answers(t, bytesModel(t, template, Flags{EffortMap: map[string]string{"medium": "low"}}), false)
+	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l.Unload("m")
+	if err := l.Load("m", bytesModel(t, template, Flags{})); err != nil {
+		t.Fatal(err)
+	}
+	l.CheckAll(t.Context())
+	for _, unread := range []string{`,"tools":[{"type":"function","function":{"name":"f"}}]`, `,"add_generation_prompt":false`, ``} {
+		body := `{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"medium"` + unread + `}`
+		for range 2 { // the first one asks a replica
+			_, err := l.Tokens(t.Context(), parse(t, openai.Chat, body), someModel)
+			if asked := compareSamples(t, l); asked == 0 && (err == nil) != (unread != "") {
+				t.Errorf("%s: %v", body, err)
+			}
+		}
+	}
+}
+
 // A kwarg that the template does not read changes no prompt, and costs no comparison.
 func TestAnUnreadKwargNeedsNoConfirmation(t *testing.T) {
 	f := newFakeServer(t)

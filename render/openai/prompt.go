@@ -61,6 +61,23 @@ func (r *Request) completions(within *scanner, v []byte) Reason {
 	return why
 }
 
+// readInputIDs reads SGLang's input_ids, which in a chat stand for the prompt of its messages.
+func (r *Request) readInputIDs(within *scanner) {
+	if v := r.raw[FieldInputIDs]; v != nil && v[0] == '[' {
+		s := scanner{b: v, budget: within.budget}
+		if ids, why := s.ids(); why == "" {
+			r.given = ids
+		}
+	}
+}
+
+// TakeInputIDs makes a chat's input_ids its prompt, as SGLang does; vLLM does not know them.
+func (r *Request) TakeInputIDs() {
+	if len(r.given) > 0 {
+		r.TokenPrompts, r.Multimodal = [][]uint32{r.given}, false
+	}
+}
+
 // generate reads a body of Generate: one list of token ids, with what other routes have at
 // their top in sampling_params.
 func (r *Request) generate(within *scanner) Reason {

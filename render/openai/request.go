@@ -60,13 +60,15 @@ const (
 	FieldSamplingParams
 	FieldFeatures
 	FieldContentParts
+	FieldInputIDs
 	numFields
 
-	// The fields that Parse reads into Model, CacheSalt, Stream and ExtraKey.
+	// The fields that Parse reads into Model, CacheSalt, Stream, ExtraKey and Adapter.
 	fieldModel
 	fieldCacheSalt
 	fieldStream
 	fieldExtraKey
+	fieldLoRAPath
 )
 
 // lengths are the fields that say in how many tokens, answers and pieces a replica answers.
@@ -98,14 +100,14 @@ var fieldNames = [numFields]string{
 	"truncation_side", "truncation", "mm_processor_kwargs", "media_io_kwargs", "kv_transfer_params",
 	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
 	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search", "n", "best_of", "background",
-	"stream_options", "min_tokens", "token_ids", "sampling_params", "features", "content_parts",
+	"stream_options", "min_tokens", "token_ids", "sampling_params", "features", "content_parts", "input_ids",
 }
 
 // String returns the field's key in the body.
 func (f Field) String() string { return fieldNames[f] }
 
 var fieldOf = func() map[string]Field {
-	m := map[string]Field{"model": fieldModel, "cache_salt": fieldCacheSalt, "stream": fieldStream, "extra_key": fieldExtraKey}
+	m := map[string]Field{"model": fieldModel, "cache_salt": fieldCacheSalt, "stream": fieldStream, "extra_key": fieldExtraKey, "lora_path": fieldLoRAPath}
 	for i, name := range fieldNames {
 		m[name] = Field(i)
 	}
@@ -122,6 +124,9 @@ type Request struct {
 	// ExtraKey is SGLang's extra_key, the name of a namespace of its cache; "" if the body
 	// has none, or no single one.
 	ExtraKey string
+	// Adapter is SGLang's lora_path, the name of an adapter; "" if the body has none. Of a list,
+	// which may name another adapter for each prompt, it is the JSON.
+	Adapter string
 	// MaxTokens is the most tokens that one answer may have; 0 if the body sets no limit.
 	// For /v1/completions it is then vLLM's default.
 	MaxTokens int
@@ -140,6 +145,7 @@ type Request struct {
 	Answers int
 
 	raw    [numFields][]byte
+	given  []uint32 // a chat's input_ids, nil: it has none
 	body   []byte
 	listed bool             // the route's messages are an array, in known and rest
 	known  []*known         // the array's strides that the Reader remembers
@@ -236,7 +242,7 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 		}
 		return NotObject
 	}
-	var model, salt, extra []byte
+	var model, salt, extra, adapter []byte
 	var seen fields
 	why := s.object(func(key []byte) Reason {
 		f, ok := fieldOf[string(key)]
@@ -256,6 +262,8 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 			return s.span(&salt)
 		case fieldExtraKey:
 			return s.span(&extra)
+		case fieldLoRAPath:
+			return s.span(&adapter)
 		}
 		if f == r.Route.ids() && s.peek() == '[' && r.tokenPrompt(s, f) {
 			return ""
@@ -282,6 +290,13 @@ func (r *Request) parse(s *scanner, m *Reader) Reason {
 	}
 	if len(extra) > 0 && extra[0] == '"' {
 		r.ExtraKey = stringOf(extra)
+	}
+	switch {
+	case adapter == nil:
+	case adapter[0] == '"':
+		r.Adapter = stringOf(adapter)
+	default:
+		r.Adapter = string(adapter)
 	}
 	if r.Route != Completions {
 		r.raw[FieldPromptEmbeds] = nil // vLLM does not know it there
@@ -421,6 +436,9 @@ func (r *Request) answers() int {
 func (r *Request) prompt(s *scanner) Reason {
 	switch r.Route {
 	case Chat, Messages:
+		if r.Route == Chat {
+			r.readInputIDs(s)
+		}
 		return wants(r.raw[FieldMessages], "[")
 	case Responses:
 		return wants(r.raw[FieldInput], `["`)

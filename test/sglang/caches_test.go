@@ -124,6 +124,7 @@ type body struct {
 	Tokens int      `json:"max_tokens"`
 	Salt   string   `json:"cache_salt,omitempty"`
 	Key    string   `json:"extra_key,omitempty"`
+	LoRA   string   `json:"lora_path,omitempty"`
 }
 
 func (c *traffic) text(n int) []uint32 {
@@ -162,8 +163,10 @@ func (c *traffic) next() body {
 	}
 	switch k := c.rng.IntN(12); {
 	case k == 0 && configs[c.of].adapter:
-		b.Model += "-adapter"
-		b.Model = strings.Replace(b.Model, "-adapter-adapter", "-adapter", 1)
+		b.Model, b.LoRA = configs[c.of].name, "adapter"
+		if c.rng.IntN(2) == 0 {
+			b.Model, b.LoRA = b.Model+":adapter", "" // the other way to name it
+		}
 	case (k == 1 || k == 2) && configs[c.of].keys:
 		b.Key = []string{"", "class"}[c.rng.IntN(2)]
 	}
@@ -246,7 +249,7 @@ func (c *traffic) compare(t *testing.T, b *body, r, now *decision.Record, a *ans
 	if !exact && predicted > cached {
 		return
 	}
-	t.Errorf("request %d (adapter %v, salt %q, extra_key %q), %d tokens: predicted %d (%d of them loaded, %v), SGLang found %d", c.sent, strings.HasSuffix(b.Model, "-adapter"), b.Salt, b.Key, r.Tokens, predicted, r.Match.Below(), now.Candidates[at].Cache.Trust, cached)
+	t.Errorf("request %d (adapter %v, salt %q, extra_key %q), %d tokens: predicted %d (%d of them loaded, %v), SGLang found %d", c.sent, b.LoRA != "" || strings.HasSuffix(b.Model, ":adapter"), b.Salt, b.Key, r.Tokens, predicted, r.Match.Below(), now.Candidates[at].Cache.Trust, cached)
 }
 
 func (c *traffic) check(t *testing.T) {

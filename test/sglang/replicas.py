@@ -5,7 +5,7 @@ loaded from the host, computed in chunks, decoded and released.
 
     replicas.py CONFIG,MODEL_FOLDER,HTTP_PORT,EVENT_PORT,REPLAY_PORT...
 
-serves a model named CONFIG, and the adapter CONFIG-adapter, on each HTTP_PORT, until it is
+serves a model named CONFIG, and the adapter "adapter", on each HTTP_PORT, until it is
 killed. Besides SGLang's routes there is /published, how many batches of events were published.
 Run it with a Python that has torch, and SGLang's package on PYTHONPATH (scripts/install-vllm.sh).
 Prompts are token ids; answers are decided by the prompt.
@@ -307,7 +307,7 @@ class Replica:
                 "version": self.release or __version__, "max_total_num_tokens": self.config["pool"], "kv_events": describe_kv_events_publisher(self.args)}
 
     def models(self):
-        adapter = {"id": self.name + "-adapter", "root": "/adapter", "parent": self.name, "owned_by": "sglang", "max_model_len": None}
+        adapter = {"id": "adapter", "root": "/adapter", "parent": self.name, "owned_by": "sglang", "max_model_len": None}
         return {"data": [{"id": self.name, "root": self.name, "owned_by": "sglang", "max_model_len": LONGEST}, adapter]}
 
     def loads(self):
@@ -322,12 +322,20 @@ class Replica:
         seed = hashlib.sha256(repr(prompt).encode()).digest()
         answer = [b % 16 for b in seed][: max(1, body.get("max_tokens", 4))]
         with self.lock:
-            cached = self.engine.serve(prompt, answer, body.get("cache_salt"), body.get("extra_key"), None if model == self.name else model)
+            cached = self.engine.serve(prompt, answer, body.get("cache_salt"), body.get("extra_key"), self.adapter(body))
             self.publish()
         usage = {"prompt_tokens": len(prompt), "completion_tokens": len(answer), "total_tokens": len(prompt) + len(answer),
                  "prompt_tokens_details": {"cached_tokens": cached}}
         return {"id": seed.hex(), "object": "text_completion", "model": model, "usage": usage,
                 "choices": [{"index": 0, "text": " ".join(map(str, answer)), "finish_reason": "length"}]}
+
+    def adapter(self, body):
+        """the adapter that SGLang finds in a request"""
+        from sglang.srt.entrypoints.openai.serving_base import OpenAIServingBase
+
+        serving = SimpleNamespace(tokenizer_manager=SimpleNamespace(served_model_name=self.name))
+        serving._parse_model_parameter = lambda model: OpenAIServingBase._parse_model_parameter(serving, model)
+        return OpenAIServingBase._resolve_lora_path(serving, body["model"], body.get("lora_path"))
 
     def flush(self, body):
         with self.lock:

@@ -14,7 +14,8 @@ var settingSeed = maphash.MakeSeed()
 // setting returns a hash of what a request says beside its conversation, as far as the
 // servers' flags may give single values another meaning: the effort that the client asks
 // for, kwargs that the template reads, thinking switched off, tools that must not be called,
-// and tools that the server runs. 0: it says nothing of this.
+// and tools that the server runs. The hash also tells which part of the template reads them.
+// 0: it says nothing of this.
 func (r *Renderer) setting(req *request, p *prompt) uint64 {
 	if p.asked == "" && p.kwargs == nil && p.served == nil && req.Raw(openai.FieldThinking) == nil && req.Raw(openai.FieldToolChoice) == nil {
 		return 0
@@ -60,6 +61,8 @@ func (r *Renderer) said(req *request, p *prompt) uint64 {
 	if !said {
 		return 0
 	}
+	say("tools", p.tools != nil) // a template may read the value without them alone,
+	say("answer", p.generation)  // or where the answer begins
 	return max(1, h.Sum64())
 }
 

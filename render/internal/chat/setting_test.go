@@ -22,7 +22,9 @@ func TestSetting(t *testing.T) {
 		other []string // bodies of other settings, each of its own
 	}{
 		{"effort", styled, openai.Chat, []string{`"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low"`, `"messages":[{"role":"user","content":"y"}],"reasoning_effort":"low","chat_template_kwargs":{"unread":1}`},
-			[]string{`"messages":[{"role":"user","content":"x"}]`, `"messages":[{"role":"user","content":"x"}],"reasoning_effort":"max"`, `"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","chat_template_kwargs":{"style":1}`}},
+			[]string{`"messages":[{"role":"user","content":"x"}]`, `"messages":[{"role":"user","content":"x"}],"reasoning_effort":"max"`,
+				tools + `,"reasoning_effort":"low"`, `"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","add_generation_prompt":false`,
+				tools + `,"reasoning_effort":"low","add_generation_prompt":false`, `"messages":[{"role":"user","content":"x"}],"reasoning_effort":"low","chat_template_kwargs":{"style":1}`}},
 		{"kwargs", styled, openai.Chat, []string{`"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"style":[1.0,{"a":null}]}`, `"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"style": [1.0, {"a": null}]}`},
 			[]string{`"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"style":[1,{"a":null}]}`, `"messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"style":"1"}`}},
 		{"tool choice", styled, openai.Chat, []string{tools, tools + `,"tool_choice":"auto"`}, []string{tools + `,"tool_choice":"none"`}},

@@ -30,7 +30,7 @@ var partsLoop = regexp.MustCompile(`\{%-?\s*for\s+\w+\s+in\s+(message|msg|m)(\.c
 // encodes in parts, and what depends on more than the request and the template.
 func (r *Renderer) sglang(req *request) (*prompt, error) {
 	switch {
-	case req.Route != openai.Chat, req.Raw(openai.FieldReasoning) != nil:
+	case req.Route != openai.Chat, req.Raw(openai.FieldReasoning) != nil, req.Raw(openai.FieldInputIDs) != nil:
 		return nil, refuse(UnknownShape)
 	case req.Raw(openai.FieldChatTemplate) != nil:
 		return nil, refuse(RequestTemplate)
@@ -58,8 +58,11 @@ func (r *Renderer) sglang(req *request) (*prompt, error) {
 		return nil, err
 	}
 	t := r.template(p.tools != nil)
-	if t == nil {
+	switch {
+	case t == nil:
 		return nil, refuse(NoTemplate)
+	case t.variables["thinking_mode"] && (p.effort != "" || req.Raw(openai.FieldThinking) != nil):
+		return nil, refuse(UnknownShape) // MiniMax-M3, for which SGLang rewrites both
 	}
 	list, err := listField(req, openai.FieldMessages)
 	if err != nil || list == nil || len(list.Items) == 0 {

@@ -66,3 +66,33 @@ func TestSGLang(t *testing.T) {
 		})
 	}
 }
+
+// TestFieldsOfSGLang: where the prompt is not that of the messages and the template, there is none.
+func TestFieldsOfSGLang(t *testing.T) {
+	const template = `{% for m in messages %}{{ m.content }}{% endfor %}{{ thinking_mode }}`
+	for _, tt := range []struct {
+		template, fields string
+		refused          bool
+	}{
+		{template, ``, false},
+		{template, `,"input_ids":null`, false},
+		{template, `,"input_ids":[1,2]`, true},
+		{template, `,"chat_template_kwargs":{"thinking_mode":"disabled"}`, false},
+		{template, `,"thinking":{"type":"disabled"}`, true},
+		{template, `,"reasoning_effort":"none"`, true},
+		{`{{ messages[0].content }}`, `,"thinking":{"type":"disabled"},"reasoning_effort":"none"`, false},
+	} {
+		r, err := New(Options{Template: tt.template, SpecialTokens: qwenTokens, Version: "sglang 0.5.23", Transformers: "5.19.0"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := openai.Parse(openai.Chat, []byte(`{"model":"m","messages":[{"role":"user","content":"x"}]`+tt.fields+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := r.Render(nil, nil, req, time.Unix(0, 0))
+		if refused := errors.As(err, new(*NotInProcess)); refused != tt.refused || !refused && err != nil {
+			t.Errorf("%s: %v, %q", tt.fields, err, out.Text)
+		}
+	}
+}
