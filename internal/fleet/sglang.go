@@ -86,7 +86,8 @@ func (w *worker) ofSGLang(l *learned) {
 
 // modelsOf returns the models that an SGLang lists as requests name them: an adapter by a base
 // model's name and its own, as in "qwen:sql", since its own alone is none that SGLang serves. The
-// root is the model's path, in place of which the list has the served name.
+// root is the model's path, in place of which the list has the served name. At most maxModels have names of
+// adapters.
 func modelsOf(models []Model, s *sglang.Server) []Model {
 	byID := map[string]Model{}
 	for _, m := range models {
@@ -96,7 +97,7 @@ func modelsOf(models []Model, s *sglang.Server) []Model {
 			continue
 		}
 		for _, base := range models {
-			if !base.LoRA.Set && base.Base == m.Base {
+			if !base.LoRA.Set && base.Base == m.Base && len(byID) < maxModels {
 				m.ID = base.ID + sglang.AdapterMark + m.LoRA.Name
 				byID[m.ID] = m
 			}

@@ -2,12 +2,14 @@ package fleet
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"warmroute/internal/sglang"
 	"warmroute/prefixhash"
 )
 
@@ -155,4 +157,18 @@ func TestSGLangWithConfiguredModels(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAdaptersOfManyNames: each adapter has a name of each base model's, within a bound.
+func TestAdaptersOfManyNames(t *testing.T) {
+	var list []Model
+	for i := range 100 {
+		list = append(list, Model{ID: fmt.Sprintf("m%d", i), Base: "m0"}, Model{ID: fmt.Sprintf("a%d", i), Base: "m0", LoRA: prefixhash.LoRA{Name: fmt.Sprintf("a%d", i), Set: true}})
+	}
+	if got := modelsOf(list[:20], &sglang.Server{}); len(got) != 110 {
+		t.Errorf("%d models of 10 names and 10 adapters", len(got))
+	}
+	if got := modelsOf(list, &sglang.Server{}); len(got) > maxModels+100 {
+		t.Errorf("%d models", len(got))
+	}
 }
