@@ -132,6 +132,39 @@ func TestWhoServedAndWhoFailed(t *testing.T) {
 	}
 }
 
+// TestRetries: the first of the named replicas has failed where Envoy tried it, and not where its
+// patience with one try may have ended, or where it chose the second at once.
+func TestRetries(t *testing.T) {
+	s := New(prometheus.NewRegistry(), func(string) string { return "base" }, func() {}, func(*Answer) {})
+	for name, c := range map[string]struct {
+		attempts   uint32
+		last, sent time.Duration // of the request's body to Envoy, of the last try
+		hint       string
+		want       bool
+	}{
+		"refused":                    {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true},
+		"not reached within 1 s":     {2, time.Millisecond, 1100 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true},
+		"refused, after a long body": {2, time.Minute, time.Minute + 20*time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true},
+		"slow":                       {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", false},
+		"not tried":                  {1, time.Millisecond, 2 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", false},
+		"the first one":              {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.1:8000,10.0.0.2:8000", false},
+	} {
+		for _, served := range []string{"", "10.0.0.1:8000"} {
+			lb := map[string]any{envoy.HeaderDestination: c.hint}
+			if served != "" {
+				lb[envoy.MetadataServed] = served
+			}
+			e := entry(t, nil, lb, nil)
+			e.CommonProperties.UpstreamRequestAttemptCount = c.attempts
+			e.CommonProperties.TimeToLastRxByte, e.CommonProperties.TimeToFirstUpstreamTxByte = durationpb.New(c.last), durationpb.New(c.sent)
+			a := answerOf(e)
+			if s.take(&a); a.PassedOver != c.want {
+				t.Errorf("%s, told %q: passed over %t", name, served, a.PassedOver)
+			}
+		}
+	}
+}
+
 // TestCachedOfASplit: the cached tokens of an answer whose prompt another replica has computed
 // are those that this one has counted, and not known if it has counted none.
 func TestCachedOfASplit(t *testing.T) {
