@@ -353,14 +353,20 @@ func (w *Work) record(mv *View) {
 	for i, at := range w.at {
 		to := w.Record.Candidates[i].of(&mv.holders[at])
 		to.State, to.Score = w.cands[i], w.scores[i]
-		to.next = w.matched[at].next
+		to.keep(mv, w, at)
 	}
 	for i, at := range w.passed {
 		to := w.Record.Candidates[len(w.at)+i].of(&mv.holders[at])
 		w.candidate(mv, at, &to.State)
 		to.Score = policy.Score{Verdict: w.verdict(&mv.holders[at])}
-		to.next = w.matched[at].next
+		to.keep(mv, w, at)
 	}
+}
+
+// keep sets what tells the end of the match of holder at.
+func (c *CandidateRecord) keep(mv *View, w *Work, at int32) {
+	has := &w.matched[at]
+	c.block, c.whole, c.next = mv.scopes[mv.holders[at].scope].BlockSize, has.whole, has.next
 }
 
 // of sets the names of a holder, and returns c.

@@ -134,7 +134,9 @@ type CandidateRecord struct {
 	// explanations of a present decision.
 	Routers map[string]load.Share `json:"other_routers,omitempty"`
 
-	next prefixhash.Key // of the first block of the prompt that it lacks; 0 = not kept
+	block int            // tokens of its blocks; 0 = not kept
+	whole int            // tokens of the full blocks of the prompts
+	next  prefixhash.Key // of the first block of the prompt that it lacks; 0 = not kept
 }
 
 // Reset empties r and keeps its buffer.
