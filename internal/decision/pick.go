@@ -225,7 +225,7 @@ func (d *Decider) expectHere(a *Ask, mv *View, set *policy.Settings, w *Work, re
 	res.past.of(a, mv, w, res.here, a.answer(res.here))
 	res.past.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
 	cache, used := res.past.awaits()
-	w.Record.cache, w.Record.hold = cache, used.Hold
+	w.Record.cache, w.Record.hold, w.Record.wait = cache, used.Hold, time.Duration(res.own.Terms().Wait)
 }
 
 // gather collects the candidates the request may use. The first w.answer of them may

@@ -72,6 +72,7 @@ type promptMarks struct {
 
 	cache *history.Cache // of that replica; nil = no history has the prompt
 	hold  history.Hold   // there
+	wait  time.Duration  // until its first token there
 }
 
 // Subject says which request a record is of, and when it was decided.

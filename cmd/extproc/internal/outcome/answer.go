@@ -32,6 +32,7 @@ type Answer struct {
 	Prefill   string            // the other replica that computed the prompt, "" = none did
 	Told      bool              // the router knows the replica from the response's headers already
 	Status    int               // of the response, 0 = none
+	GaveUp    time.Duration     // so long after its request the client left without an answer; 0 = it did not
 
 	Failure
 	Prediction
@@ -104,6 +105,9 @@ func (a *Answer) judge(c *logv3.AccessLogCommon) {
 	broken := f.GetUpstreamConnectionFailure() || f.GetUpstreamConnectionTermination() || f.GetUpstreamRemoteReset() || f.GetUpstreamProtocolError()
 	if broken || a.Replica != "" && load.Failure(a.Status) {
 		a.Failed = tried
+	}
+	if left := f.GetDownstreamConnectionTermination() || f.GetDownstreamRemoteReset(); left && a.Status == 0 && a.Replica == "" {
+		a.GaveUp = max(1, span(c.GetDuration())-span(c.GetTimeToLastRxByte()))
 	}
 	tries := span(c.GetTimeToFirstUpstreamTxByte()) - span(c.GetTimeToLastRxByte()) // before the last one
 	a.Retried = c.GetUpstreamRequestAttemptCount() > 1 && tries <= load.RetriedWithin

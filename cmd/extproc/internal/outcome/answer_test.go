@@ -132,6 +132,34 @@ func TestWhoServedAndWhoFailed(t *testing.T) {
 	}
 }
 
+// TestClientsThatGaveUp: how long after its request a client left without an answer.
+func TestClientsThatGaveUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		status uint32
+		begun  bool
+		flags  *logv3.ResponseFlags
+		want   time.Duration
+	}{
+		"left":                 {0, false, &logv3.ResponseFlags{DownstreamConnectionTermination: true}, 5 * time.Millisecond},
+		"reset":                {0, false, &logv3.ResponseFlags{DownstreamRemoteReset: true}, 5 * time.Millisecond},
+		"left after an answer": {200, true, &logv3.ResponseFlags{DownstreamConnectionTermination: true}, 0},
+		"answered":             {200, true, nil, 0},
+		"not reached":          {503, false, &logv3.ResponseFlags{UpstreamConnectionFailure: true}, 0},
+		"no answer, no flag":   {0, false, nil, 0},
+	} {
+		e := entry(t, nil, nil, nil)
+		p := e.CommonProperties
+		e.Response.ResponseCode.Value, p.ResponseFlags = c.status, c.flags
+		p.TimeToLastRxByte, p.Duration = durationpb.New(2*time.Millisecond), durationpb.New(7*time.Millisecond)
+		if !c.begun {
+			p.TimeToFirstUpstreamRxByte = nil
+		}
+		if a := answerOf(e); a.GaveUp != c.want {
+			t.Errorf("%s: after %v, want %v", name, a.GaveUp, c.want)
+		}
+	}
+}
+
 // TestRetries: the first of the named replicas has failed where Envoy tried it, and not where its
 // patience with one try may have ended, or where it chose the second at once.
 func TestRetries(t *testing.T) {
