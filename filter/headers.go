@@ -60,6 +60,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	if st.o.AlwaysPick { // an ORIGINAL_DST cluster reaches no replica without the header
 		st.hint.request = headerSize{}
 	}
+	st.q.Bare = !st.hint.request.fits(hintHeaders)
 	trial.id = st.q.ID
 	st.q.Withheld = st.o.Trial.withheld(&trial)
 	if st.priorities > 1 {

@@ -227,7 +227,7 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 		return decision.Decision{Reason: decision.ReasonUnfinished}
 	}
 	set := r.decider.Settings(mv)
-	s.ask = decision.Ask{Model: mv.Model().ID, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Answers: req.Answers, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended, MayHold: q.MayHold > 0, Session: q.Session, Ticket: q.Ticket}
+	s.ask = decision.Ask{Model: mv.Model().ID, Tenant: q.Tenant, Subset: q.Subset, Must: q.Pick, Bare: q.Bare, Priority: q.Priority, Cacheless: req.NoCacheRead, Repeated: req.Repeated || req.Raw(openai.FieldKVTransferParams) != nil, Answers: req.Answers, Dry: q.Dry, Withheld: q.Withheld != "", Ended: s.ended, MayHold: q.MayHold > 0, Session: q.Session, Ticket: q.Ticket}
 	if q.MaySplit {
 		s.ask.NoSplit = noSplit(req)
 		s.ask.MaySplit = s.ask.NoSplit == ""

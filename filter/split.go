@@ -53,7 +53,7 @@ func (st *stream) maySplit(ctx context.Context, body int) bool {
 	case st.q.Withheld != "":
 		return false
 	case t != TransportPull:
-		return t == TransportHeader
+		return t == TransportHeader && !st.q.Bare
 	case st.mode != modev3.ProcessingMode_BUFFERED || body > announced(ctx, envoy.KeySplitBody):
 		return false
 	}

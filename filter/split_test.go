@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/metadata"
 
@@ -216,5 +217,14 @@ func TestSidecarsGetTheHeader(t *testing.T) {
 		if !found || destination(out) != decodeAddr {
 			t.Errorf("answer %v", out[0])
 		}
+	}
+	full := headers(buffered, "POST", chatPath, false)
+	for of := full.GetRequestHeaders().Headers; len(of.Headers) < mostHeaders.fields; {
+		of.Headers = append(of.Headers, &corev3.HeaderValue{Key: "x"})
+	}
+	b, s := apartBench(t, SplitOptions{Transport: TransportHeader})
+	out := ask(t, t.Context(), s, full, 1)
+	if of := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split; of.Reason == decision.SplitDone {
+		t.Errorf("without room for the header: %+v, answer %v", of, out)
 	}
 }

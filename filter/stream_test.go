@@ -13,6 +13,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/fleet"
 )
 
 const (
@@ -292,8 +293,15 @@ func TestSequences(t *testing.T) {
 	}
 }
 
+// ranked is a replica with two ranks.
+func ranked(i int) *fleet.Replica {
+	r := replica(i)
+	r.Ranks = []int{0, 1}
+	return r
+}
+
 // TestNearEnvoysLimits: a request whose headers are near Envoy's limits has its hint in the metadata
-// alone, in every form of answer, unless its cluster needs the header.
+// alone, in every form of answer, and names no rank, unless its cluster needs the header.
 func TestNearEnvoysLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		more              headerSize
@@ -318,7 +326,7 @@ func TestNearEnvoysLimits(t *testing.T) {
 			for len(of.Headers) < tt.more.fields {
 				of.Headers = append(of.Headers, &corev3.HeaderValue{})
 			}
-			b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
+			b := newBench(t, fakeTokens{n: 100}, ranked(1), ranked(2))
 			st := NewServer(b.router, ServerOptions{AlwaysPick: tt.always}).stream(buffered, new(hint))
 			set, route, named := false, false, ""
 			for _, m := range messages {
@@ -327,6 +335,9 @@ func TestNearEnvoysLimits(t *testing.T) {
 					route = route || r.GetRequestHeaders().GetResponse().GetHeaderMutation() != nil || r.GetRequestBody().GetResponse().GetHeaderMutation() != nil
 					named += r.GetDynamicMetadata().GetFields()[envoy.MetadataLB].GetStructValue().GetFields()[envoy.HeaderDestination].GetStringValue()
 				}
+			}
+			if (st.d.Rank != "") != tt.set {
+				t.Errorf("%s, %s: rank %q", name, form, st.d.Rank)
 			}
 			if st.close(); set != tt.set || route != tt.choosesRoute || named == "" || named != st.d.Chosen {
 				t.Errorf("%s, %s: header %v, route chosen again %v, metadata %q", name, form, set, route, named)

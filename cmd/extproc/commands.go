@@ -83,6 +83,9 @@ func checkCommand(_ context.Context, args []string, std stdio) error {
 			return err // an error of the environment: the file's are known by now
 		}
 	}
+	if err := c.unknownAuthorities(); err != nil { // with xds it is an error
+		notes += fmt.Sprintf("# %v\n", err)
+	}
 	text, err := config.Print(c)
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (c Config) dependencies() []error {
 	refuse(c.XDS.Listen != "" && c.XDS.TLS.ClientCAFile != "" && c.Envoy.TLS.CertFile == "", "envoy.tls.cert_file",
 		"is missing, but xds.tls.client_ca_file requires a certificate of Envoy; %s", elsewhere)
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
-		errs = append(errs, err)
+		errs = append(errs, fmt.Errorf("%w; %s", err, elsewhere))
 	}
 	for i, r := range c.Fleet.Replicas {
 		for _, own := range [][2]string{{"envoy.listen", c.Envoy.Listen}, {"listen", c.Listen}, {"admin.listen", c.Admin.Listen}} {

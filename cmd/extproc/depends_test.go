@@ -32,7 +32,7 @@ func TestSettingsThatCannotTakeEffect(t *testing.T) {
 		{"peers: {url: ADDR, fleet: a}", "f:1: peers.fleet: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, token_file: a}", "f:1: peers.token_file: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
 		{"peers: {url: ADDR, tls: {enabled: true, ca_file: a}}", "f:1: peers.tls: is given, but listen and url are empty, so that nothing is shared", `ADDR=nats://127.0.0.1:1,""`},
-		{"fleet: {tls: {enabled: true, CA}}", `f:1: fleet.tls.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
+		{"fleet: {tls: {enabled: true, CA}}", `f:1: fleet.tls.ca_file: is missing, and no configuration for Envoy is made without it: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`, "CA=ca_file: f,"},
 		{"filter: {token_budget: 1s}\nenvoy: {message_timeout: TIME}", "f:1: filter.token_budget: is 1s, but envoy.message_timeout ends the wait for a decision after 900ms (and line 2)", "TIME=2s,900ms"},
 		{"filter: {max_body: 300000000}\nenvoy: {mode: MODE}", "f:1: filter.max_body: is 300000000, but a message of Envoy is read up to 268435456 bytes", "MODE=FULL_DUPLEX_STREAMED,BUFFERED"},
 		{"filter: {token_budget: TIME}", "f:1: filter.token_budget: is 2h0m0s, but envoy.message_timeout ends the wait for a decision after 1h0m0s", "TIME=1h,2h"},

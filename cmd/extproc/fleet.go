@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -133,7 +134,7 @@ func (k *replicas) account(s *fleet.Snapshot, replica string, f func(*load.Accou
 
 // notes lists what is wrong with the replicas in s, and with their sources.
 func (k *replicas) notes(s *fleet.Snapshot) []string {
-	notes := append(k.pool.Notes(), k.sources().Notes()...)
+	notes := slices.Concat(k.pool.Notes(), k.sources().Notes(), k.service.Notes())
 	if err := k.behind(); k.begun.Load() && err != nil {
 		notes = append(notes, err.Error())
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,15 +44,19 @@ func TestATokenizerIsNotWaitedForForever(t *testing.T) {
 	})
 }
 
-// TestATokenizerThatCannotBeFetchedIsANote: /readyz names the model and the cause.
-func TestATokenizerThatCannotBeFetchedIsANote(t *testing.T) {
+// TestATokenizerThatCannotBeHadIsANote: /readyz names the model and the cause, of one that cannot be
+// fetched, and of a folder that only the replica has.
+func TestATokenizerThatCannotBeHadIsANote(t *testing.T) {
 	t.Setenv("HF_HOME", t.TempDir())
 	t.Setenv("HF_ENDPOINT", "http://127.0.0.1:1")
-	sim := testenv.StartSimulator(t, "-model", "m", "-root", "own/model", "-replay", "")
-	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
-	until(t, "a note", func() bool {
-		code, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/readyz")
-		return code == http.StatusOK && strings.Contains(page, `note: tokens of model "m": replicas compute them, because its tokenizer "own/model" cannot be found, fetched or loaded: fetch own/model: `) &&
-			strings.Contains(page, "connection refused")
-	})
+	folder := filepath.Join(t.TempDir(), "absent")
+	for root, cause := range map[string][]string{"own/model": {": fetch own/model: ", "connection refused"}, folder: {"its root is no folder with a tokenizer here"}} {
+		sim := testenv.StartSimulator(t, "-model", "m", "-root", root, "-replay", "")
+		r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
+		until(t, "a note", func() bool {
+			code, page := get(t, "http://"+r.reloads.inForce().Admin.Listen+"/readyz")
+			_, said, noted := strings.Cut(page, fmt.Sprintf(`note: tokens of model "m": replicas compute them, because its tokenizer %q cannot be found, fetched or loaded`, root))
+			return code == http.StatusOK && noted && !slices.ContainsFunc(cause, func(c string) bool { return !strings.Contains(said, c) })
+		})
+	}
 }

@@ -87,6 +87,9 @@ func (o *outcomes) learn(a *outcome.Answer) {
 		if asked, err := strconv.Atoi(a.Rank); err == nil {
 			o.decisions.decider.RankAnswered(a.Replica, asked, a.Status)
 		}
+		if a.GaveUp > 0 {
+			o.decisions.decider.GaveUp(o.decisions.ring, a.Decision, a.RequestID, a.GaveUp)
+		}
 		o.decisions.decider.Replied(o.decisions.ring, a.Decision, a.RequestID, a.Replica, a.Status)
 	}
 	u := &a.Usage

@@ -118,6 +118,32 @@ func TestHonestReload(t *testing.T) {
 	}
 }
 
+// TestPatchesOutlastReloads: what was set at run time stays until the file's policy changes.
+func TestPatchesOutlastReloads(t *testing.T) {
+	c, err := parseConfig(t, "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := silentRouter(t, c, prometheus.NewRegistry())
+	if _, err := r.decisions.book.Patch("", []byte(`{"min_prefix_match":0}`)); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		change func()
+		want   float64
+	}{
+		{func() { c.Filter.TokenBudget = time.Second }, 0},
+		{func() { c.Policy.MinPrefixMatch = new(0.5) }, 0.5},
+	} {
+		if step.change(); r.apply(c) != nil {
+			t.Fatal("a reload is refused")
+		}
+		if now, _ := r.decisions.book.Config(); *now.MinPrefixMatch != step.want {
+			t.Errorf("min_prefix_match is %v, want %v", *now.MinPrefixMatch, step.want)
+		}
+	}
+}
+
 // TestAReloadReachesItsParts: how many replicas a hint names, the time for token ids, whose usage is
 // asked for, since when a trial is compared. The replicas' counters are compared, and of one that is not listed any more no
 // series is left.

@@ -18,13 +18,13 @@ import (
 // renewEvery is how often the files of `fleet.tls` are read for Envoys.
 const renewEvery = time.Second
 
-// unknownAuthorities refuses certificates of authorities that Envoy, unlike this process, has
-// no list of.
+// unknownAuthorities says that Envoy, unlike this process, has no list of authorities for the
+// replicas' certificates.
 func (c Config) unknownAuthorities() error {
 	if h := c.Fleet.HTTP.TLS; !h.Enabled || h.CAFile != "" || h.InsecureSkipVerify {
 		return nil
 	}
-	return errors.New(`fleet.tls.ca_file: is missing: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt; xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`)
+	return errors.New(`fleet.tls.ca_file: is missing, and no configuration for Envoy is made without it: Envoy knows no authorities of the system, so name a file with them, such as /etc/ssl/certs/ca-certificates.crt`)
 }
 
 // withReplicaTLS adds to o how replicas are contacted. The authorities are text, which every

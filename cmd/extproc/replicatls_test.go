@@ -14,6 +14,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -163,6 +164,37 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", settings, err, want)
+		}
+	}
+}
+
+// TestMissingAuthoritiesAreSaid: without xds a configuration is valid for which none for Envoy can be
+// made; `check` and `envoy-config` say so in the same words.
+func TestMissingAuthoritiesAreSaid(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f.yaml")
+	for settings, missing := range map[string]bool{"": true, ", insecure_skip_verify: true": false} {
+		text := "xds: {listen: \"\"}\nfleet: {tls: {enabled: true" + settings + "}, replicas: [{address: \"10.0.0.1:8000\"}]}\n"
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run := func(command string) (said string, err error) {
+			var out bytes.Buffer
+			err = program().Run(t.Context(), []string{command, "-config", file}, stdio{Out: &out, Err: &out})
+			return out.String(), err
+		}
+		checked, err := run("check")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = run("envoy-config")
+		if (err != nil) != missing {
+			t.Fatalf("%q: %v", settings, err)
+		}
+		if said := strings.Contains(checked, "fleet.tls.ca_file: is missing"); said != missing {
+			t.Errorf("%q: check says\n%s", settings, checked)
+		}
+		if missing && !strings.Contains(checked, "# "+err.Error()+"\n") {
+			t.Errorf("check says\n%s\nenvoy-config %v", checked, err)
 		}
 	}
 }

@@ -80,6 +80,41 @@ func TestTierAndCeilingAreChecked(t *testing.T) {
 	}
 }
 
+// TestOddValuesAreOneSentence: each mistake is told in one sentence that names its flag.
+func TestOddValuesAreOneSentence(t *testing.T) {
+	const connect = " lacks a host or a port to connect to"
+	for _, c := range []struct{ name, value, want string }{
+		{"-rank", "-1", "-rank -1: must be between 0 and 2147483647"},
+		{"-rank", "4294967296", "-rank 4294967296: must be between 0 and 2147483647"}, // rank 0 in 32 bits
+		{"-rank", "NaN", `invalid value "NaN" for flag -rank: parse error`},
+		{"-index", "", `-index: "" is not host:port`},
+		{"-index", ",", `-index: "," is not host:port`},
+		{"-index", "a:1,b:2", `-index: "a:1,b:2" is not host:port`},
+		{"-index", ":", `-index: ":"` + connect},
+		{"-index", "h:0", `-index: "h:0"` + connect},
+		{"-index", "h:65536", `-index: "h:65536" has no port between 0 and 65535`},
+		{"-endpoint", "tcp://h:65536", `-endpoint: endpoint "tcp://h:65536": has no port between 1 and 65535`},
+		{"-endpoint", "tcp://h:0", `-endpoint: endpoint "tcp://h:0": has no port between 1 and 65535`},
+		{"-replay", "tcp://h:-1", `-replay: endpoint "tcp://h:-1": has no port between 1 and 65535`},
+		{"-replay", "tcp://h:1", "-replay: is that of -endpoint; events and replays have a port each"},
+		{"-metrics", "http://", `-metrics: "http://" is no address such as http://127.0.0.1:8000/metrics`},
+		{"-metrics", "/metrics", `-metrics: "/metrics" is no address such as http://127.0.0.1:8000/metrics`},
+		{"-metrics", "http://h:65536/metrics", `-metrics: "h:65536" has no port between 0 and 65535`},
+		{"-admin", ":65536", `-admin: ":65536" has no port between 0 and 65535`},
+	} {
+		var said strings.Builder
+		_, err := parse(reportingArgs(c.name, c.value), &said)
+		if err == nil || err.Error() != c.want || said.Len() > 0 {
+			t.Errorf("%s %s: error %v, want %s; said %q", c.name, c.value, err, c.want, said.String())
+		}
+	}
+	for _, fine := range []string{"-rank=2147483647", "-index=[::1]:1", "-metrics=https://h/m", "-metrics=http://h:1", "-admin=:0", "-replay=ipc:///tmp/r"} {
+		if _, err := parse(reportingArgs(fine), io.Discard); err != nil {
+			t.Errorf("%s: %v", fine, err)
+		}
+	}
+}
+
 // patience is how long a test waits for what the index or the sidecar does.
 const patience = 15 * time.Second
 

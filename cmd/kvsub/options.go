@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/netip"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents"
+	"warmroute/internal/listen"
 )
 
 // options are the command line.
@@ -63,12 +65,14 @@ Follows one vLLM's KV-cache events (--kv-events-config, publisher zmq).
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := o.flags()
-	f.SetOutput(stderr)
-	f.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		f.PrintDefaults()
-	}
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
 	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(stderr, usage)
+			f.SetOutput(stderr)
+			f.PrintDefaults()
+		}
 		return o, err
 	}
 	if name, err := replicaName(o.replica); err == nil {
@@ -136,6 +140,12 @@ func (o options) validate(rest []string) error {
 		problems = append(problems, fmt.Errorf("argument %q: kvsub has only flags, no arguments", rest[0]))
 	}
 	need(o.endpoint != "", "-endpoint: must be given, e.g. tcp://127.0.0.1:5557")
+	for _, e := range [][2]string{{"endpoint", o.endpoint}, {"replay", o.replay}} {
+		if err := kvevents.CheckEndpoint(e[1]); e[1] != "" && err != nil {
+			problems = append(problems, fmt.Errorf("-%s: %w", e[0], err))
+		}
+	}
+	need(o.replay == "" || o.replay != o.endpoint, "-replay: is that of -endpoint; events and replays have a port each")
 	if o.print {
 		return errors.Join(problems...)
 	}
@@ -146,8 +156,12 @@ func (o options) validate(rest []string) error {
 		problems = append(problems, err)
 	}
 	need(o.model != "", "-model: must be given, the base model's name")
-	need(o.index != "", "-index: must not be empty")
-	problems = append(problems, o.accessProblems()...)
+	if err := dialable(o.index); err != nil {
+		problems = append(problems, fmt.Errorf("-index: %w", err))
+	} else {
+		problems = append(problems, o.accessProblems()...)
+	}
+	need(o.rank >= 0 && o.rank <= math.MaxInt32, fmt.Sprintf("-rank %d: must be between 0 and %d", o.rank, math.MaxInt32))
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -155,11 +169,11 @@ func (o options) validate(rest []string) error {
 		need(d.value > 0, fmt.Sprintf("-%s %v: must be positive", d.flag, d.value))
 	}
 	need(o.ceiling >= 0, fmt.Sprintf("-ceiling %d: must not be negative", o.ceiling))
-	if _, err := url.ParseRequestURI(o.metrics); o.metrics != "" && err != nil {
+	if err := pageAddress(o.metrics); o.metrics != "" && err != nil {
 		problems = append(problems, fmt.Errorf("-metrics: %w", err))
 	}
-	if _, _, err := net.SplitHostPort(o.admin); o.admin != "" && err != nil {
-		problems = append(problems, fmt.Errorf("-admin %q: is not host:port", o.admin))
+	if err := listen.HostPort(o.admin); o.admin != "" && err != nil {
+		problems = append(problems, fmt.Errorf("-admin: %w", err))
 	}
 	if !slices.Contains([]string{"auto", "kv", "gpu", "cpu"}, o.tier) {
 		problems = append(problems, fmt.Errorf("-cache-tier %q: want auto, kv, gpu or cpu", o.tier))
@@ -170,6 +184,27 @@ func (o options) validate(rest []string) error {
 		problems = append(problems, fmt.Errorf("-hash-scheme %q: want tokens, engine or engine:NAME, NAME of letters, digits, dots, hyphens and underscores", o.scheme))
 	}
 	return errors.Join(problems...)
+}
+
+// dialable returns the reason why addr is not host:port of a server.
+func dialable(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil && (host == "" || port == "0") {
+		return fmt.Errorf("%q lacks a host or a port to connect to", addr)
+	}
+	return listen.HostPort(addr)
+}
+
+// pageAddress returns the reason why a text is not the address of a page.
+func pageAddress(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+		return fmt.Errorf("%q is no address such as http://127.0.0.1:8000/metrics", text)
+	}
+	if u.Port() == "" {
+		return nil
+	}
+	return dialable(u.Host)
 }
 
 // accessProblems reports mistakes in the flags for the connection to the index.

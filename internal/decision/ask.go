@@ -36,6 +36,8 @@ type Ask struct {
 	// Ended reports whether the work on the prompts was stopped, so that keys are
 	// missing; nil: it never is.
 	Ended func() bool
+	// Bare: the request has no room for a header, so that none names a rank.
+	Bare bool
 	// Ticket is of an earlier decision on the same request; nil at first.
 	Ticket *sessions.Ticket
 	// MayHold: the caller can let the request wait for Decision.Held.

@@ -150,6 +150,7 @@ type Work struct {
 	asking   sessions.Request // where requests are held
 	sites    []int32          // candidates, with asking
 	refusers []string         // replicas that have refused the prompt
+	bare     bool             // Ask.Bare
 }
 
 // held counts the tokens of the prompts that one holder has.
@@ -158,6 +159,7 @@ type held struct {
 	shared  int          // tokens in the store that it shares, from the prompt's beginning
 	grouped bool         // cache groups decide the match
 	weight  float64
+	whole   int            // tokens of the full blocks of the prompts
 	next    prefixhash.Key // of the first block that is not on the GPU; 0 = several prompts, or the GPU's blocks do not tell
 }
 
@@ -243,7 +245,7 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 
 func (d *Decider) place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
-	w.guess = index.Guess{}
+	w.guess, w.bare = index.Guess{}, a.Bare
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}
@@ -353,8 +355,18 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 			from = end
 		}
 		w.ending(mv, scope)
+		w.wholly(mv, scope)
 	}
 	d.recall(a, mv, w)
+}
+
+// wholly sets the tokens of a whole match of each holder in a scope whose keys w has.
+func (w *Work) wholly(mv *View, scope int) {
+	for i := range mv.holders {
+		if mv.holders[i].scope == scope {
+			w.matched[i].whole = len(w.keys) * mv.scopes[scope].BlockSize
+		}
+	}
 }
 
 // ending sets the key behind the match of each holder in a scope whose keys w has, for a request

@@ -225,7 +225,7 @@ func (d *Decider) expectHere(a *Ask, mv *View, set *policy.Settings, w *Work, re
 	res.past.of(a, mv, w, res.here, a.answer(res.here))
 	res.past.begin(d, mv, res.here, time.Unix(0, res.own.Terms().Due).Add(eventGrace))
 	cache, used := res.past.awaits()
-	w.Record.cache, w.Record.hold = cache, used.Hold
+	w.Record.cache, w.Record.hold, w.Record.wait = cache, used.Hold, time.Duration(res.own.Terms().Wait)
 }
 
 // gather collects the candidates the request may use. The first w.answer of them may
@@ -353,14 +353,20 @@ func (w *Work) record(mv *View) {
 	for i, at := range w.at {
 		to := w.Record.Candidates[i].of(&mv.holders[at])
 		to.State, to.Score = w.cands[i], w.scores[i]
-		to.next = w.matched[at].next
+		to.keep(mv, w, at)
 	}
 	for i, at := range w.passed {
 		to := w.Record.Candidates[len(w.at)+i].of(&mv.holders[at])
 		w.candidate(mv, at, &to.State)
 		to.Score = policy.Score{Verdict: w.verdict(&mv.holders[at])}
-		to.next = w.matched[at].next
+		to.keep(mv, w, at)
 	}
+}
+
+// keep sets what tells the end of the match of holder at.
+func (c *CandidateRecord) keep(mv *View, w *Work, at int32) {
+	has := &w.matched[at]
+	c.block, c.whole, c.next = mv.scopes[mv.holders[at].scope].BlockSize, has.whole, has.next
 }
 
 // of sets the names of a holder, and returns c.

@@ -107,10 +107,11 @@ func (c *holder) rankHeader() string {
 }
 
 // rankHeader is holder.rankHeader, but a prompt that no replica has room for names no rank: its
-// refusal would be taken for the rank's. Neither does one whose retries may go astray.
+// refusal would be taken for the rank's. Neither does one without room for the header, nor one whose
+// retries may go astray.
 func (w *Work) rankHeader(mv *View, c *holder) string {
 	name := c.rankHeader()
-	if name != "" && (w.Record.Exceeds || w.astray(mv, c)) {
+	if name != "" && (w.bare || w.Record.Exceeds || w.astray(mv, c)) {
 		return ""
 	}
 	return name

@@ -165,6 +165,19 @@ func TestRefusalOfALongPrompt(t *testing.T) {
 	}
 }
 
+// TestARequestWithoutRoomNamesNoRank: neither its hint nor its record has one, and its refusal is not the
+// rank's.
+func TestARequestWithoutRoomNamesNoRank(t *testing.T) {
+	for _, bare := range []bool{true, false} {
+		r := newRig(t, policy.Config{}, node(1, 0, 2, 3))
+		w := new(Work)
+		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(1, 0, 10), Must: true, Bare: bare}, w)
+		if (d.Rank == "") != bare || d.Reservation.asked == bare || d.Chosen == "" {
+			t.Errorf("bare %t: %q, rank %q, refusal counts: %t", bare, d.Chosen, d.Rank, d.Reservation.asked)
+		}
+	}
+}
+
 // TestRefusalOfALeg: a replica that refuses the rank of a prefill for another one, and one that
 // takes it.
 func TestRefusalOfALeg(t *testing.T) {

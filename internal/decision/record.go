@@ -72,6 +72,7 @@ type promptMarks struct {
 
 	cache *history.Cache // of that replica; nil = no history has the prompt
 	hold  history.Hold   // there
+	wait  time.Duration  // until its first token there
 }
 
 // Subject says which request a record is of, and when it was decided.
@@ -134,7 +135,9 @@ type CandidateRecord struct {
 	// explanations of a present decision.
 	Routers map[string]load.Share `json:"other_routers,omitempty"`
 
-	next prefixhash.Key // of the first block of the prompt that it lacks; 0 = not kept
+	block int            // tokens of its blocks; 0 = not kept
+	whole int            // tokens of the full blocks of the prompts
+	next  prefixhash.Key // of the first block of the prompt that it lacks; 0 = not kept
 }
 
 // Reset empties r and keeps its buffer.

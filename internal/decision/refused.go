@@ -168,11 +168,7 @@ func (r *refusals) add(one refusal, status int, now int64) {
 // elsewhere when it comes again.
 func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	if status >= http.StatusBadRequest {
-		g.with(seq, id, func(rec *Record) {
-			if rec.cache != nil {
-				rec.cache.Refused(rec.hold)
-			}
-		})
+		g.with(seq, id, (*Record).forget)
 	}
 	r := d.views.now().snap.Replica(replica)
 	if r == nil || seq == 0 || status < http.StatusOK || status > lastStatus || load.Failure(status) {
@@ -192,6 +188,23 @@ func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	})
 	if e.rest != 0 {
 		d.refusals.add(e, status, now)
+	}
+}
+
+// GaveUp records that the client of the request of a record left without an answer, so long after it
+// was sent: what was not to be computed by then is in no history.
+func (d *Decider) GaveUp(g *Ring, seq uint64, id string, after time.Duration) {
+	g.with(seq, id, func(rec *Record) {
+		if after < rec.wait {
+			rec.forget()
+		}
+	})
+}
+
+// forget takes the prompt, which was not computed, out of the history that has it.
+func (rec *Record) forget() {
+	if rec.cache != nil {
+		rec.cache.Refused(rec.hold)
 	}
 }
 

@@ -305,6 +305,30 @@ func TestRefusersLookAsLoadedAsTheOthers(t *testing.T) {
 	}
 }
 
+// TestPromptsOfClientsThatLeftAreInNoHistory: where the client left without an answer before the first
+// token was to come; later the prompt may be computed.
+func TestPromptsOfClientsThatLeftAreInNoHistory(t *testing.T) {
+	p := prompt(1, 0, long)
+	for _, share := range []float64{0.01, 0.9, 1.1} {
+		r := &refuser{newRig(t, policy.Config{}, silent(1)...), NewRing(64)}
+		w := new(Work)
+		d := r.decider.Decide(asking(p), w)
+		w.Record.ID = "id"
+		seq := r.ring.Put(&w.Record)
+		after := time.Duration(share * float64(d.Reservation.own.Terms().Wait))
+		if after == 0 {
+			t.Fatal("no first token is expected")
+		}
+		r.wait(time.Minute)
+		d.Reservation.Release()
+		r.decider.GaveUp(r.ring, seq, "id", after)
+		_, rec := r.dry(p)
+		if got := candidate(t, rec, firstAddr).Match.Matched() / blockSize; (got > 0) != (share > 1) {
+			t.Errorf("after %v of the wait the history has %d blocks", share, got)
+		}
+	}
+}
+
 // TestRefusedPromptsAreInNoHistory: where only the access log tells that a prompt was refused, by
 // its replica or by a filter behind the router, the history that had it forgets what was new, unless
 // another request has used it.

@@ -197,7 +197,7 @@ func (d *Decider) Served(dec *Decision, addr string) {
 		return
 	}
 	if strings.Contains(dec.Chosen, addr) {
-		c.Failed(d.now().UnixNano())
+		c.Retried(d.now().UnixNano())
 	}
 	from, terms := r.here, c.Terms()
 	if r.split != nil {

@@ -19,7 +19,7 @@ func (rec *Record) Explain() {
 	for i := range rec.Candidates {
 		c := &rec.Candidates[i]
 		if c.Why == nil {
-			c.Why = rec.endOf(&c.State)
+			c.Why = rec.endOf(c)
 		}
 		if c.Why != nil {
 			c.Why.Left = max(0, rec.Tokens-c.Why.Cached-c.Why.Coming)
@@ -31,11 +31,15 @@ func (rec *Record) Explain() {
 
 // endOf returns what a candidate's numbers tell of the end of its match, nil if prompts
 // were not looked up.
-func (rec *Record) endOf(s *policy.Candidate) *why.End {
+func (rec *Record) endOf(c *CandidateRecord) *why.End {
 	if rec.Prompts == 0 {
 		return nil
 	}
-	end := newEnd(s, rec.Block)
+	s, block, whole := &c.State, rec.Block, rec.Blocks*rec.Block
+	if block > 0 && c.block > 0 {
+		block, whole = c.block, c.whole
+	}
+	end := newEnd(s, block)
 	switch {
 	case strings.HasPrefix(rec.Source, "text"):
 		end.Cause = why.ByText
@@ -43,13 +47,13 @@ func (rec *Record) endOf(s *policy.Candidate) *why.End {
 		end.Cause = why.Cacheless
 	case rec.Prompts > 1:
 		end.Cause = why.Several
-	case rec.Blocks == 0:
+	case whole == 0:
 		end.Cause = why.TooShort
 	case s.Match.Doubted():
 		end.Cause = why.Doubted
 	case s.Match.Learned():
 		end.Cause = why.NoEvents
-	case s.Match.Cached() >= rec.Blocks*rec.Block:
+	case s.Match.Cached() >= whole:
 		end.Cause = why.Whole
 	case end.Coming > 0:
 		end.Cause = why.InFlight

@@ -124,7 +124,7 @@ func (d *Decider) ExplainRecord(rec *Record) {
 			if h == nil || c.next == 0 || c.Why != nil {
 				continue
 			}
-			end := rec.endOf(&c.State)
+			end := rec.endOf(c)
 			if end == nil || end.Cause != why.NotKept {
 				continue
 			}

@@ -177,6 +177,45 @@ func TestEveryCause(t *testing.T) {
 	}
 }
 
+// byScope is a prompt whose keys are as many as it has full blocks of a scope.
+type byScope struct{ chained }
+
+func (p byScope) AppendKeys(dst []prefixhash.Key, s *index.Scope, _ int) []prefixhash.Key {
+	return append(dst, p.keys()[:p.Tokens(0)/s.BlockSize]...)
+}
+
+// TestWholeMatchesOfTwoBlockSizes: a record calls a match whole, and a prompt too short, by the
+// blocks of each candidate.
+func TestWholeMatchesOfTwoBlockSizes(t *testing.T) {
+	for blocks, want := range map[int][2]why.Cause{12: {why.Whole, why.Whole}, 13: {why.Whole, why.Whole}, 1: {why.TooShort, why.Whole}} {
+		first, second := decisiontest.Replica(1), decisiontest.Replica(2)
+		first.BlockSize = 2 * blockSize
+		r := newRig(t, policy.Config{}, first, second)
+		p := byScope{prompt(1, 0, blocks)}
+		for _, c := range []*fleet.Replica{first, second} {
+			e := r.event(p.chained)
+			n := p.Tokens(0) / c.BlockSize
+			e.Scope.BlockSize, e.Hashes, e.Content = c.BlockSize, e.Hashes[:n], e.Content[:n]
+			b := index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e}}
+			if _, err := r.index.Apply(&b); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Prompts: p, Must: true}, w)
+		w.Record.Explain()
+		for _, c := range w.Record.Candidates {
+			of := want[1]
+			if c.Replica == first.Addr {
+				of = want[0]
+			}
+			if c.Why.Cause != of {
+				t.Errorf("%d blocks: %s has %d tokens and ends by %s, want %s", blocks, c.Replica, c.State.Match.Cached(), c.Why.Cause, of)
+			}
+		}
+	}
+}
+
 // TestEveryDecisionKeepsWhatCandidatesLack: a record tells what ends the match of each of its
 // candidates, in blocks of whichever size and files, also where none gets the request. When what
 // was known then is lost, it says that it cannot tell.

@@ -180,7 +180,7 @@ func (f *Feed) subscribe(s *supply) error {
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,
 			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
-			ResumeWithin: f.o.SyncTimeout, Room: room,
+			ResumeWithin: f.o.SyncTimeout, Room: room, Empty: r.Empty,
 			Forgot:    func(why index.Loss) { f.index.Lose(holder, why) },
 			Following: func(following bool) { f.o.Following(holder, following) },
 		}, f.sink())

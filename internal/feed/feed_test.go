@@ -117,6 +117,23 @@ func TestReplicasComeGoAndComeBack(t *testing.T) {
 	h.until("two departures", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return slices.Equal(h.gone, []string{r.Addr, r.Addr}) })
 }
 
+// TestTheCacheOfASleeperIsEmpty: a replica that has discarded its cache tells of it with its next
+// step, so what its replay brings is gone, and what comes then is there.
+func TestTheCacheOfASleeperIsEmpty(t *testing.T) {
+	h := newHarness(t)
+	r := h.sim(nil)
+	r.Empty = true
+	h.complete(r, 1, 64)
+	h.feed.Join(r)
+	h.until("synced", func() bool { st := h.feed.Status(); return len(st) == 1 && st[0].Synced })
+	h.until("the past is gone", func() bool { return h.holdings(r.Addr) == 0 })
+	if n := h.feed.Status()[0].Ranks[0].BlocksStored; n != 4 {
+		t.Errorf("%d blocks of the past were read, want 4", n)
+	}
+	h.complete(r, 2, 48)
+	h.until("what came then is there", func() bool { return h.holdings(r.Addr) == 3 })
+}
+
 // TestHashesAreFound: the simulator computes vLLM's digests by itself; its events show which
 // configuration it runs.
 func TestHashesAreFound(t *testing.T) {

@@ -169,8 +169,8 @@ func TestSleepDiscardsTheCache(t *testing.T) {
 					w.net.change(func() { r.answer["/metrics"] = page(asleep) })
 					w.pass(30 * time.Second)
 					w.expectServing(a)
-					if got := w.fleet.Snapshot().Replica(a); got.Ready == asleep {
-						t.Errorf("level %d: asleep %t, ready %t", level, asleep, got.Ready)
+					if got := w.fleet.Snapshot().Replica(a); got.Ready == asleep || got.Empty != (asleep && discards) {
+						t.Errorf("level %d: asleep %t, ready %t, empty %t", level, asleep, got.Ready, got.Empty)
 					}
 				}
 				if discards {

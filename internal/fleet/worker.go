@@ -364,6 +364,7 @@ func (w *worker) send(ctx context.Context, n notice) {
 func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
 	r.Ready, r.Held, r.Why = w.held == "", w.held != "", w.held
+	r.Empty = w.page.discarded
 	r.told = len(w.options.Models) > 0
 	r.Reported = w.known.Reported
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)

@@ -62,6 +62,7 @@ type reporter struct {
 	fresh atomic.Int64 // the time of the newest report of blocks, Unix nanoseconds; 0 = there was none
 	stats atomic.Pointer[indexpb.ReplicaStats]
 	about atomic.Pointer[subject] // of the last report or event with a model; nil = none yet
+	selves
 }
 
 // freshen records evidence about the reported blocks. r.mu is held.
@@ -202,10 +203,13 @@ func (s *Server) apply(r *reporter, b *index.Batch) (result index.Result, first 
 }
 
 // PublishEvent implements the contract.
-func (s *Server) PublishEvent(_ context.Context, q *indexpb.PublishEventRequest) (*indexpb.PublishEventResponse, error) {
+func (s *Server) PublishEvent(ctx context.Context, q *indexpb.PublishEventRequest) (*indexpb.PublishEventResponse, error) {
 	out := &indexpb.PublishEventResponse{Epoch: s.epoch}
 	if err := s.publish(q, out); err != nil {
 		return nil, err
+	}
+	if h, err := holderOf(q.GetReplicaId(), q.GetRank()); err == nil {
+		s.called(ctx, h)
 	}
 	return out, nil
 }

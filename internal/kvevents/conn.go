@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -149,6 +150,12 @@ func (h *heartbeat) extend(now time.Time) error {
 	return h.SetReadDeadline(h.until)
 }
 
+// CheckEndpoint returns the reason why a subscriber cannot connect to an endpoint.
+func CheckEndpoint(endpoint string) error {
+	_, _, err := splitEndpoint(endpoint)
+	return err
+}
+
 // splitEndpoint splits "tcp://host:port" or "ipc://path" for net.Dial.
 func splitEndpoint(endpoint string) (network, address string, err error) {
 	scheme, rest, ok := strings.Cut(endpoint, "://")
@@ -162,6 +169,9 @@ func splitEndpoint(endpoint string) (network, address string, err error) {
 		}
 		if host == "" || host == "*" || port == "" || port == "*" {
 			return "", "", fmt.Errorf("endpoint %q: a host and a port to connect to are needed, not a wildcard to bind", endpoint)
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return "", "", fmt.Errorf("endpoint %q: has no port between 1 and 65535", endpoint)
 		}
 		return "tcp", rest, nil
 	}

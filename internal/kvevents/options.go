@@ -81,6 +81,10 @@ type Options struct {
 	Resume       *index.Cursor
 	ResumeWithin time.Duration
 
+	// Empty means that the publisher has discarded its cache and not told of it yet: what the
+	// first replay brings is gone.
+	Empty bool
+
 	// Room bounds the bytes of events in memory, for all subscribers that share it.
 	// Default: one of its own.
 	Room *Room

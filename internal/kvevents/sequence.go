@@ -80,6 +80,9 @@ func newSequencer(w world, replays bool) *sequencer {
 // waits reports whether a replay has to end before the event socket is read on.
 func (s *sequencer) waits() bool { return s.ask != nil && s.ask.purpose != probe }
 
+// caughtUp reports whether the past was asked for and is known as far as the publisher keeps it.
+func (s *sequencer) caughtUp() bool { return s.first && !s.owed }
+
 // live takes a frame from the event socket, which is not read while s waits.
 func (s *sequencer) live(f frame) {
 	if s.ask != nil && f.seq != s.next { // behind a probe

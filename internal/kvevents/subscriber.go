@@ -137,8 +137,12 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			s.sequencer.latest = s.connection.Load()
 			if r.end {
 				s.noteError("replay", r.err)
+				before := s.sequencer.caughtUp()
 				s.sequencer.replied(r.id, r.err)
 				s.touch(r.err == nil)
+				if s.o.Empty && !before && s.sequencer.caughtUp() {
+					s.empty()
+				}
 			} else {
 				s.sequencer.reply(r.id, r.frame)
 			}
@@ -400,6 +404,16 @@ func (s *Subscriber) touch(yes bool) {
 	case errors.Is(err, index.ErrIncarnation):
 		s.sequencer.expired()
 	case err != nil:
+		s.sequencer.count.ApplyErrors++
+		s.noteError("index", err)
+	}
+}
+
+// empty drops the blocks of the past, of a publisher that has discarded them.
+func (s *Subscriber) empty() {
+	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation, At: s.o.Now(),
+		Events: []index.Event{{Kind: index.Cleared, Part: &index.Part{Tenant: s.o.Tenant}}}}
+	if _, err := s.to.Apply(&b); err != nil {
 		s.sequencer.count.ApplyErrors++
 		s.noteError("index", err)
 	}

@@ -228,6 +228,18 @@ func (c *Charge) RecordEnd(status int, came bool) (refused bool) {
 	return !c.terms.Cached && now-c.terms.Sent < c.terms.soonest()
 }
 
+// RetriedWithin is the longest time in which a replica that another one replaces has failed: it
+// refused or broke the connection, or it was not reached within the second that Envoy's generated
+// clusters wait. After longer, Envoy's timeout for one try may have ended, which shows no failure.
+const RetriedWithin = 1500 * time.Millisecond
+
+// Retried counts a failure that an answer of another replica shows, unless Envoy's access log tells of it.
+func (c *Charge) Retried(now int64) {
+	if now-c.terms.Sent <= int64(RetriedWithin) && !c.account.ledger.logs(now) {
+		c.account.failed(now)
+	}
+}
+
 // Failed counts a failure that the response's status does not show.
 func (c *Charge) Failed(now int64) { c.account.failed(now) }
 

@@ -149,9 +149,17 @@ func TestTheAccessLogTellsWhoFailed(t *testing.T) {
 	step("the log tells of a failure", 4, func() { a.Logged(true) })
 	r.wait(loggedFor)
 	step("the log has told nothing for long", 5, shows(503, 1))
+	step("an answer of another replica", 6, func() { r.put(one, Terms{}).Retried(r.nanos()) })
+	step("one that took long", 6, func() {
+		c := r.put(one, Terms{})
+		r.wait(RetriedWithin + 1)
+		c.Retried(r.nanos())
+	})
+	r.Logged()
+	step("one of which the log tells", 6, func() { r.put(one, Terms{}).Retried(r.nanos()) })
 	r.Logged()
 	r.wait(loggedFor)
-	step("no request came for long", 5, shows(503, mostUnlogged))
+	step("no request came for long", 6, shows(503, mostUnlogged))
 	step("a stream shows an answer", 0, shows(200, 1))
 }
 

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type bench struct {
 	t   *testing.T
 	x   *index.Index
+	s   *indexrpc.Server
 	c   pb.CacheIndexClient
 	mu  sync.Mutex
 	now time.Time
@@ -51,7 +52,8 @@ func serve(t *testing.T) *bench {
 	b.x = index.New(index.Options{Now: b.clock})
 	l, served := bufconn.Listen(1<<20), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { served <- indexrpc.New(b.x, indexrpc.Options{Now: b.clock}).Serve(ctx, l) }()
+	b.s = indexrpc.New(b.x, indexrpc.Options{Now: b.clock})
+	go func() { served <- b.s.Serve(ctx, l) }()
 	conn, err := grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
 	if err != nil {

@@ -3,6 +3,7 @@ package reporter
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,8 +12,11 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"warmroute/index"
 	"warmroute/index/indexpb"
+	"warmroute/internal/indexrpc"
 )
 
 // Options configure a Reporter.
@@ -46,6 +50,7 @@ type Reporter struct {
 	status      Status
 
 	wake  chan struct{}
+	self  string // tells this reporter from another one of the same holder
 	epoch uint64 // of the index that answered last; Run's own
 }
 
@@ -99,7 +104,7 @@ func New(c indexpb.CacheIndexClient, h index.Holder, o Options) *Reporter {
 	if o.Now == nil {
 		o.Now = index.Now
 	}
-	return &Reporter{o: o, c: c, holder: h, mirror: newMirror(), stale: true, wake: make(chan struct{}, 1)}
+	return &Reporter{o: o, c: c, holder: h, mirror: newMirror(), stale: true, self: rand.Text(), wake: make(chan struct{}, 1)}
 }
 
 // Status returns the reporter's state.
@@ -408,7 +413,7 @@ func (r *Reporter) event(ctx context.Context, what indexpb.EventType, all bool) 
 		q.Current, q.TimestampMs, q.SentMs = r.current > 0, r.current, r.o.Now().UnixMilli()
 	}
 	r.mu.Unlock()
-	out, err := r.c.PublishEvent(ctx, q)
+	out, err := r.c.PublishEvent(metadata.AppendToOutgoingContext(ctx, indexrpc.ReporterKey, r.self), q)
 	if err != nil {
 		return err
 	}

@@ -569,3 +569,31 @@ func TestSkewedClocks(t *testing.T) {
 		})
 	}
 }
+
+// TestReportersOfOneRankAreNamed: two that report one rank by turns are; one that has taken over
+// from another, and those of two ranks, are not.
+func TestReportersOfOneRankAreNamed(t *testing.T) {
+	b := serve(t)
+	ranks := []index.Holder{{Replica: "r", Rank: 0}, {Replica: "r", Rank: 1}}
+	of := func(rank int) *Reporter { return New(b.c, ranks[rank], Options{Now: b.clock}) }
+	flush := func(all ...*Reporter) {
+		t.Helper()
+		for _, r := range all {
+			_ = r.Flush(b.ctx()) // one that another has cleared reports again
+		}
+	}
+	first, second, other := of(0), of(0), of(1)
+	flush(first, other, first, other, second, second, second)
+	if notes := b.s.Notes(); len(notes) > 0 {
+		t.Errorf("after a restart: %q", notes)
+	}
+	flush(first, second)
+	if notes := b.s.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replica r, rank 0: several sidecars") {
+		t.Errorf("%q", notes)
+	}
+	b.advance(2 * time.Minute)
+	flush(second)
+	if notes := b.s.Notes(); len(notes) > 0 {
+		t.Errorf("after the end of one: %q", notes)
+	}
+}

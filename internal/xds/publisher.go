@@ -27,6 +27,8 @@ const (
 	// that many simultaneous joins are one update; patience bounds that wait.
 	quiet    = 200 * time.Millisecond
 	patience = time.Second
+	// rewriteAfter is how long after a failure the files are written again.
+	rewriteAfter = time.Second
 	// stageLeast and stageMost bound the wait for Envoys between the steps of a
 	// change of clusters. Envoy reads files within the least.
 	stageLeast = 200 * time.Millisecond
@@ -82,6 +84,7 @@ type progress struct {
 	previous *stage            // published last
 	at       time.Time         // and when
 	written  map[string]string // version by file of At.State
+	failed   time.Time         // when a file could not be written; zero: all are
 }
 
 // Settings are what Envoys receive, which may change while the router runs, and where, which may not.
@@ -205,6 +208,7 @@ func (p *Publisher) step() {
 	}
 	if p.since.IsZero() || p.wanted.equal(p.target) {
 		p.first = time.Time{}
+		p.rewrite()
 		return
 	}
 	if p.first.IsZero() {

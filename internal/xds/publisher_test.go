@@ -416,7 +416,8 @@ func describe(r *envoy.Resources) string {
 	return clusters + routes
 }
 
-// TestFilesThatCannotBeWritten are a note; connected Envoys still get updates.
+// TestFilesThatCannotBeWritten are a note; connected Envoys still get updates, and the files are
+// written once they can be, without another change.
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	blocked := filepath.Join(dir, "state")
@@ -432,6 +433,17 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	}
 	if Kept(blocked) {
 		t.Error("there is a state to start with")
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the state", func() bool { return Kept(blocked) && len(b.Notes()) == 0 })
+	if k, err := readKept(blocked); err != nil || len(k.Fleet.Replicas) != 2 {
+		t.Errorf("%d replicas, %v", len(k.Fleet.Replicas), err)
+	}
+	b.stop()
+	if n := strings.Count(b.log.String(), "is not stored"); n != 1 {
+		t.Errorf("%d lines:\n%s", n, b.log.String())
 	}
 }
 

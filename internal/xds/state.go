@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -41,7 +42,17 @@ func (p *Publisher) write(r *envoy.Resources) {
 		p.lost(err)
 		return
 	}
+	p.failed = time.Time{}
 	p.setNote(&p.notes.unkept, "")
+}
+
+// rewrite writes the files again that could not be written.
+func (p *Publisher) rewrite() {
+	if p.failed.IsZero() || p.now().Sub(p.failed) < rewriteAfter {
+		return
+	}
+	p.write(p.previous.files)
+	p.keep()
 }
 
 func (p *Publisher) writeAll(r *envoy.Resources) error {
@@ -126,7 +137,10 @@ func (p *Publisher) keep() {
 }
 
 func (p *Publisher) lost(err error) {
-	p.log.Error("the published state is not stored: an Envoy that starts while the router is down finds an older state", "error", err)
+	if p.failed.IsZero() {
+		p.log.Error("the published state is not stored: an Envoy that starts while the router is down finds an older state", "error", err)
+	}
+	p.failed = p.now()
 	p.setNote(&p.notes.unkept, fmt.Sprintf("xds.state is not written: %v", err))
 }
 

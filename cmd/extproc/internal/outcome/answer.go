@@ -32,6 +32,7 @@ type Answer struct {
 	Prefill   string            // the other replica that computed the prompt, "" = none did
 	Told      bool              // the router knows the replica from the response's headers already
 	Status    int               // of the response, 0 = none
+	GaveUp    time.Duration     // so long after its request the client left without an answer; 0 = it did not
 
 	Failure
 	Prediction
@@ -46,7 +47,8 @@ type Times struct{ FirstByte, Duration time.Duration }
 // Failure is what went wrong before an answer, or in it.
 type Failure struct {
 	Failed     string // the replica that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
-	PassedOver bool   // Envoy could not reach the replica that the hint names first, and the router does not know it yet
+	PassedOver bool   // the replica that the hint names first failed before another one served, by all that is known
+	Retried    bool   // Envoy tried another replica before, and not for longer than load.RetriedWithin
 }
 
 // Prediction is what the router expected of the first named replica.
@@ -104,6 +106,11 @@ func (a *Answer) judge(c *logv3.AccessLogCommon) {
 	if broken || a.Replica != "" && load.Failure(a.Status) {
 		a.Failed = tried
 	}
+	if left := f.GetDownstreamConnectionTermination() || f.GetDownstreamRemoteReset(); left && a.Status == 0 && a.Replica == "" {
+		a.GaveUp = max(1, span(c.GetDuration())-span(c.GetTimeToLastRxByte()))
+	}
+	tries := span(c.GetTimeToFirstUpstreamTxByte()) - span(c.GetTimeToLastRxByte()) // before the last one
+	a.Retried = c.GetUpstreamRequestAttemptCount() > 1 && tries <= load.RetriedWithin
 }
 
 // split reads which other replica computed the prompt. The cached tokens of such an answer are

@@ -132,6 +132,67 @@ func TestWhoServedAndWhoFailed(t *testing.T) {
 	}
 }
 
+// TestClientsThatGaveUp: how long after its request a client left without an answer.
+func TestClientsThatGaveUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		status uint32
+		begun  bool
+		flags  *logv3.ResponseFlags
+		want   time.Duration
+	}{
+		"left":                 {0, false, &logv3.ResponseFlags{DownstreamConnectionTermination: true}, 5 * time.Millisecond},
+		"reset":                {0, false, &logv3.ResponseFlags{DownstreamRemoteReset: true}, 5 * time.Millisecond},
+		"left after an answer": {200, true, &logv3.ResponseFlags{DownstreamConnectionTermination: true}, 0},
+		"answered":             {200, true, nil, 0},
+		"not reached":          {503, false, &logv3.ResponseFlags{UpstreamConnectionFailure: true}, 0},
+		"no answer, no flag":   {0, false, nil, 0},
+	} {
+		e := entry(t, nil, nil, nil)
+		p := e.CommonProperties
+		e.Response.ResponseCode.Value, p.ResponseFlags = c.status, c.flags
+		p.TimeToLastRxByte, p.Duration = durationpb.New(2*time.Millisecond), durationpb.New(7*time.Millisecond)
+		if !c.begun {
+			p.TimeToFirstUpstreamRxByte = nil
+		}
+		if a := answerOf(e); a.GaveUp != c.want {
+			t.Errorf("%s: after %v, want %v", name, a.GaveUp, c.want)
+		}
+	}
+}
+
+// TestRetries: the first of the named replicas has failed where Envoy tried it, and not where its
+// patience with one try may have ended, or where it chose the second at once.
+func TestRetries(t *testing.T) {
+	s := New(prometheus.NewRegistry(), func(string) string { return "base" }, func() {}, func(*Answer) {})
+	for name, c := range map[string]struct {
+		attempts   uint32
+		last, sent time.Duration // of the request's body to Envoy, of the last try
+		hint       string
+		want       bool
+	}{
+		"refused":                    {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true},
+		"not reached within 1 s":     {2, time.Millisecond, 1100 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true},
+		"refused, after a long body": {2, time.Minute, time.Minute + 20*time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true},
+		"slow":                       {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", false},
+		"not tried":                  {1, time.Millisecond, 2 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", false},
+		"the first one":              {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.1:8000,10.0.0.2:8000", false},
+	} {
+		for _, served := range []string{"", "10.0.0.1:8000"} {
+			lb := map[string]any{envoy.HeaderDestination: c.hint}
+			if served != "" {
+				lb[envoy.MetadataServed] = served
+			}
+			e := entry(t, nil, lb, nil)
+			e.CommonProperties.UpstreamRequestAttemptCount = c.attempts
+			e.CommonProperties.TimeToLastRxByte, e.CommonProperties.TimeToFirstUpstreamTxByte = durationpb.New(c.last), durationpb.New(c.sent)
+			a := answerOf(e)
+			if s.take(&a); a.PassedOver != c.want {
+				t.Errorf("%s, told %q: passed over %t", name, served, a.PassedOver)
+			}
+		}
+	}
+}
+
 // TestCachedOfASplit: the cached tokens of an answer whose prompt another replica has computed
 // are those that this one has counted, and not known if it has counted none.
 func TestCachedOfASplit(t *testing.T) {

@@ -111,7 +111,7 @@ func (s *Server) take(a *Answer) {
 		if (outcome == later || outcome == elsewhere) && (!a.Told || a.Status >= http.StatusInternalServerError) {
 			s.missed()
 		}
-		a.PassedOver = outcome == later && !a.Told
+		a.PassedOver = outcome == later && a.Retried
 	}
 	for _, consume := range s.consumers {
 		consume(a)
