@@ -79,6 +79,43 @@ func TestHeldRequestGoesOtherwise(t *testing.T) {
 	}
 }
 
+// TestHeldRequestsGoToWhoJoins: held requests are decided again when a replica becomes ready, one
+// after the other, and a replica that leaves keeps none of them waiting.
+func TestHeldRequestsGoToWhoJoins(t *testing.T) {
+	for name, stays := range map[string]int{"joins": 1, "takes its place": 0} {
+		r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+		var asks []*Ask
+		for i := range 2 {
+			a := &Ask{Model: "m", Prompts: prompt(2+i, 0, 800), MayHold: true}
+			a.Ticket = r.decider.Decide(a, new(Work)).Held
+			asks = append(asks, a)
+		}
+		if r.decider.WakeHeld(); isReady(asks[0].Ticket) {
+			t.Fatal("the fleet is as it was")
+		}
+		both := replicas(2)
+		both[0].BlockSize, both[0].Blocks = blockSize, 1500
+		r.fleet.Set()
+		if r.wait(time.Minute); r.decider.WakeHeld() != 2 || isReady(asks[0].Ticket) {
+			t.Errorf("%s: they do not wait for a replica", name)
+		}
+		r.fleet.Set(both[1-stays:]...)
+		if r.decider.WakeHeld(); isReady(asks[0].Ticket) {
+			t.Errorf("%s: Envoy does not know it yet", name)
+		}
+		r.wait(envoysKnow)
+		for i, a := range asks {
+			if r.decider.WakeHeld(); !isReady(a.Ticket) {
+				t.Fatalf("%s: number %d is not decided again", name, i)
+			}
+			w := new(Work)
+			if d := r.decider.Decide(a, w); i == 0 && (d.Held != nil || !strings.HasPrefix(w.Record.Chosen, both[1].Addr)) {
+				t.Errorf("%s: it goes to %q, held %v", name, w.Record.Chosen, d.Held != nil)
+			}
+		}
+	}
+}
+
 func isReady(k *sessions.Ticket) bool {
 	select {
 	case <-k.Ready():
