@@ -116,6 +116,34 @@ func TestHeldRequestsGoToWhoJoins(t *testing.T) {
 	}
 }
 
+// TestHeldRequestsGoToWhoFailsNoMore: a replica that was a last resort when they came has room later.
+func TestHeldRequestsGoToWhoFailsNoMore(t *testing.T) {
+	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	both := replicas(2)
+	both[0].BlockSize, both[0].Blocks = blockSize, 1500
+	r.fleet.Set(both...)
+	for range 3 {
+		r.account(both[1].Addr).Logged(true)
+	}
+	a, w := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}, new(Work)
+	if a.Ticket = r.decider.Decide(a, w).Held; a.Ticket == nil {
+		t.Fatalf("it goes to %q", w.Record.Chosen)
+	}
+	if r.wait(envoysKnow / 2); r.decider.WakeHeld() != 1 || isReady(a.Ticket) {
+		t.Fatal("nothing has changed")
+	}
+	r.wait(time.Minute)
+	r.fleet.Set(both...) // as each scrape does
+	r.decider.WakeHeld()
+	r.wait(envoysKnow)
+	if r.decider.WakeHeld(); !isReady(a.Ticket) {
+		t.Fatal("it is not decided again")
+	}
+	if d := r.decider.Decide(a, w); d.Held != nil || !strings.HasPrefix(w.Record.Chosen, both[1].Addr) {
+		t.Errorf("it goes to %q, held %v", w.Record.Chosen, d.Held != nil)
+	}
+}
+
 func isReady(k *sessions.Ticket) bool {
 	select {
 	case <-k.Ready():

@@ -72,7 +72,7 @@ type View struct {
 type view struct {
 	snap   *fleet.Snapshot
 	models sync.Map // modelKey → *View; only ids that are served, so clients cannot grow it
-	ready  uint64   // another number: other replicas are ready; 0 = none is
+	ready  uint64   // another number: other replicas are ready, or fail; 0 = none is ready
 	since  time.Time
 }
 
@@ -110,6 +110,11 @@ func (v *views) now() *view {
 		for _, r := range snap.Replicas {
 			if r.Ready {
 				next.ready += xxhash.Sum64String(r.Addr)
+			}
+		}
+		for at, a := range v.ledger.All() {
+			if next.ready != 0 && a.Failing(next.since.UnixNano()) {
+				next.ready ^= xxhash.Sum64String(at.Replica) + uint64(at.Rank)
 			}
 		}
 		if cur != nil && cur.ready == next.ready {
