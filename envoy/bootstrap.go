@@ -206,6 +206,9 @@ func splitAddr(s string) (addr, error) {
 	if host == "" {
 		host = "0.0.0.0"
 	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String() // Envoy dials no IPv4 address in the form of IPv6
+	}
 	return addr{host, int(n)}, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,22 @@ func TestReplicasByNameAreResolved(t *testing.T) {
 		if c.GetType().String() != "STRICT_DNS" {
 			t.Errorf("cluster %s: type %s, want STRICT_DNS", c.Name, c.GetType())
 		}
+	}
+}
+
+// TestAddressesHaveOneSpelling: a hint names a replica as Envoy knows it, however the settings spell it.
+func TestAddressesHaveOneSpelling(t *testing.T) {
+	b := parse(t, []byte(render(t, Options{Replicas: []string{"[::ffff:10.0.0.1]:8000", "[0:0::1]:8001"}, ExtProc: []string{"[::ffff:10.0.0.2]:9002"}})))
+	var got []string
+	for _, c := range b.StaticResources.Clusters {
+		for _, at := range c.GetLoadAssignment().GetEndpoints() {
+			for _, e := range at.GetLbEndpoints() {
+				got = append(got, e.GetEndpoint().GetAddress().GetSocketAddress().GetAddress())
+			}
+		}
+	}
+	if want := []string{"10.0.0.1", "::1", "10.0.0.2"}; !slices.Equal(got, want) {
+		t.Errorf("Envoy dials %q, want %q", got, want)
 	}
 }
 

@@ -122,7 +122,8 @@ func dials(replica, own string) bool {
 		return false
 	}
 	ip, err := netip.ParseAddr(strings.Replace(host, "localhost", "127.0.0.1", 1))
-	return err == nil && ip == at.Addr() || (host == "" || err == nil && ip.IsUnspecified()) && at.Addr().IsLoopback()
+	to := at.Addr().Unmap()
+	return err == nil && ip.Unmap() == to || (host == "" || err == nil && ip.IsUnspecified()) && to.IsLoopback()
 }
 
 // overlap reports whether only one of two addresses can be listened at.

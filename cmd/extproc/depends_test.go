@@ -90,10 +90,11 @@ func TestCheckReportsEverythingAtOnce(t *testing.T) {
 // is refused, and one with the same port elsewhere is not.
 func TestOwnAddressesAreNoReplicas(t *testing.T) {
 	for replica, want := range map[string]string{
-		"127.0.0.1:8080": `fleet.replicas[0].address: is envoy.listen, "0.0.0.0:8080", and no vLLM: requests would come back`,
-		"127.0.0.1:9090": `fleet.replicas[0].address: is admin.listen, "127.0.0.1:9090", and no vLLM: requests would come back`,
-		"127.0.0.1:9002": `fleet.replicas[0].address: is listen, "127.0.0.1:9002", and no vLLM: requests would come back`,
-		"10.0.0.1:8080":  "", "10.0.0.1:9090": "", "127.0.0.1:8000": "",
+		"127.0.0.1:8080":          `fleet.replicas[0].address: is envoy.listen, "0.0.0.0:8080", and no vLLM: requests would come back`,
+		"[::ffff:127.0.0.1]:9002": `fleet.replicas[0].address: is listen, "127.0.0.1:9002", and no vLLM: requests would come back`,
+		"127.0.0.1:9090":          `fleet.replicas[0].address: is admin.listen, "127.0.0.1:9090", and no vLLM: requests would come back`,
+		"127.0.0.1:9002":          `fleet.replicas[0].address: is listen, "127.0.0.1:9002", and no vLLM: requests would come back`,
+		"10.0.0.1:8080":           "", "10.0.0.1:9090": "", "127.0.0.1:8000": "",
 	} {
 		_, err := parseConfig(t, fmt.Sprintf("listen: 127.0.0.1:9002\nadmin: {listen: \"127.0.0.1:9090\"}\nenvoy: {listen: \"0.0.0.0:8080\"}\nfleet: {replicas: [{address: %q}]}\n", replica))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

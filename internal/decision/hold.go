@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	"warmroute/index"
 	"warmroute/internal/decision/history"
@@ -11,11 +12,19 @@ import (
 	"warmroute/internal/sessions"
 )
 
+// envoysKnow is how long a replica is ready before held requests go to it: Envoys know it by then.
+const envoysKnow = time.Second
+
 // WakeHeld lets the held requests that may go be decided again: it closes their tickets' Ready. It
 // returns the number that are still held. While there are any, the caller calls it ten times a second
 // or more: room appears as answers end, and as time passes.
 func (d *Decider) WakeHeld() int {
-	n := d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, d.now())
+	now, fleet := d.now(), d.views.now()
+	ready := fleet.ready
+	if now.Sub(fleet.since) < envoysKnow {
+		ready = 0
+	}
+	n := d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, ready, now)
 	d.tellHeld()
 	return n
 }
@@ -44,7 +53,7 @@ func (d *Decider) admit(a *Ask, mv *View, set *policy.Settings, w *Work) (work *
 	r := &w.asking
 	*r = sessions.Request{
 		Model: mv.model.ID, Prompt: history.Prompt{Keys: w.marked.keys, Marks: w.marked.marks}, Tokens: w.Record.Input.Input, Answer: a.answer(best),
-		Session: a.Session, Sites: r.Sites[:0], Ticket: a.Ticket, MayHold: a.MayHold && !a.Must && !a.Withheld, Dry: a.Dry,
+		Session: a.Session, Sites: r.Sites[:0], Fleet: mv.ready, Ticket: a.Ticket, MayHold: a.MayHold && !a.Must && !a.Withheld, Dry: a.Dry,
 	}
 	for _, i := range w.sites {
 		r.Sites = append(r.Sites, w.site(a, mv, set, i))

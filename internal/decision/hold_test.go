@@ -79,6 +79,71 @@ func TestHeldRequestGoesOtherwise(t *testing.T) {
 	}
 }
 
+// TestHeldRequestsGoToWhoJoins: held requests are decided again when a replica becomes ready, one
+// after the other, and a replica that leaves keeps none of them waiting.
+func TestHeldRequestsGoToWhoJoins(t *testing.T) {
+	for name, stays := range map[string]int{"joins": 1, "takes its place": 0} {
+		r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+		var asks []*Ask
+		for i := range 2 {
+			a := &Ask{Model: "m", Prompts: prompt(2+i, 0, 800), MayHold: true}
+			a.Ticket = r.decider.Decide(a, new(Work)).Held
+			asks = append(asks, a)
+		}
+		if r.decider.WakeHeld(); isReady(asks[0].Ticket) {
+			t.Fatal("the fleet is as it was")
+		}
+		both := replicas(2)
+		both[0].BlockSize, both[0].Blocks = blockSize, 1500
+		r.fleet.Set()
+		if r.wait(time.Minute); r.decider.WakeHeld() != 2 || isReady(asks[0].Ticket) {
+			t.Errorf("%s: they do not wait for a replica", name)
+		}
+		r.fleet.Set(both[1-stays:]...)
+		if r.decider.WakeHeld(); isReady(asks[0].Ticket) {
+			t.Errorf("%s: Envoy does not know it yet", name)
+		}
+		r.wait(envoysKnow)
+		for i, a := range asks {
+			if r.decider.WakeHeld(); !isReady(a.Ticket) {
+				t.Fatalf("%s: number %d is not decided again", name, i)
+			}
+			w := new(Work)
+			if d := r.decider.Decide(a, w); i == 0 && (d.Held != nil || !strings.HasPrefix(w.Record.Chosen, both[1].Addr)) {
+				t.Errorf("%s: it goes to %q, held %v", name, w.Record.Chosen, d.Held != nil)
+			}
+		}
+	}
+}
+
+// TestHeldRequestsGoToWhoFailsNoMore: a replica that was a last resort when they came has room later.
+func TestHeldRequestsGoToWhoFailsNoMore(t *testing.T) {
+	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	both := replicas(2)
+	both[0].BlockSize, both[0].Blocks = blockSize, 1500
+	r.fleet.Set(both...)
+	for range 3 {
+		r.account(both[1].Addr).Logged(true)
+	}
+	a, w := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}, new(Work)
+	if a.Ticket = r.decider.Decide(a, w).Held; a.Ticket == nil {
+		t.Fatalf("it goes to %q", w.Record.Chosen)
+	}
+	if r.wait(envoysKnow / 2); r.decider.WakeHeld() != 1 || isReady(a.Ticket) {
+		t.Fatal("nothing has changed")
+	}
+	r.wait(time.Minute)
+	r.fleet.Set(both...) // as each scrape does
+	r.decider.WakeHeld()
+	r.wait(envoysKnow)
+	if r.decider.WakeHeld(); !isReady(a.Ticket) {
+		t.Fatal("it is not decided again")
+	}
+	if d := r.decider.Decide(a, w); d.Held != nil || !strings.HasPrefix(w.Record.Chosen, both[1].Addr) {
+		t.Errorf("it goes to %q, held %v", w.Record.Chosen, d.Held != nil)
+	}
+}
+
 func isReady(k *sessions.Ticket) bool {
 	select {
 	case <-k.Ready():

@@ -66,12 +66,15 @@ type View struct {
 	reuse    *reuse        // of the model and its adapters
 	unsalted bool          // most replicas do not read the cache_salt of /v1/messages
 	sglang   bool          // most replicas run SGLang
+	ready    uint64        // view.ready
 }
 
 // view is a fleet snapshot prepared for decisions.
 type view struct {
 	snap   *fleet.Snapshot
 	models sync.Map // modelKey → *View; only ids that are served, so clients cannot grow it
+	ready  uint64   // another number: other replicas are ready, or fail; 0 = none is ready
+	since  time.Time
 }
 
 type modelKey struct{ model, tenant string }
@@ -104,7 +107,21 @@ func (v *views) now() *view {
 	snap := v.fleet.Snapshot()
 	cur := v.cur.Load()
 	if cur == nil || cur.snap != snap {
-		cur = &view{snap: snap}
+		next := &view{snap: snap, since: v.clock()}
+		for _, r := range snap.Replicas {
+			if r.Ready {
+				next.ready += xxhash.Sum64String(r.Addr)
+			}
+		}
+		for at, a := range v.ledger.All() {
+			if next.ready != 0 && a.Failing(next.since.UnixNano()) {
+				next.ready ^= xxhash.Sum64String(at.Replica) + uint64(at.Rank)
+			}
+		}
+		if cur != nil && cur.ready == next.ready {
+			next.since = cur.since
+		}
+		cur = next
 		v.cur.Store(cur)
 	}
 	return cur
@@ -128,8 +145,10 @@ func (v *views) of(model, tenant string) *View {
 		}
 	}
 	key.model, key.tenant = strings.Clone(model), strings.Clone(key.tenant) // the arguments may alias a request body
-	mv, _ := cur.models.LoadOrStore(key, v.build(serving, cur.snap.Agreed(model, tenant)))
-	return mv.(*View)
+	mv := v.build(serving, cur.snap.Agreed(model, tenant))
+	mv.ready = cur.ready
+	first, _ := cur.models.LoadOrStore(key, mv)
+	return first.(*View)
 }
 
 // reuseOf returns the reuse of a base model that is served. Before it makes one, it drops those of

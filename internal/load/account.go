@@ -121,10 +121,15 @@ func (a *Account) State(now int64) (s policy.Load) {
 	s.Pending += float64(o.pending.Load()) / 1e9
 	foreign, tokens := a.scraped.foreign()
 	s.Foreign, s.Live = foreign, float64(a.Live()+o.live.Load())+tokens
-	s.Failing = a.health.failing(now) || now < o.failing.Load()
+	s.Failing = a.Failing(now)
 	s.Speed, s.Loading = a.Speed(), a.loading(now)
 	s.Recent, s.RecentRequests = a.recent.of(now, &a.ledger.factor)
 	return s
+}
+
+// Failing reports whether the replica is a last resort, for this router or another one.
+func (a *Account) Failing(now int64) bool {
+	return a.health.failing(now) || now < a.others.failing.Load()
 }
 
 // ahead returns Awaiting and Pending without the work that the engine has done since

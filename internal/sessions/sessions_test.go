@@ -23,6 +23,7 @@ type office struct {
 	set   sessions.Settings
 	now   time.Time
 	at    []*history.Cache
+	fleet uint64
 }
 
 func open(t *testing.T, holders int) *office {
@@ -68,7 +69,7 @@ func (x text) prompt() history.Prompt {
 
 // request asks for a text at all holders.
 func (o *office) request(x text) *sessions.Request {
-	r := &sessions.Request{Model: "m", Prompt: x.prompt(), Tokens: x.tokens(), MayHold: true}
+	r := &sessions.Request{Model: "m", Prompt: x.prompt(), Tokens: x.tokens(), Fleet: o.fleet, MayHold: true}
 	for _, c := range o.at {
 		r.Sites = append(r.Sites, sessions.Site{Cache: c, Cached: c.Match(r.Prompt, o.now), Size: size, Rate: rate})
 	}
@@ -130,7 +131,7 @@ func ready(k *sessions.Ticket) bool {
 }
 
 func (o *office) wake() int {
-	return o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now)
+	return o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.fleet, o.now)
 }
 
 func TestSessionsAreKnownByContent(t *testing.T) {
@@ -493,7 +494,7 @@ func TestNotHeldIsTold(t *testing.T) {
 			w.At(o.at[1])
 		}
 	}
-	if n := o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.now); n != 0 {
+	if n := o.wake(); n != 0 {
 		t.Errorf("%d wait", n)
 	}
 	if s := o.send(text{{4, 35_000}}); s.place != 0 {

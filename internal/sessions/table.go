@@ -42,6 +42,7 @@ type Request struct {
 	Answer  int     // tokens of the answer, a guess
 	Session string  // the name that a header gave it, "" = none
 	Sites   []Site  // where it may go, best first
+	Fleet   uint64  // another number: there may be other sites
 	Ticket  *Ticket // of an earlier decision on it
 	MayHold bool
 	Dry     bool // nothing is recorded; it is not held
@@ -92,7 +93,7 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	if k != nil {
 		w.Order = k.place.At.UnixMilli()
 		q.depart(k, now)
-		t.callFirst(q, now)
+		t.callFirst(q, 0, now)
 	}
 	if warm(r.Sites[site].Cached, r.Tokens) {
 		w.Order = min(w.Order, now.UnixMilli()-1000*mostSaved)
@@ -188,6 +189,7 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 		k = &Ticket{of: t, queue: q, place: Place{r.Prompt.Last(), r.Tokens, now, t.number}}
 	}
 	k.why, k.answer, k.sites = why, r.Answer, append(k.sites[:0], r.Sites...)
+	k.fleet = r.Fleet
 	if !q.holds(k) { // it comes for the first time, or back
 		full = q.set.Queue > 0 && q.ahead(k) >= q.set.Queue
 		switch {
@@ -302,15 +304,16 @@ func (w *Work) End(now time.Time) {
 	w.session.answered = now
 }
 
-// Wake lets the first request of each queue be decided again if it may go; of a model whose
-// requests are no longer held, all. It returns the number of requests that wait.
-func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting int) {
+// Wake lets the first request of each queue be decided again if it may go, or if it knows another fleet
+// (0: that does not count); of a model whose requests are no longer held, all. It returns the number of
+// requests that wait.
+func (t *Table) Wake(of func(model string) *Settings, fleet uint64, now time.Time) (waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for model, q := range t.queues {
 		q.expire(now)
 		if q.set = of(model); q.set.On() {
-			t.callFirst(q, now)
+			t.callFirst(q, fleet, now)
 		} else {
 			q.empty()
 		}
@@ -319,10 +322,14 @@ func (t *Table) Wake(of func(model string) *Settings, now time.Time) (waiting in
 	return waiting
 }
 
-// callFirst calls the first request of a queue if it may go.
-func (t *Table) callFirst(q *queue, now time.Time) {
+// callFirst calls the first request of a queue if it may go, or if it knows another fleet; 0: any will do.
+func (t *Table) callFirst(q *queue, fleet uint64, now time.Time) {
 	k := q.first()
 	if k == nil || k.called || q.behind(k, now) > 0 {
+		return
+	}
+	if fleet != 0 && k.fleet != fleet {
+		k.call()
 		return
 	}
 	r := Request{Tokens: k.place.Tokens, Answer: k.answer, Sites: k.sites}

@@ -18,6 +18,7 @@ type Ticket struct {
 	prompt  history.Prompt // the keys are its own
 	answer  int
 	sites   []Site
+	fleet   uint64 // Request.Fleet
 	why     Wait
 }
 
