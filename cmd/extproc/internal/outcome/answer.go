@@ -48,7 +48,7 @@ type Times struct{ FirstByte, Duration time.Duration }
 type Failure struct {
 	Failed     string // the replica that Envoy tried last and that failed: it answered 5xx, was not reached, or broke the connection; "" = none
 	PassedOver bool   // the replica that the hint names first failed before another one served, by all that is known
-	Retried    bool   // Envoy tried another replica before, and not for longer than load.RetriedWithin
+	Retried    bool   // Envoy tried another replica before, which failed by all that is known
 }
 
 // Prediction is what the router expected of the first named replica.
@@ -110,7 +110,8 @@ func (a *Answer) judge(c *logv3.AccessLogCommon) {
 		a.GaveUp = max(1, span(c.GetDuration())-span(c.GetTimeToLastRxByte()))
 	}
 	tries := span(c.GetTimeToFirstUpstreamTxByte()) - span(c.GetTimeToLastRxByte()) // before the last one
-	a.Retried = c.GetUpstreamRequestAttemptCount() > 1 && tries <= load.RetriedWithin
+	_, generated := c.GetCustomTags()[envoy.TagFirstByte]                           // where one try has no timeout
+	a.Retried = c.GetUpstreamRequestAttemptCount() > 1 && (generated || tries <= load.RetriedWithin)
 }
 
 // split reads which other replica computed the prompt. The cached tokens of such an answer are
