@@ -225,7 +225,11 @@ func (f *routers) settings() {
 // loadToken is one of the settings in force on r.
 func (f *routers) loadToken(r *router) int {
 	var page struct {
-		Default struct{ TTFT struct{ LoadToken int } }
+		Default struct {
+			TTFT struct {
+				LoadToken int `json:"load_token"`
+			}
+		}
 	}
 	f.ask(http.MethodGet, "http://"+r.admin+"/policy", "", &page)
 	return page.Default.TTFT.LoadToken
