@@ -80,7 +80,7 @@ func (f *fixture) generated(t *testing.T) {
 	if equal < 90 || all < 100 {
 		t.Errorf("%d equal; only %v text requests", equal, all)
 	}
-	f.mostlyInProcess(t, before)
+	f.mostlyInProcess(t, before, 0.85) // one in eight is the first with its value of a setting, with or without tools
 }
 
 // computed counts the requests since before whose ids were not in the body, and
@@ -96,14 +96,15 @@ func (f *fixture) computed(t *testing.T, before map[string]float64) (inProcess, 
 	return after["in_process"] - before["in_process"], all
 }
 
-// mostlyInProcess: the tokenizer was found without being named, and at least 95 %
-// of the text requests since before were computed with it.
-func (f *fixture) mostlyInProcess(t *testing.T, before map[string]float64) {
+// mostlyInProcess: the tokenizer was found without being named, and at least a share of the
+// text requests since before were computed with it. The first request with a value of a
+// setting is a replica's.
+func (f *fixture) mostlyInProcess(t *testing.T, before map[string]float64, least float64) {
 	t.Helper()
 	inProcess, all := f.computed(t, before)
 	t.Logf("%v of %v text requests were computed in process", inProcess, all)
-	if all == 0 || inProcess < 0.95*all {
-		t.Errorf("%v of %v text requests were computed in process, want 95%%", inProcess, all)
+	if all == 0 || inProcess < least*all {
+		t.Errorf("%v of %v text requests were computed in process, want %v of them", inProcess, all, least)
 	}
 }
 
