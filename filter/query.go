@@ -19,7 +19,7 @@ type Query struct {
 	Parent   string        // its traceparent, if it is sampled and decisions are traced
 	MaySplit bool          // another replica may compute the prompt
 	Lengths  []openai.Span // of Body, if it is to be split: set by Route, see openai.Request.Lengths
-	Bare     bool          // its headers have no room for those of a hint
+	Bare     bool          // the headers of a hint would exceed Envoy's limits
 	Pick     bool          // the gateway needs a pick even without a match to compare
 
 	MayHold time.Duration    // how long the request may be held, 0 = not at all

@@ -355,29 +355,21 @@ func (d *Decider) match(a *Ask, mv *View, w *Work) {
 			from = end
 		}
 		w.ending(mv, scope)
-		w.wholly(mv, scope)
 	}
 	d.recall(a, mv, w)
 }
 
-// wholly sets the tokens of a whole match of each holder in a scope whose keys w has.
-func (w *Work) wholly(mv *View, scope int) {
-	for i := range mv.holders {
-		if mv.holders[i].scope == scope {
-			w.matched[i].whole = len(w.keys) * mv.scopes[scope].BlockSize
-		}
-	}
-}
-
-// ending sets the key behind the match of each holder in a scope whose keys w has, for a request
-// with one prompt.
+// ending sets the tokens of a whole match of each holder in a scope whose keys w has, and the key
+// behind its match for a request with one prompt.
 func (w *Work) ending(mv *View, scope int) {
-	if w.unit == 0 || len(w.ends) != 1 {
-		return
-	}
+	single := w.unit > 0 && len(w.ends) == 1
 	for i := range mv.holders {
 		h := &w.matched[i]
-		if mv.holders[i].scope != scope || h.grouped {
+		if mv.holders[i].scope != scope {
+			continue
+		}
+		h.whole = len(w.keys) * mv.scopes[scope].BlockSize
+		if !single || h.grouped {
 			continue
 		}
 		if n := int(h.match[policy.GPU].Tokens) / w.unit; n < len(w.keys) {

@@ -72,9 +72,9 @@ type View struct {
 // view is a fleet snapshot prepared for decisions.
 type view struct {
 	snap   *fleet.Snapshot
-	models sync.Map // modelKey → *View; only ids that are served, so clients cannot grow it
-	ready  uint64   // another number: other replicas are ready, or fail; 0 = none is ready
-	since  time.Time
+	models sync.Map  // modelKey → *View; only ids that are served, so clients cannot grow it
+	ready  uint64    // of views.readiness
+	since  time.Time // of ready
 }
 
 type modelKey struct{ model, tenant string }
@@ -107,17 +107,8 @@ func (v *views) now() *view {
 	snap := v.fleet.Snapshot()
 	cur := v.cur.Load()
 	if cur == nil || cur.snap != snap {
-		next := &view{snap: snap, since: v.clock()}
-		for _, r := range snap.Replicas {
-			if r.Ready {
-				next.ready += xxhash.Sum64String(r.Addr)
-			}
-		}
-		for at, a := range v.ledger.All() {
-			if next.ready != 0 && a.Failing(next.since.UnixNano()) {
-				next.ready ^= xxhash.Sum64String(at.Replica) + uint64(at.Rank)
-			}
-		}
+		now := v.clock()
+		next := &view{snap: snap, ready: v.readiness(snap, now), since: now}
 		if cur != nil && cur.ready == next.ready {
 			next.since = cur.since
 		}
@@ -125,6 +116,25 @@ func (v *views) now() *view {
 		v.cur.Store(cur)
 	}
 	return cur
+}
+
+// readiness returns a number that is another one where other replicas are ready, or fail; 0 = none
+// is ready.
+func (v *views) readiness(snap *fleet.Snapshot, now time.Time) (ready uint64) {
+	for _, r := range snap.Replicas {
+		if r.Ready {
+			ready += xxhash.Sum64String(r.Addr)
+		}
+	}
+	if ready == 0 {
+		return 0
+	}
+	for at, a := range v.ledger.All() {
+		if a.Failing(now.UnixNano()) {
+			ready ^= xxhash.Sum64String(at.Replica) + uint64(at.Rank)
+		}
+	}
+	return ready
 }
 
 // of returns the view of a served model id, nil when no replica serves it.

@@ -259,13 +259,10 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 // fullFor is for how long after its last loss a full index is noted.
 const fullFor = 10 * time.Minute
 
-// notedMost bounds the notes of one kind: a page is for people.
-const notedMost = 8
-
 // Notes names the ranks whose publishers are ignored because of their messages; those whose events
 // cannot be read, have something unknown, name another rank or contradict the reported block size;
 // the replicas with event sources that are not used; and the replicas whose blocks index.max_scopes
-// keeps out; at most notedMost of each.
+// keeps out; at most bound.MostNotes of each.
 func (f *Feed) Notes() []string {
 	var paused, refused, full, strange, sized []string
 	addf := func(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }
@@ -301,9 +298,9 @@ func (f *Feed) Notes() []string {
 	if n := f.index.Full(fullFor); n > 0 {
 		addf(&full, "the index is full: it has dropped %d blocks that replicas still have, to stay within index.max_blocks: raise it", n)
 	}
-	return slices.Concat(bound.Notes(full, notedMost, "replicas have blocks that index.max_scopes keeps out"), bound.Notes(refused, notedMost, "replicas report event sources that are not used"),
-		bound.Notes(paused, notedMost, "ranks are left alone because of their KV events"), bound.Notes(strange, notedMost, "ranks have KV events with something unknown"),
-		bound.Notes(sized, notedMost, "replicas have blocks of another size than is reported"))
+	return slices.Concat(bound.Notes(full, bound.MostNotes, "replicas have blocks that index.max_scopes keeps out"), bound.Notes(refused, bound.MostNotes, "replicas report event sources that are not used"),
+		bound.Notes(paused, bound.MostNotes, "ranks are left alone because of their KV events"), bound.Notes(strange, bound.MostNotes, "ranks have KV events with something unknown"),
+		bound.Notes(sized, bound.MostNotes, "replicas have blocks of another size than is reported"))
 }
 
 // Replica is the state of one replica's supply.

@@ -74,7 +74,7 @@ func (s Sources) each(yield func(*fleet.Replica, Replica, State)) {
 }
 
 // Notes names the replicas without a prefix cache, those without KV events if that is not configured,
-// what SGLang servers lack, and the ranks whose events do not come, at most notedMost of each.
+// what SGLang servers lack, and the ranks whose events do not come, at most bound.MostNotes of each.
 func (s Sources) Notes() []string {
 	var without, others, missing, deaf, off []string
 	s.each(func(r *fleet.Replica, supply Replica, state State) {
@@ -96,7 +96,7 @@ func (s Sources) Notes() []string {
 			without = append(without, r.Addr)
 		}
 	})
-	notes := append(missing[:min(len(missing), notedMost)], bound.Notes(deaf, notedMost, "ranks have no KV events that come")...)
+	notes := append(missing[:min(len(missing), bound.MostNotes)], bound.Notes(deaf, bound.MostNotes, "ranks have no KV events that come")...)
 	if len(off) > 0 {
 		notes = append(notes, "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: "+few(off)+
 			": start vLLM with --enable-prefix-caching, or SGLang without --disable-radix-cache")
@@ -136,8 +136,8 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 
 // few lists the first ones of some addresses.
 func few(addrs []string) string {
-	list := strings.Join(addrs[:min(len(addrs), notedMost)], ", ")
-	if more := len(addrs) - notedMost; more > 0 {
+	list := strings.Join(addrs[:min(len(addrs), bound.MostNotes)], ", ")
+	if more := len(addrs) - bound.MostNotes; more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return list

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/index"
+	"warmroute/internal/bound"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/prefixhash"
@@ -71,9 +72,9 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 	replicas = replicas[:3]
-	add(notedMost+2, fleet.Replica{Ready: true})
+	add(bound.MostNotes+2, fleet.Replica{Ready: true})
 	notes := s.Notes()
-	if len(notes) != 1 || strings.Count(notes[0], ":8000") != notedMost || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
+	if len(notes) != 1 || strings.Count(notes[0], ":8000") != bound.MostNotes || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
 		t.Errorf("notes %q", notes)
 	}
 	add(2, fleet.Replica{Ready: true, Reported: fleet.Reported{Engine: "llamacpp"}})
@@ -90,7 +91,7 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	for _, m := range families[0].Metric {
 		values[m.Label[0].GetValue()] = m.GetGauge().GetValue()
 	}
-	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: notedMost + 2, Other: 2, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
+	for state, want := range map[State]float64{Sidecar: 1, Off: 1, None: bound.MostNotes + 2, Other: 2, Following: 0, Refused: 0, Connecting: 0, Paused: 0} {
 		if got := values[string(state)]; got != want {
 			t.Errorf("%v replicas are %s, want %v", got, state, want)
 		}

@@ -18,7 +18,7 @@ type Replica struct {
 	Ready  bool   // it is offered to requests
 	Held   bool   // it is up and not ready, e.g. asleep: it gets requests where no replica is ready
 	Why    string // why it is not ready, e.g. "unreachable: …"; "" when it is
-	Empty  bool   // it sleeps, and has discarded its KV cache, of which its events tell with its next step
+	Empty  bool   // it sleeps without a KV cache; an event tells so only after it wakes
 	Joined uint64 // the number of its latest join; rises with every join of any replica
 
 	Ranks     []int  // data-parallel ranks behind this address, ascending; [0] without data parallelism

@@ -85,9 +85,8 @@ func (w *worker) ofSGLang(l *learned) {
 }
 
 // modelsOf returns the models that an SGLang lists as requests name them: an adapter by a base
-// model's name and its own, as in "qwen:sql", since its own alone is none that SGLang serves. The
-// root is the model's path, in place of which the list has the served name. At most maxModels have names of
-// adapters.
+// model's name and its own, as in "qwen:sql". The root is the model's path; SGLang lists the served
+// name there. Adapters are left out beyond maxModels.
 func modelsOf(models []Model, s *sglang.Server) []Model {
 	byID := map[string]Model{}
 	for _, m := range models {

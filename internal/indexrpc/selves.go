@@ -19,9 +19,6 @@ const ReporterKey = "x-warmroute-reporter"
 // mixedFor is for how long several reporters of one holder are noted after the last turn.
 const mixedFor = time.Minute
 
-// notedMost bounds the notes of one kind: a page is for people.
-const notedMost = 8
-
 // selves are the reporters that report one holder, by what tells them apart (ReporterKey).
 // One that starts again has another name, and an earlier one never returns.
 type selves struct {
@@ -75,5 +72,5 @@ func (s *Server) Notes() []string {
 		}
 	}
 	slices.Sort(mixed)
-	return bound.Notes(mixed, notedMost, "ranks are reported by several sidecars")
+	return bound.Notes(mixed, bound.MostNotes, "ranks are reported by several sidecars")
 }

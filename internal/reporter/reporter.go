@@ -7,8 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -18,18 +16,6 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
 )
-
-// Options configure a Reporter.
-type Options struct {
-	Tenant  string        // the replica's, for messages without blocks
-	Model   string        // its base model, for messages without blocks
-	Window  time.Duration // how long added blocks are collected; default 100 ms
-	Timeout time.Duration // of one call, and of the final flush; default 5 s
-	Backoff time.Duration // after a failed call; default 1 s
-	Ping    time.Duration // how often an idle reporter checks whether the index still has its report; default 1 s
-	Log     *slog.Logger
-	Now     func() time.Time // default index.Now
-}
 
 // Reporter reports one holder to a remote index. It is a kvevents.Sink: Begin and Apply
 // never wait for the network. If the index did not accept a report, or has lost the
@@ -89,21 +75,7 @@ const blocksPerStream = 1 << 16
 
 // New makes a reporter of h.
 func New(c indexpb.CacheIndexClient, h index.Holder, o Options) *Reporter {
-	positive := func(d *time.Duration, otherwise time.Duration) {
-		if *d <= 0 {
-			*d = otherwise
-		}
-	}
-	positive(&o.Window, 100*time.Millisecond)
-	positive(&o.Timeout, 5*time.Second)
-	positive(&o.Backoff, time.Second)
-	positive(&o.Ping, time.Second)
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
-	if o.Now == nil {
-		o.Now = index.Now
-	}
+	o.complete()
 	return &Reporter{o: o, c: c, holder: h, mirror: newMirror(), stale: true, self: rand.Text(), wake: make(chan struct{}, 1)}
 }
 
