@@ -12,7 +12,8 @@ import "math"
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
 //	O = Crowding                                              of Room, what the request's own tokens take
 //	A = 1 + (Recent / mean(Recent) - 1) * n/(n + 20)          its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests)
-//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + speed*beta*DecodeToken*Live - J/2
+//	F = Lambda * Reuse * N * (A-1) * w/(1+w)                  what will go on from a new prompt; w = (mean in flight / 16)^2
+//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + F + speed*beta*DecodeToken*Live - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -29,6 +30,10 @@ import "math"
 // A makes prompts that are new, or hardly cached, go where little prefill was sent: where one begins,
 // those that go on from it will come too. Without A a beginning that many prompts share draws them to
 // the replica that has it, and those keep returning there.
+//
+// N is the prefill of what no candidate holds of the prompt, if that is at least half of it. The prompts
+// that go on from it, as many as Reuse says, will come to the replica where it begins: F counts their
+// work there, too, where the replicas are full.
 //
 // O is to the room in a full cache what P is to the time of a replica: what the request takes from
 // those that come later. A prompt that is cached takes its answer's tokens alone.
@@ -133,9 +138,11 @@ func (c *Candidate) speed() float64 {
 func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	limits, awaiting := t.limits(cands)
 	lambda, space, work := t.lambda(awaiting, len(cands)), t.space(r, limits.mean), workOf(cands)
+	later := t.later(r, limits.mean, cands)
 	for i := range cands {
 		c := &cands[i]
-		scores[i] = Score{Cost: t.score(r, c, lambda, space*c.Space+t.Lambda*work.beyond(c)) + spread(r, c), Verdict: verdict(c, limits.of(c))}
+		beyond := work.beyond(c)
+		scores[i] = Score{Cost: t.score(r, c, lambda, space*c.Space+t.Lambda*beyond) + later*beyond + spread(r, c), Verdict: verdict(c, limits.of(c))}
 	}
 	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true}
 	return by.best(ranked, n)
@@ -189,6 +196,29 @@ const calm = 4
 func (t *TTFT) space(r Request, inFlight float64) float64 {
 	f := inFlight / calm
 	return t.Space * (1 + t.Lambda) * r.Reuse / (1 + f*f)
+}
+
+// busy is the mean number of requests in flight at which half of the work of later prompts counts
+// where their beginning is placed: with few in flight, waiting is rare and an even load gains less.
+const busy = 16
+
+// later returns the price of the prompts that will go on from a request's prompt, for a candidate that
+// was sent twice the mean lately; 0 if one holds half of the prompt already.
+func (t *TTFT) later(r Request, inFlight float64, cands []Candidate) float64 {
+	if r.Reuse == 0 {
+		return 0
+	}
+	most := 0
+	for i := range cands {
+		held, _ := cands[i].Match.Loads()
+		most = max(most, held)
+	}
+	n := t.Prefill(r.Input, most)
+	if n < t.Prefill(r.Input, 0)/2 {
+		return 0
+	}
+	w := inFlight * inFlight / (busy * busy)
+	return t.Lambda * r.Reuse * n * w / (1 + w)
 }
 
 // even is the number of requests by which the replicas' recent work is evened out: as many show only

@@ -254,6 +254,36 @@ func TestRecentWorkIsEvenedOut(t *testing.T) {
 	}
 }
 
+// TestNewPromptsBeginWhereLittleWasSent: a prompt that no replica has waits for the one that was sent
+// less lately, if prompts go on from what is stored and the replicas are full; not one of which a
+// replica has half.
+func TestNewPromptsBeginWhereLittleWasSent(t *testing.T) {
+	p := DefaultTTFT()
+	for name, tt := range map[string]struct {
+		reuse     float64
+		inFlight  int
+		elsewhere int // tokens that a third replica has, which waits for long
+		want      int32
+	}{
+		"new, and full":         {4, 32, 0, 1},
+		"nothing is used again": {0, 32, 0, 0},
+		"few in flight":         {4, 2, 0, 0},
+		"half is somewhere":     {4, 32, 2_500, 0},
+		"little is somewhere":   {4, 32, 500, 1},
+	} {
+		c := fleet(3)
+		for i := range c {
+			c[i].InFlight, c[i].Recent, c[i].RecentRequests = tt.inFlight, 10, 100
+		}
+		c[0].Recent = 14
+		c[1].Pending = 2 * p.Prefill(4_000, 0)
+		c[2].Pending, c[2].Match = 100, gpu(tt.elsewhere, tt.elsewhere)
+		if got := pick(&p, 1, Request{Input: 4_000, Reuse: tt.reuse}, c); got[0] != tt.want {
+			t.Errorf("%s: replica %d, want %d", name, got[0], tt.want)
+		}
+	}
+}
+
 // TestSpaceCosts a part of the prefill, less the more requests are in flight, and nothing where
 // it is switched off or all evict alike.
 func TestSpaceCosts(t *testing.T) {
