@@ -47,7 +47,6 @@ type Fleet struct {
 	hooks   Hooks
 	log     *slog.Logger
 	metrics *metrics
-	static  *static
 	running atomic.Bool
 	current atomic.Pointer[asking]
 	changed chan struct{}      // capacity 1: the options in force have changed
@@ -91,7 +90,7 @@ func New(o Options, hooks Hooks) (*Fleet, error) {
 		hooks.Left = func(*Replica) {}
 	}
 	f := &Fleet{
-		hooks: hooks, log: o.Logger, static: newStatic(o.Replicas), changed: make(chan struct{}, 1),
+		hooks: hooks, log: o.Logger, changed: make(chan struct{}, 1),
 		served: map[string][]Model{}, slots: make(chan struct{}, learnSlots), notices: make(chan notice), lists: make(chan listing), looks: make(chan string, learnSlots),
 	}
 	maps.Copy(f.served, o.Served)
@@ -146,7 +145,6 @@ func (f *Fleet) Set(o Options) error {
 	if next.client != old.client {
 		old.client.http.CloseIdleConnections()
 	}
-	f.static.replace(o.Replicas)
 	select {
 	case f.changed <- struct{}{}:
 	default: // one signal is enough: Run reads the latest
@@ -176,8 +174,6 @@ func (f *Fleet) Run(ctx context.Context) error {
 			return nil
 		case <-f.changed:
 			r.follow()
-			r.sources[0].list = f.now().Replicas // together with the other changes: a replica that moves between sources stays
-			r.list()
 		case l := <-f.lists:
 			r.hear(l)
 		case <-late:
@@ -214,9 +210,8 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 		if err == nil {
 			err = errors.New("it ended")
 		}
-		name := sourceName(s)
-		f.metrics.sourceFailures.WithLabelValues(name).Inc()
-		f.log.Warn("a source of replicas failed; its last list stays", "source", name, "error", err)
+		f.metrics.sourceFailures.WithLabelValues(w.name).Inc()
+		f.log.Warn("a source of replicas failed; its last list stays", "source", w.name, "error", err)
 		select {
 		case f.lists <- listing{from: w, failure: err}:
 		case <-ctx.Done():
@@ -312,7 +307,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 			addr, err := parseAddress(o.Address)
 			if o.validate(&p, o.Address); err != nil || len(p) > 0 {
 				ignored++
-				r.fleet.log.Warn("a source lists a replica that cannot be used", "source", sourceName(w.source),
+				r.fleet.log.Warn("a source lists a replica that cannot be used", "source", w.name,
 					"replica", o.Address, "error", errors.Join(append(p, err)...))
 				continue
 			}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -25,7 +24,8 @@ type Source interface {
 // watched is a source that is being watched. All but source belongs to the
 // goroutine of Fleet.Run.
 type watched struct {
-	source  Source
+	source  Source // nil: the list of the configuration, which the loop sets itself
+	name    string
 	stop    context.CancelFunc
 	spoken  bool  // it has named its replicas
 	failure error // of its last attempt; nil: it has not failed since it has named its replicas
@@ -42,23 +42,28 @@ func (r *roster) waitsFor(w *watched) bool { return !w.spoken && w.failure == ni
 func (w *watched) note() string {
 	switch {
 	case w.failure != nil && w.spoken:
-		return fmt.Sprintf("source %q of replicas failed, its last list stays: %v", sourceName(w.source), w.failure)
+		return fmt.Sprintf("source %q of replicas failed, its last list stays: %v", w.name, w.failure)
 	case w.failure != nil:
-		return fmt.Sprintf("source %q of replicas has named none yet: %v", sourceName(w.source), w.failure)
+		return fmt.Sprintf("source %q of replicas has named none yet: %v", w.name, w.failure)
 	case !w.spoken:
-		return fmt.Sprintf("source %q of replicas has not answered yet", sourceName(w.source))
+		return fmt.Sprintf("source %q of replicas has not answered yet", w.name)
 	}
 	if d, ok := w.source.(*dns); ok && d.inParts.Load() {
-		return fmt.Sprintf("source %q leaves replicas out and names them again a moment later: those of the last minute's answers count, also if they have left", sourceName(w.source))
+		return fmt.Sprintf("source %q leaves replicas out and names them again a moment later: those of the last minute's answers count, also if they have left", w.name)
 	}
 	return ""
 }
 
-// follow watches the sources of the options in force, and no others.
+// follow takes the replicas of the options in force and watches their sources, and no others.
 func (r *roster) follow() {
 	f, o := r.fleet, r.fleet.now()
-	first, old := r.sources == nil, r.sources
-	r.sources = nil
+	first := len(r.sources) == 0
+	if first {
+		r.sources = []*watched{{name: "static", spoken: true}}
+	}
+	old := r.sources[1:]
+	r.sources = r.sources[:1:1]
+	r.sources[0].list = o.Replicas
 	keep := func(same func(Source) bool, source func() Source) {
 		if i := slices.IndexFunc(old, func(w *watched) bool { return same(w.source) }); i >= 0 {
 			r.sources = append(r.sources, old[i])
@@ -66,12 +71,11 @@ func (r *roster) follow() {
 			return
 		}
 		ctx, stop := context.WithCancel(r.ctx)
-		w := &watched{source: source(), stop: stop, spoken: !first} // nothing waits for a later source
+		s := source()
+		w := &watched{source: s, name: sourceName(s), stop: stop, spoken: !first} // nothing waits for a later source
 		r.sources = append(r.sources, w)
 		r.wg.Go(func() { f.watch(ctx, w) })
 	}
-	is := func(s Source) func(Source) bool { return func(t Source) bool { return s == t } }
-	keep(is(f.static), func() Source { return f.static })
 	for _, options := range o.DNS {
 		keep(func(s Source) bool {
 			d, ok := s.(*dns)
@@ -84,12 +88,13 @@ func (r *roster) follow() {
 		})
 	}
 	for _, s := range o.Sources {
-		keep(is(s), func() Source { return s })
+		keep(func(t Source) bool { return s == t }, func() Source { return s })
 	}
 	for _, gone := range old {
 		gone.stop()
 		r.inherit(gone)
 	}
+	r.list()
 }
 
 // inherit copies the list of a source to its successor, which looks up the same
@@ -109,41 +114,3 @@ func (r *roster) inherit(gone *watched) {
 		}
 	}
 }
-
-// static is the list from the configuration, which may be replaced.
-type static struct {
-	changed chan struct{} // capacity 1
-
-	mu   sync.Mutex
-	list []ReplicaOptions
-}
-
-func newStatic(list []ReplicaOptions) *static {
-	return &static{changed: make(chan struct{}, 1), list: list}
-}
-
-func (s *static) replace(list []ReplicaOptions) {
-	s.mu.Lock()
-	s.list = list
-	s.mu.Unlock()
-	select {
-	case s.changed <- struct{}{}:
-	default: // one signal is enough: Watch reads the latest list
-	}
-}
-
-func (s *static) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
-	for {
-		s.mu.Lock()
-		list := s.list
-		s.mu.Unlock()
-		set(list)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.changed:
-		}
-	}
-}
-
-func (s *static) String() string { return "static" }
