@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -22,48 +24,48 @@ import (
 
 // Decided is a request when its decision is taken.
 type Decided struct {
-	Number      uint64 // of the decision in this run, at least 1
-	At          time.Time
-	Route       string
-	Model       string // the served model's name, never the client's text
-	Reason      string
-	Replica     string           // named first, "" = none
-	Tokens      int              // of the prompts
-	BlockTokens int              // tokens of a block
-	Keys        []prefixhash.Key // of the prompts' full blocks; Writer.Decided copies them
-	Cached      int              // tokens predicted to be cached at Replica
-	Held        int              // tokens of the longest match of any replica
-	Withheld    string           // why Envoy did not get the hint, "" = it did
-	Session     Session
+	Number      uint64           `json:"n"` // of the decision in this run, at least 1
+	At          time.Time        `json:"-"`
+	Route       string           `json:"route"`
+	Model       string           `json:"model"`  // the served model's name, never the client's text
+	Tokens      int              `json:"tokens"` // of the prompts
+	BlockTokens int              `json:"-"`      // tokens of a block
+	Keys        []prefixhash.Key `json:"-"`      // of the prompts' full blocks; Writer.Decided copies them
+	Cached      int              `json:"cached"` // tokens predicted to be cached at Replica
+	Held        int              `json:"held"`   // tokens of the longest match of any replica
+	Reason      string           `json:"reason"`
+	Replica     string           `json:"to,omitempty"`       // named first, "" = none
+	Withheld    string           `json:"withheld,omitempty"` // why Envoy did not get the hint, "" = it did
+	Session     Session          `json:"-"`
 }
 
 // Session says which request of which session it is, and how it was held. One that lacked room, or
 // was behind others, and did not wait was not held because it may not be.
 type Session struct {
-	Number uint64 // 0 = it is not known, or the request went nowhere
-	Turn   int    // of the session, from 1 on
-	Waited time.Duration
-	Lacked int // tokens of room beside the live sessions
-	Behind int // requests that were held before it
+	Number uint64        `json:"session,omitempty"` // 0 = it is not known, or the request went nowhere
+	Turn   int           `json:"turn,omitempty"`    // of the session, from 1 on
+	Waited time.Duration `json:"-"`
+	Lacked int           `json:"lacked,omitempty"` // tokens of room beside the live sessions
+	Behind int           `json:"behind,omitempty"` // requests that were held before it
 }
 
 // Ended is the end of a request.
 type Ended struct {
-	Number uint64    // of the decision
-	At     time.Time // set by the Writer
-	First  time.Time // of the first token, zero = not known
-	Status int       // of the response, 0 = not seen
-	Served string    // the replica that served, "" = not known
+	Number uint64    `json:"end"`              // of the decision
+	At     time.Time `json:"-"`                // set by the Writer
+	First  time.Time `json:"-"`                // of the first token, zero = not known
+	Status int       `json:"status,omitempty"` // of the response, 0 = not seen
+	Served string    `json:"served,omitempty"` // the replica that served, "" = not known
 }
 
 // Counted is what a replica and Envoy counted for a request.
 type Counted struct {
-	Number      uint64        // of the decision
-	Prompt      int           // tokens
-	Cached      int           // of these, tokens found in the cache
-	NoCached    bool          // the replica did not say how many were cached
-	Output      int           // tokens of the answer, 0 = not known
-	First, Took time.Duration // from the request's beginning to the answer's first byte and last
+	Number      uint64        `json:"counted"` // of the decision
+	Prompt      int           `json:"prompt"`  // tokens
+	Cached      int           `json:"-"`       // of these, tokens found in the cache
+	NoCached    bool          `json:"-"`       // the replica did not say how many were cached
+	Output      int           `json:"output"`  // tokens of the answer, 0 = not known
+	First, Took time.Duration `json:"-"`       // from the request's beginning to the answer's first byte and last
 }
 
 const (
@@ -103,30 +105,35 @@ type Writer struct {
 	run     string
 	numbers *numbers
 	spans   []Span
+	decided decidedLine // room for a line, as the next two
+	ended   endedLine
+	counted countedLine
+	lines   *json.Encoder // to text
 	disk
 	told
 }
 
 // disk is the file, and what is to be written to it.
 type disk struct {
-	file  file   // nil: it is not open
-	head  []byte // lines before buf
-	size  int64
-	buf   []byte // lines to write
-	lines int    // in buf
+	file   file   // nil: it is not open
+	head   []byte // lines before text
+	size   int64
+	text   bytes.Buffer // lines to write
+	queued int          // lines in text
 }
 
 // told is what the lines about replicas have said.
 type told struct {
-	fleet   []byte    // the last line about the fleet
-	at      time.Time // when it was written
-	counted time.Time // when the last lines about prefills were written
-	next    []byte    // room for the next line about the fleet
+	fleet    []byte    // the last line about the fleet
+	at       time.Time // when it was written
+	prefills time.Time // when the last lines about prefills were written
 }
 
 // New opens the file, if it can. Run must be called for lines to be written.
 func New(o Options, reg prometheus.Registerer) *Writer {
 	w := &Writer{o: o.withDefaults(), m: newMetrics(reg), queue: make(chan *entry, queueLines), numbers: newNumbers(remembered)}
+	w.lines = json.NewEncoder(&w.text)
+	w.lines.SetEscapeHTML(false)
 	w.entries.New = func() any { return new(entry) }
 	name := make([]byte, 8)
 	_, _ = rand.Read(name) // never fails
@@ -261,67 +268,95 @@ func (w *Writer) take(e *entry) {
 		if w.fleet == nil {
 			w.describeFleet()
 		}
+		d, l := &e.decided, &w.decided
+		d.Model = bounded(d.Model)
+		*l = decidedLine{Decided: d, Session: &d.Session, At: seconds(d.At), Blocks: l.Blocks[:0], Waited: d.Session.Waited.Round(time.Millisecond).Seconds()}
 		w.spans = w.numbers.appendSpans(w.spans[:0], e.keys)
-		w.buf = appendDecided(w.buf, &e.decided, w.spans)
+		for _, s := range w.spans {
+			l.Block, l.Blocks = d.BlockTokens, append(l.Blocks, s.First, s.Count)
+		}
+		w.add(l)
 	case e.ended.Number != 0:
-		w.buf = appendEnded(w.buf, &e.ended)
+		w.ended = endedLine{Ended: &e.ended, At: seconds(e.ended.At)}
+		if !e.ended.First.IsZero() {
+			w.ended.First = seconds(e.ended.First)
+		}
+		w.add(&w.ended)
 	default:
-		w.buf = appendCounted(w.buf, &e.counted)
+		c := &e.counted
+		w.counted = countedLine{Counted: c, FirstUS: c.First.Microseconds(), TookUS: c.Took.Microseconds()}
+		if !c.NoCached {
+			w.counted.Cached = &c.Cached
+		}
+		w.add(&w.counted)
 	}
 	w.recycle(e)
-	if w.lines++; len(w.buf) >= flushBytes {
+	if w.text.Len() >= flushBytes {
 		w.flush()
+	}
+}
+
+// add adds a line, if its numbers are: a replica's counters may be infinite. It allocates nothing for
+// a pointer.
+func (w *Writer) add(line any) {
+	if w.lines.Encode(line) == nil {
+		w.queued++
 	}
 }
 
 // describeFleet adds a line about the fleet if it has changed.
 func (w *Writer) describeFleet() {
 	now := w.o.Now()
-	if w.o.Fleet == nil || w.fleet != nil && now.Sub(w.told.at) < fleetEvery {
+	if w.o.Fleet == nil || w.fleet != nil && now.Sub(w.at) < fleetEvery {
 		return
 	}
 	fleet := w.o.Fleet()
 	if len(fleet) == 0 {
 		return
 	}
-	if w.next = appendFleet(w.next[:0], fleet); bytes.Equal(w.next, w.fleet) {
+	for i := range fleet {
+		fleet[i].Model = bounded(fleet[i].Model)
+	}
+	next := appendLine(nil, fleetLine{fleet})
+	if bytes.Equal(next, w.fleet) {
 		return
 	}
-	w.told.at, w.fleet = now, append(w.fleet[:0], w.next...)
-	w.buf = append(w.buf, w.fleet...)
-	w.lines++
+	w.at, w.fleet = now, next
+	w.text.Write(next)
+	w.queued++
 }
 
 // countPrefills adds a line about the prefills of each model that has had any.
 func (w *Writer) countPrefills() {
 	now := w.o.Now()
-	if w.o.Prefills == nil || now.Sub(w.counted) < prefillsEvery {
+	if w.o.Prefills == nil || now.Sub(w.prefills) < prefillsEvery {
 		return
 	}
-	w.counted = now
+	w.prefills = now
 	for _, p := range w.o.Prefills() {
-		w.buf = appendPrefilled(w.buf, &p)
-		w.lines++
+		p.Model, p.Seconds = bounded(p.Model), math.Round(p.Seconds*1000)/1000
+		w.add(&p)
 	}
 }
 
 // flush writes the buffered lines, and looks whether a refused file can be written again. Lines
 // that the disk refuses are lost.
 func (w *Writer) flush() {
-	if w.lines == 0 && w.note.Load() == nil {
+	if w.queued == 0 && w.note.Load() == nil {
 		return
 	}
 	if err := w.write(); err != nil {
-		w.m.disk.Add(float64(w.lines))
+		w.m.disk.Add(float64(w.queued))
 		w.refused(err)
 	} else {
-		w.m.written.Add(float64(w.lines))
+		w.m.written.Add(float64(w.queued))
 		if w.note.Swap(nil) != nil {
 			w.o.Log.Info("the trace file is written again", "file", w.o.Path)
 		}
 	}
-	if w.buf, w.lines = w.buf[:0], 0; cap(w.buf) > 4*flushBytes {
-		w.buf = nil
+	w.text.Reset()
+	if w.queued = 0; w.text.Cap() > 4*flushBytes {
+		w.text = bytes.Buffer{}
 	}
 }
 
@@ -330,7 +365,7 @@ func (w *Writer) write() error {
 	if err := w.open(); err != nil {
 		return err
 	}
-	if w.size > 0 && w.size+int64(len(w.head)+len(w.buf)) > int64(w.o.Bytes) {
+	if w.size > 0 && w.size+int64(len(w.head)+w.text.Len()) > int64(w.o.Bytes) {
 		if err := w.rotate(); err != nil {
 			return err
 		}
@@ -338,7 +373,7 @@ func (w *Writer) write() error {
 			return err
 		}
 	}
-	w.head = append(w.head, w.buf...)
+	w.head = append(w.head, w.text.Bytes()...)
 	_, err := w.file.Write(w.head)
 	if err != nil { // no part of a line stays
 		err = errors.Join(err, w.file.Truncate(w.size), w.file.Close())
@@ -364,7 +399,7 @@ func (w *Writer) open() (err error) {
 		w.file = nil
 		return err
 	}
-	w.head = append(appendRun(w.head[:0], w.run, w.o.Now()), w.fleet...)
+	w.head = append(appendLine(w.head[:0], runLine{Version, w.run, seconds(w.o.Now())}), w.fleet...)
 	return nil
 }
 

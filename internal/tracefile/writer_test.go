@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -114,7 +115,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if !reflect.DeepEqual(got.Fleets, [][]Replica{fleet}) {
 		t.Errorf("fleet %v", got.Fleets)
 	}
-	first.Model, first.Keys, second.Keys = "m????", nil, nil
+	first.Model, first.Keys, second.Keys = "m\"\\\n\uFFFD", nil, nil
 	want := []Request{{*first, 0, []Span{{0, 6}}}, {*second, 0, []Span{{0, 4}, {6, 3}}}}
 	if len(got.Requests) != 2 || len(got.Ends) != 2 {
 		t.Fatalf("%+v", got)
@@ -377,7 +378,7 @@ func TestAFleetThatChangesIsToldSometimes(t *testing.T) {
 // TestPrefillsAreToldEvery10Seconds, as they are counted.
 func TestPrefillsAreToldEvery10Seconds(t *testing.T) {
 	p := Prefilled{"m", 12.345, 67_890, 12}
-	w := newWriter(t, Options{Prefills: func() []Prefilled { return []Prefilled{p} }})
+	w := newWriter(t, Options{Prefills: func() []Prefilled { return []Prefilled{{"infinite", math.Inf(1), 1, 1}, p} }})
 	now := noon
 	w.o.Now = func() time.Time { return now }
 	for range 30 {
