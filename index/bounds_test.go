@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -273,22 +272,15 @@ func TestBeginEndsLeases(t *testing.T) {
 	}
 }
 
-func TestOptionsAreClampedWithAWarning(t *testing.T) {
-	o, warnings := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
+func TestOptionsAreClamped(t *testing.T) {
+	o := Options{MaxScopes: -1, MaxScopeBlocks: -1, MaxBlocks: -1, SweepEvery: -1, ReplicaTTL: -1}.Effective()
 	if o.MaxScopes != DefaultMaxScopes || o.MaxScopeBlocks != DefaultMaxScopeBlocks || o.MaxBlocks != DefaultMaxBlocks ||
 		o.SweepEvery != DefaultSweepEvery || o.ReplicaTTL != DefaultReplicaTTL {
 		t.Errorf("effective options %+v are not the defaults", o)
 	}
-	if len(warnings) != 5 || !strings.Contains(warnings[0], "max_scopes is -1") {
-		t.Errorf("warnings %q, want one for each value", warnings)
-	}
-	if _, none := (Options{}).Effective(); len(none) != 0 {
-		t.Errorf("zero values warn: %q", none)
-	}
 	for more := range 2 {
-		o, warnings := Options{MaxScopes: radix.MaxTrees + more}.Effective()
-		if o.MaxScopes != radix.MaxTrees || len(warnings) != more {
-			t.Errorf("%d scopes more than there can be: %d, %q", more, o.MaxScopes, warnings)
+		if o := (Options{MaxScopes: radix.MaxTrees + more}).Effective(); o.MaxScopes != radix.MaxTrees {
+			t.Errorf("%d scopes more than there can be: %d", more, o.MaxScopes)
 		}
 	}
 }

@@ -68,7 +68,7 @@ type totals struct {
 
 // New makes an empty index.
 func New(o Options) *Index {
-	o, _ = o.Effective()
+	o = o.Effective()
 	x := &Index{o: o, shards: map[shardKey]*shard{}, shares: map[string]*share{}, grouped: grouped{groupSettings: map[string]*GroupSettings{}}, sweeps: sweeps{sweepRequests: make(chan struct{}, 1)}}
 	x.clock.Init()
 	x.pool.Init(&x.clock)

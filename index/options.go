@@ -1,7 +1,6 @@
 package index
 
 import (
-	"fmt"
 	"time"
 
 	"warmroute/index/internal/holderset"
@@ -40,42 +39,25 @@ type Options struct {
 	checkpointEvery int // see radix.DefaultCheckpointEvery
 }
 
-// Effective returns o with the defaults filled in, and one sentence for each
-// replaced value.
-func (o Options) Effective() (Options, []string) {
-	var warnings []string
+// Effective returns o with the defaults filled in.
+func (o Options) Effective() Options {
 	if o.Now == nil {
 		o.Now = Now
 	}
-	if o.checkpointEvery == 0 {
-		o.checkpointEvery = radix.DefaultCheckpointEvery
+	positive(&o.checkpointEvery, radix.DefaultCheckpointEvery)
+	positive(&o.MaxScopes, DefaultMaxScopes)
+	o.MaxScopes = min(o.MaxScopes, radix.MaxTrees)
+	positive(&o.MaxScopeBlocks, DefaultMaxScopeBlocks)
+	positive(&o.MaxBlocks, DefaultMaxBlocks)
+	positive(&o.SweepEvery, DefaultSweepEvery)
+	positive(&o.ReplicaTTL, DefaultReplicaTTL)
+	positive(&o.CPUTTL, DefaultCPUTTL)
+	positive(&o.StorageTTL, DefaultStorageTTL)
+	return o
+}
+
+func positive[T int | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
 	}
-	number := func(name string, v *int, def int) {
-		if *v < 0 {
-			warnings = append(warnings, fmt.Sprintf("index: %s is %d, which is not positive; using %d", name, *v, def))
-		}
-		if *v <= 0 {
-			*v = def
-		}
-	}
-	span := func(name string, v *time.Duration, def time.Duration) {
-		if *v < 0 {
-			warnings = append(warnings, fmt.Sprintf("index: %s is %v, which is not positive; using %v", name, *v, def))
-		}
-		if *v <= 0 {
-			*v = def
-		}
-	}
-	number("max_scopes", &o.MaxScopes, DefaultMaxScopes)
-	if o.MaxScopes > radix.MaxTrees {
-		warnings = append(warnings, fmt.Sprintf("index: max_scopes is %d, more than there can be; using %d", o.MaxScopes, radix.MaxTrees))
-		o.MaxScopes = radix.MaxTrees
-	}
-	number("max_scope_blocks", &o.MaxScopeBlocks, DefaultMaxScopeBlocks)
-	number("max_blocks", &o.MaxBlocks, DefaultMaxBlocks)
-	span("sweep_every", &o.SweepEvery, DefaultSweepEvery)
-	span("replica_ttl", &o.ReplicaTTL, DefaultReplicaTTL)
-	span("cpu_ttl", &o.CPUTTL, DefaultCPUTTL)
-	span("storage_ttl", &o.StorageTTL, DefaultStorageTTL)
-	return o, warnings
 }

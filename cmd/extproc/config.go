@@ -145,7 +145,7 @@ func (c FilterConfig) named() int {
 }
 
 func defaultConfig() Config {
-	ix, _ := index.Options{}.Effective()
+	ix := index.Options{}.Effective()
 	return Config{
 		Listen: "127.0.0.1:9002", LameDuck: 5 * time.Second,
 		Admin: AdminConfig{Listen: "127.0.0.1:9090"},
