@@ -175,7 +175,6 @@ func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *model
 		if hub == nil {
 			return 0
 		}
-		bytes, _ := hub.Downloaded()
-		return float64(bytes)
+		return float64(hub.Downloaded())
 	})
 }

@@ -62,15 +62,6 @@ func (c TokensConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// loaded returns the limits of loaded models.
-func (c TokensConfig) loaded() tokens.LibraryLimits {
-	return tokens.LibraryLimits{Bytes: int64(c.MaxLoadedMiB) << 20}
-}
-
-func (c TokensConfig) downloads() modelfiles.Limits {
-	return modelfiles.Limits{Bytes: int64(c.DownloadMiB) << 20}
-}
-
 // each returns the errors joined in err.
 func each(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted
@@ -123,7 +114,7 @@ type ids struct {
 }
 
 func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) (*ids, error) {
-	t := &ids{log: log, replicas: k, turns: work.NewTurns(forLongWork()), start: time.Now(), library: tokens.NewLibrary(c.Tokens.loaded())}
+	t := &ids{log: log, replicas: k, turns: work.NewTurns(forLongWork()), start: time.Now(), library: tokens.NewLibrary(int64(c.Tokens.MaxLoadedMiB) << 20)}
 	t.models.Store(&c.Tokens.Models)
 	client, err := c.Fleet.HTTP.Client(renderConns)
 	if err != nil {
@@ -150,7 +141,7 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 		log.Warn("model files are searched by path only", "error", err)
 		t.hub = nil
 	} else {
-		t.hub.Limit(c.Tokens.downloads())
+		t.hub.Limit(int64(c.Tokens.DownloadMiB) << 20)
 	}
 	t.download.Store(c.Tokens.Download)
 	t.discovery = tokens.NewDiscovery(tokens.DiscoveryOptions{
@@ -183,9 +174,9 @@ func (t *ids) wanted() map[string]tokens.Wanted {
 func (t *ids) set(next TokensConfig) {
 	settings, _ := next.settings() // validated
 	t.local.Set(settings)
-	t.library.Set(next.loaded())
+	t.library.Limit(int64(next.MaxLoadedMiB) << 20)
 	if t.hub != nil {
-		t.hub.Limit(next.downloads())
+		t.hub.Limit(int64(next.DownloadMiB) << 20)
 	}
 	former := t.models.Swap(&next.Models)
 	if t.download.Swap(next.Download) != next.Download || !reflect.DeepEqual(*former, next.Models) {

@@ -120,13 +120,13 @@ func TestEndlessDownloadEndsAtTheLimit(t *testing.T) {
 	front, asked := endless(t)
 	home := t.TempDir()
 	h := open(t, map[string]string{"HF_ENDPOINT": front.URL, "HF_HOME": home})
-	h.Limit(Limits{Bytes: 1 << 20})
+	h.Limit(1 << 20)
 	_, err := h.Fetch(t.Context(), "own/model")
 	if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "1 MiB (tokens.download_mib)") {
 		t.Errorf("the error is %v", err)
 	}
-	if bytes, files := h.Downloaded(); bytes > 1<<20+1<<16 || files != 1 {
-		t.Errorf("%d bytes and %d files were downloaded", bytes, files)
+	if bytes := h.Downloaded(); bytes > 1<<20+1<<16 || h.meter.files != 1 {
+		t.Errorf("%d bytes and %d files were downloaded", bytes, h.meter.files)
 	}
 	if left := partial(t, home); len(left) > 0 {
 		t.Errorf("left on the disk: %v", left)
@@ -140,9 +140,10 @@ func TestEndlessDownloadEndsAtTheLimit(t *testing.T) {
 	if asked.Load() != n {
 		t.Errorf("%d requests after the limit", asked.Load()-n)
 	}
-	h.Limit(Limits{Files: 1})
-	if _, err := h.Fetch(t.Context(), "own/model"); !errors.Is(err, ErrLimit) || errors.Is(err, ErrPaused) || !strings.Contains(err.Error(), "1 files") {
-		t.Errorf("the second file of one: %v", err)
+	h.Limit(DefaultBytes)
+	h.meter.files = mostFiles
+	if _, err := h.Fetch(t.Context(), "own/model"); !errors.Is(err, ErrLimit) || errors.Is(err, ErrPaused) || !strings.Contains(err.Error(), "1000 files") {
+		t.Errorf("a file more than a thousand: %v", err)
 	}
 }
 
@@ -165,8 +166,8 @@ func TestMoreThanTheNamedSizeIsRefused(t *testing.T) {
 	if _, err := h.Fetch(t.Context(), "own/model"); !errors.Is(err, errRefused) {
 		t.Errorf("the error is %v", err)
 	}
-	if bytes, files := h.Downloaded(); bytes > 1001 || files != 1 || len(partial(t, home)) > 0 {
-		t.Errorf("%d bytes and %d files were downloaded, %v is left", bytes, files, partial(t, home))
+	if bytes := h.Downloaded(); bytes > 1001 || h.meter.files != 1 || len(partial(t, home)) > 0 {
+		t.Errorf("%d bytes and %d files were downloaded, %v is left", bytes, h.meter.files, partial(t, home))
 	}
 }
 

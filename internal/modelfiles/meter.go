@@ -10,17 +10,11 @@ import (
 	"time"
 )
 
-// Limits bound the downloads of a Hub as long as the process runs; zero fields take the
-// defaults.
-type Limits struct {
-	Bytes int64
-	Files int
-}
-
-// Defaults of Limits: fifty models of Gemma's size.
+// A Hub downloads DefaultBytes and mostFiles, fifty models of Gemma's size, as long as the process
+// runs.
 const (
 	DefaultBytes = 2 << 30
-	DefaultFiles = 1000
+	mostFiles    = 1000
 )
 
 // noRoomPause is how long nothing is downloaded after the disk was full.
@@ -43,35 +37,29 @@ var errRefused = errors.New("refused")
 
 // meter counts a Hub's downloads.
 type meter struct {
-	mu     sync.Mutex // guards the fields below
-	now    func() time.Time
-	limits Limits
-	bytes  int64
-	files  int
-	why    error     // of the pause
-	until  time.Time // its end; zero: it lasts until the limits change
+	mu    sync.Mutex // guards the fields below
+	now   func() time.Time
+	most  int64 // bytes
+	bytes int64
+	files int
+	why   error     // of the pause
+	until time.Time // its end; zero: it lasts until the limit changes
 }
 
-func (m *meter) init() { m.now, m.limits = time.Now, Limits{DefaultBytes, DefaultFiles} }
+func (m *meter) init() { m.now, m.most = time.Now, DefaultBytes }
 
-// Limit changes the limits and ends a pause.
-func (h *Hub) Limit(l Limits) {
+// Limit changes the most bytes that are downloaded, and ends a pause.
+func (h *Hub) Limit(bytes int64) {
 	h.meter.mu.Lock()
 	defer h.meter.mu.Unlock()
-	if l.Bytes == 0 {
-		l.Bytes = DefaultBytes
-	}
-	if l.Files == 0 {
-		l.Files = DefaultFiles
-	}
-	h.meter.limits, h.meter.why = l, nil
+	h.meter.most, h.meter.why = bytes, nil
 }
 
-// Downloaded returns how many bytes and files were downloaded, complete or not.
-func (h *Hub) Downloaded() (bytes int64, files int) {
+// Downloaded returns how many bytes were downloaded, of complete files or not.
+func (h *Hub) Downloaded() int64 {
 	h.meter.mu.Lock()
 	defer h.meter.mu.Unlock()
-	return h.meter.bytes, h.meter.files
+	return h.meter.bytes
 }
 
 // Paused returns the reason why nothing is downloaded now; nil: downloads are allowed.
@@ -93,7 +81,7 @@ func (h *Hub) Paused() error {
 func (m *meter) file() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.files >= m.limits.Files {
+	if m.files >= mostFiles {
 		m.why, m.until = fmt.Errorf("%w: %d files", ErrLimit, m.files), time.Time{}
 		return m.why
 	}
@@ -112,8 +100,8 @@ func (m metered) Read(p []byte) (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.bytes += int64(n)
-	if m.bytes > m.limits.Bytes {
-		m.why, m.until = fmt.Errorf("%w: %d MiB (tokens.download_mib)", ErrLimit, m.limits.Bytes>>20), time.Time{}
+	if m.bytes > m.most {
+		m.why, m.until = fmt.Errorf("%w: %d MiB (tokens.download_mib)", ErrLimit, m.most>>20), time.Time{}
 		return n, m.why
 	}
 	return n, err

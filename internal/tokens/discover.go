@@ -125,7 +125,7 @@ func NewDiscovery(o DiscoveryOptions) *Discovery {
 		o.Now = index.Now
 	}
 	if o.Library == nil {
-		o.Library = NewLibrary(LibraryLimits{})
+		o.Library = NewLibrary(DefaultModelBytes)
 	}
 	return &Discovery{o: o, wake: make(chan struct{}, 1), attempts: map[string]*attempt{}}
 }

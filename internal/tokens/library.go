@@ -18,17 +18,11 @@ import (
 	"warmroute/render"
 )
 
-// LibraryLimits bound a Library; zero fields take the defaults.
-type LibraryLimits struct {
-	Models int   // tokenizers that are loaded at once
-	Bytes  int64 // of memory for them and for their stores of prompts' beginnings
-}
-
-// Defaults of LibraryLimits.
 const (
-	// DefaultModels exceeds the base models of a router in practice.
-	DefaultModels = 32
-	// DefaultModelBytes is enough for DefaultModels of Qwen's size with their stores.
+	// mostModels bounds the tokenizers that are loaded at once: more than the base models of a router
+	// in practice.
+	mostModels = 32
+	// DefaultModelBytes of memory are enough for mostModels of Qwen's size with their stores.
 	DefaultModelBytes = 4 << 30
 	// perTokenizer and perFileByte estimate a loaded tokenizer's memory: 8 of 8 measured
 	// ones, from GPT-2's to Gemma's, take less.
@@ -44,12 +38,12 @@ var ErrFull = errors.New("the limit of loaded tokenizers is reached")
 // a model until its last name is released. Safe for concurrent use; no lock is held while
 // files are read.
 type Library struct {
-	mu     sync.Mutex // guards the fields below
-	limits LibraryLimits
-	books  map[[sha256.Size]byte]*book
-	names  map[string]*book
-	bytes  int64
-	sums   map[string]fileSum // of files, by their real paths
+	mu    sync.Mutex // guards the fields below
+	most  int64      // bytes
+	books map[[sha256.Size]byte]*book
+	names map[string]*book
+	bytes int64
+	sums  map[string]fileSum // of files, by their real paths
 }
 
 // book is a model that is loaded or being loaded.
@@ -68,18 +62,17 @@ type fileSum struct {
 	sum  [sha256.Size]byte
 }
 
-// NewLibrary returns an empty Library.
-func NewLibrary(l LibraryLimits) *Library {
-	lib := &Library{books: map[[sha256.Size]byte]*book{}, names: map[string]*book{}, sums: map[string]fileSum{}}
-	lib.Set(l)
-	return lib
+// NewLibrary returns an empty Library for tokenizers, and their stores of prompts' beginnings, of so
+// many bytes together.
+func NewLibrary(bytes int64) *Library {
+	return &Library{most: bytes, books: map[[sha256.Size]byte]*book{}, names: map[string]*book{}, sums: map[string]fileSum{}}
 }
 
-// Set changes the limits for models that are loaded later.
-func (l *Library) Set(limits LibraryLimits) {
+// Limit changes the bytes for models that are loaded later.
+func (l *Library) Limit(bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.limits = LibraryLimits{cmp.Or(limits.Models, DefaultModels), cmp.Or(limits.Bytes, DefaultModelBytes)}
+	l.most = bytes
 }
 
 // LibraryStats count the contents of a Library.
@@ -136,9 +129,9 @@ func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b = l.books[key]; b == nil {
-		if len(l.books) >= l.limits.Models || l.bytes+size > l.limits.Bytes {
+		if len(l.books) >= mostModels || l.bytes+size > l.most {
 			return nil, false, fmt.Errorf("%w: %d are loaded (of %d at most) and take %d MiB with their stores; this one needs %d MiB (tokens.max_loaded_mib is %d)",
-				ErrFull, len(l.books), l.limits.Models, l.bytes>>20, size>>20, l.limits.Bytes>>20)
+				ErrFull, len(l.books), mostModels, l.bytes>>20, size>>20, l.most>>20)
 		}
 		b, first = &book{key: key, bytes: size, done: make(chan struct{})}, true
 		l.books[key] = b

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -79,16 +80,21 @@ func TestDiscoverySharesEqualModels(t *testing.T) {
 func TestLibraryLimits(t *testing.T) {
 	dir := gpt2(t)
 	other := copyModel(t, dir, map[string]string{"chat_template.jinja": "{{ messages }}"})
-	for _, limits := range []LibraryLimits{{Models: 1}, {Bytes: 20 << 20}} {
+	for _, others := range []int{0, mostModels - 1} {
 		d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
-		d.o.Library.Set(limits)
+		for i := range others {
+			d.o.Library.books[[sha256.Size]byte{byte(i)}] = &book{}
+		}
+		if others == 0 {
+			d.o.Library.Limit(20 << 20)
+		}
 		d.served["a"], d.served["b"] = dir, dir
 		d.Look(t.Context())
 		d.served["c"] = other
 		d.Look(t.Context())
 		found := d.Found()
-		if s := d.o.Library.Stats(); s.Models != 1 || s.Names != 2 || !d.loaded("a") || !d.loaded("b") || d.loaded("c") {
-			t.Errorf("%+v: %+v", limits, s)
+		if s := d.o.Library.Stats(); s.Models != others+1 || s.Names != 2 || !d.loaded("a") || !d.loaded("b") || d.loaded("c") {
+			t.Errorf("beside %d others: %+v", others, s)
 		}
 		if why := found[2].Error; !strings.Contains(why, ErrFull.Error()) || !strings.Contains(why, "tokens.max_loaded_mib") || strings.Contains(why, "\n") {
 			t.Errorf("it says %q", why)
@@ -103,7 +109,7 @@ func TestLibraryLimits(t *testing.T) {
 		}
 		d.now = d.now.Add(discoverRest)
 		d.Look(t.Context())
-		if s := d.o.Library.Stats(); s.Models != 1 || s.Names != 1 || d.loaded("a") || d.loaded("b") || !d.loaded("c") {
+		if s := d.o.Library.Stats(); s.Models != others+1 || s.Names != 1 || d.loaded("a") || d.loaded("b") || !d.loaded("c") {
 			t.Errorf("after their replicas are gone: %+v", s)
 		}
 	}
@@ -113,7 +119,7 @@ func TestLibraryLimits(t *testing.T) {
 // loading a name again releases its former model.
 func TestLibraryKeepsModelsApart(t *testing.T) {
 	dir := copyModel(t, gpt2(t), nil)
-	l := NewLibrary(LibraryLimits{})
+	l := NewLibrary(DefaultModelBytes)
 	load := func(name string, f Flags) Model {
 		m, err := l.Load(t.Context(), name, dir, f)
 		if err != nil {
@@ -146,7 +152,7 @@ func TestLibraryKeepsModelsApart(t *testing.T) {
 
 // Names that are loaded at once share one load, and its failure.
 func TestLibraryConcurrentLoads(t *testing.T) {
-	l := NewLibrary(LibraryLimits{})
+	l := NewLibrary(DefaultModelBytes)
 	good := gpt2(t)
 	broken := copyModel(t, good, map[string]string{"tokenizer.json": "{"})
 	var loads sync.WaitGroup
@@ -170,7 +176,7 @@ func TestLibraryConcurrentLoads(t *testing.T) {
 
 // A model's file that is too large or no file is refused by its name, before it is read.
 func TestLibraryRefusesFiles(t *testing.T) {
-	l := NewLibrary(LibraryLimits{})
+	l := NewLibrary(DefaultModelBytes)
 	for name, size := range map[string]int64{"tokenizer.json": 129 << 20, "tokenizer_config.json": 9 << 20, "chat_template.jinja": 2 << 20, "config.json": 9 << 20} {
 		dir := copyModel(t, gpt2(t), map[string]string{name: ""})
 		if err := os.Truncate(filepath.Join(dir, name), size); err != nil { // without blocks on the disk
@@ -187,7 +193,7 @@ func TestLibraryRefusesFiles(t *testing.T) {
 
 // A model in Mistral's format is known by its own files.
 func TestLibraryMistral(t *testing.T) {
-	l := NewLibrary(LibraryLimits{})
+	l := NewLibrary(DefaultModelBytes)
 	dir := chattest.MistralFolder(t, 3, true)
 	a, err := l.Load(t.Context(), "a", dir, Flags{})
 	if err != nil {
