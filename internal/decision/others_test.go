@@ -58,6 +58,9 @@ func TestRoutersShareSessions(t *testing.T) {
 			small.Reservation.Release()
 			told.pass(t, two, Ended)
 		}
+		if used, _ := two.decider.history.Of(index.Holder{Replica: "10.0.0.1:8000"}).Used(); used != 0 {
+			t.Errorf("gone %v: %g tokens are in use where nothing is in flight", gone, used)
+		}
 		two.wait(time.Hour)
 		two.decider.WakeHeld()
 		if seen, _ := two.decider.Working(index.Holder{Replica: "10.0.0.1:8000"}); seen.Live != 0 {

@@ -92,14 +92,16 @@ func (d *Decider) Receive(p Prefix) {
 	case Observed:
 		d.arrived(&p, at)
 	case Ended:
-		at.history.Left(p.Keys[0], p.Rest > 0, now)
-		d.sessions.Left(p.From, p.Keys[0], now)
+		at.history.Left(p.From, p.Keys[0], p.Rest > 0, now)
 	}
 }
 
 // Gone records that another router is gone, or that a message of it was lost: the requests that it
 // has in flight or holds count no longer.
-func (d *Decider) Gone(router string) { d.sessions.Gone(router, d.now()) }
+func (d *Decider) Gone(router string) {
+	d.history.Gone(router, d.now())
+	d.sessions.Gone(router)
+}
 
 // tellHeld tells the other routers which request is the first that this one holds, and whose places
 // it keeps.

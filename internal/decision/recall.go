@@ -298,24 +298,23 @@ func (d *Decider) arrived(p *Prefix, at *holder) {
 				at.history.Relied(d.now())
 			}
 			prompt := history.Prompt{Keys: p.Keys, Marks: marks}
-			at.history.Arrived(prompt, p.Rest, d.now())
+			at.history.Arrived(p.From, prompt, p.Rest, d.now(), d.visited(p, prompt, at).End)
 			if p.Lasts > 0 {
 				at.history.Expect(prompt, d.now().Add(min(p.Lasts, maxReceivedTTL)))
 			}
-			d.visited(p, prompt, at)
 			return
 		}
 	}
 }
 
-// visited records a session's request that another router has sent to a holder.
-func (d *Decider) visited(p *Prefix, prompt history.Prompt, at *holder) {
+// visited records a session's request that another router has sent to a holder; nil: it is of none.
+func (d *Decider) visited(p *Prefix, prompt history.Prompt, at *holder) *sessions.Work {
 	set := &d.book.Of(p.Model, p.Model).Sessions
 	if p.Tokens == 0 || !set.On() {
-		return
+		return nil
 	}
-	d.sessions.Arrived(set, &sessions.Visit{
-		From: p.From, Prompt: prompt, Tokens: p.Tokens, Context: prompt.Marks.End(prompt.Marks.Within(p.Tokens)) + p.Rest,
+	return d.sessions.Arrived(set, &sessions.Visit{
+		Prompt: prompt, Tokens: p.Tokens, Context: prompt.Marks.End(prompt.Marks.Within(p.Tokens)) + p.Rest,
 		Paid: p.Paid.Seconds(), Cache: at.history,
 	}, d.now())
 }

@@ -1,38 +1,21 @@
 package sessions
 
 import (
-	"slices"
 	"time"
 
 	"warmroute/internal/decision/history"
-	"warmroute/prefixhash"
 )
 
-const (
-	// mostVisits bounds the requests of other routers that are in flight.
-	mostVisits = 4096
-	// longestVisit is how long one of them counts as in flight if its end is not told.
-	longestVisit = 10 * time.Minute
-	// tellEvery is how often a router tells that it holds requests, heardFor how long that counts.
-	tellEvery, heardFor = time.Second, 3 * time.Second
-)
+// tellEvery is how often a router tells that it holds requests, heardFor how long that counts.
+const tellEvery, heardFor = time.Second, 3 * time.Second
 
 // Visit is a request that another router has sent to a holder.
 type Visit struct {
-	From    string         // that router
 	Prompt  history.Prompt // valid during the call
 	Tokens  int
 	Context int     // with the answer
 	Paid    float64 // Work.Paid
 	Cache   *history.Cache
-}
-
-// visit is one in flight.
-type visit struct {
-	session *Session
-	from    string
-	last    prefixhash.Key // of its prompt
-	since   time.Time
 }
 
 // head is the first request that another router holds.
@@ -42,19 +25,14 @@ type head struct {
 }
 
 // Arrived records a request of another router as if it had gone there by this one.
-func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) {
+func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) *Work {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(v.Prompt.Keys) == 0 {
-		return
+		return nil
 	}
-	last := v.Prompt.Last()
 	for _, q := range t.queues {
-		q.drop(Place{Last: last, Tokens: v.Tokens})
-	}
-	t.leave(mostVisits, now, func(of visit) bool { return now.Sub(of.since) > longestVisit })
-	if len(t.visits) >= mostVisits {
-		t.leave(1, now, func(visit) bool { return true })
+		q.drop(Place{Last: v.Prompt.Last(), Tokens: v.Tokens})
 	}
 	s, rewritten := t.continued(v.Prompt, "", true)
 	s = t.goes(s, rewritten, "", v.Prompt, v.Tokens)
@@ -65,39 +43,18 @@ func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) {
 		d.add(s)
 		d.used = now
 	}
-	t.visits = append(t.visits, visit{s, v.From, last, now})
 	t.forget()
+	return &Work{of: t, session: s}
 }
 
-// Left records that the first request of another router whose prompt has this last key has ended.
-func (t *Table) Left(from string, last prefixhash.Key, now time.Time) {
+// Gone records that another router is gone, or that some of what it told was lost: what it holds
+// counts no longer.
+func (t *Table) Gone(from string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.leave(1, now, func(of visit) bool { return of.from == from && of.last == last })
-}
-
-// Gone records that another router is gone, or that some of what it told was lost: its requests
-// count as answered, and what it holds no longer.
-func (t *Table) Gone(from string, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.leave(mostVisits, now, func(of visit) bool { return of.from == from })
 	for _, q := range t.queues {
 		delete(q.others, from)
 	}
-}
-
-// leave ends the first visits of a kind.
-func (t *Table) leave(most int, now time.Time, ends func(visit) bool) {
-	t.visits = slices.DeleteFunc(t.visits, func(of visit) bool {
-		if most == 0 || !ends(of) {
-			return false
-		}
-		of.session.open--
-		of.session.answered = now
-		most--
-		return true
-	})
 }
 
 // Holds records the first attempt of the first request of a model that another router holds; zero:

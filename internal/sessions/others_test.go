@@ -17,18 +17,27 @@ func (o *office) tell(name string, to *office) {
 
 // arrive delivers to another router that a request was sent.
 func (s *sent) arrive(name string, to *office) {
-	to.at[s.place].Arrived(s.r.Prompt, s.r.Answer, to.now)
-	to.table.Arrived(&to.set, &sessions.Visit{
-		From: name, Prompt: s.r.Prompt, Tokens: s.r.Tokens, Context: s.r.Tokens + s.r.Answer, Paid: s.w.Paid, Cache: to.at[s.place],
-	}, to.now)
+	to.visit(name, s.r.Answer, &sessions.Visit{
+		Prompt: s.r.Prompt, Tokens: s.r.Tokens, Context: s.r.Tokens + s.r.Answer, Paid: s.w.Paid, Cache: to.at[s.place],
+	})
+}
+
+// gone records that another router is gone, as a decider does.
+func (o *office) gone(router string) {
+	o.sent.Gone(router, o.now)
+	o.table.Gone(router)
+}
+
+// visit records a request of another router, as a decider does.
+func (o *office) visit(from string, answer int, v *sessions.Visit) {
+	v.Cache.Arrived(from, v.Prompt, answer, o.now, o.table.Arrived(&o.set, v, o.now).End)
 }
 
 // leave ends a request, and delivers that.
 func (s *sent) leave(name string, to *office) {
 	s.end()
 	last := s.r.Prompt.Keys[len(s.r.Prompt.Keys)-1]
-	to.at[s.place].Left(last, true, to.now)
-	to.table.Left(name, last, to.now)
+	to.at[s.place].Left(name, last, true, to.now)
 }
 
 // asked is a request at one router.
@@ -193,13 +202,13 @@ func TestAnotherRoutersSession(t *testing.T) {
 		t.Error("it is live for longer")
 	}
 	for name, ends := range map[string]func(o *office){
-		"gone":          func(o *office) { o.table.Gone("a", o.now) },
-		"another gone":  func(o *office) { o.table.Gone("b", o.now) },
+		"gone":          func(o *office) { o.gone("a") },
+		"another gone":  func(o *office) { o.gone("b") },
 		"its end":       func(o *office) { s.leave("a", o) },
 		"another's end": func(o *office) { s.leave("b", o) },
 		"untold": func(o *office) {
 			o.pass(601)
-			o.table.Arrived(&o.set, &sessions.Visit{From: "b", Prompt: text{{7, 64}}.prompt(), Tokens: 64, Context: 64, Cache: o.at[0]}, o.now)
+			o.visit("b", 0, &sessions.Visit{Prompt: text{{7, 64}}.prompt(), Tokens: 64, Context: 64, Cache: o.at[0]})
 		},
 	} {
 		_, to, s = crowded(t)
@@ -244,7 +253,7 @@ func TestAnotherRouterPays(t *testing.T) {
 func TestOrderAmongRouters(t *testing.T) {
 	for name, end := range map[string]func(from, to *office, k *sessions.Ticket){
 		"it leaves": func(from, to *office, k *sessions.Ticket) { k.Leave(from.now); from.tell("a", to) },
-		"gone":      func(_, to *office, _ *sessions.Ticket) { to.table.Gone("a", to.now) },
+		"gone":      func(_, to *office, _ *sessions.Ticket) { to.table.Gone("a") },
 		"silent":    func(_, to *office, _ *sessions.Ticket) { to.pass(3) },
 	} {
 		from, to, _ := crowded(t)
@@ -323,11 +332,11 @@ func TestManyVisitors(t *testing.T) {
 	o := open(t, 1)
 	o.send(text{{1, 64}}).end()
 	for i := range 5000 {
-		o.table.Arrived(&o.set, &sessions.Visit{From: "a", Prompt: text{{10 + i, 64}}.prompt(), Tokens: 64, Context: 64, Cache: o.at[0]}, o.now)
+		o.visit("a", 0, &sessions.Visit{Prompt: text{{10 + i, 64}}.prompt(), Tokens: 64, Context: 64, Cache: o.at[0]})
 	}
-	o.table.Arrived(&o.set, &sessions.Visit{From: "a", Prompt: text{}.prompt(), Cache: o.at[0]}, o.now)
+	o.table.Arrived(&o.set, &sessions.Visit{Prompt: text{}.prompt(), Cache: o.at[0]}, o.now).End(o.now)
 	o.pass(1)
-	if v, _ := o.table.See(o.at[0], o.now); v.Live != 4096 {
+	if v, _ := o.table.See(o.at[0], o.now); v.Live != 1024 {
 		t.Errorf("%d requests are in flight", v.Live)
 	}
 }

@@ -22,15 +22,15 @@ type office struct {
 	table *sessions.Table
 	set   sessions.Settings
 	now   time.Time
-	at    []*history.Cache
+	sent  history.History
+	at    []*history.Cache // its caches
 	fleet uint64
 }
 
 func open(t *testing.T, holders int) *office {
 	o := &office{t: t, table: sessions.New(), set: sessions.Settings{Share: 0.1}, now: time.Unix(1_700_000_000, 0)}
-	all := new(history.History)
 	for i := range holders {
-		c := all.Of(index.Holder{Replica: "r", Rank: i})
+		c := o.sent.Of(index.Holder{Replica: "r", Rank: i})
 		c.SetCapacity(size)
 		o.at = append(o.at, c)
 	}

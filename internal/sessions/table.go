@@ -24,7 +24,6 @@ type Table struct {
 	desks    map[*history.Cache]*desk
 	queues   map[string]*queue // by model
 	number   uint64            // of the latest session or ticket
-	visits   []visit           // requests of other routers in flight, in the order of their arrival
 }
 
 // New returns an empty table.

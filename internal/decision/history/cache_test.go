@@ -198,7 +198,7 @@ func TestARestartForgets(t *testing.T) {
 	if n := c.Match(p, start); n != 640 || c.tokens != 690 {
 		t.Errorf("%d tokens of the prompt, %d in all", n, c.tokens)
 	}
-	if !h.Drop(at.Replica) || h.Of(at) == c {
+	if !h.Drop(at.Replica, start) || h.Of(at) == c {
 		t.Error("the cache stays after the replica has left")
 	}
 }
@@ -252,32 +252,61 @@ func TestVisits(t *testing.T) {
 			c.used(prompt(2, 5+i, 0, 10), 0, now)
 		}
 	}
-	last := a.Keys[len(a.Keys)-1]
-	c.Arrived(a, 0, start)
+	last, ends := a.Keys[len(a.Keys)-1], 0
+	end := func(time.Time) { ends++ }
+	c.Arrived("r", a, 0, start, end)
 	if fill(start); c.Match(a, start) != 640 {
 		t.Error("a running request's prompt is gone")
 	}
-	c.Left(last, true, start)
-	if fill(start); c.Match(a, start) != 0 {
-		t.Error("its prompt stays after its end")
+	c.Left("r", last, true, start)
+	if fill(start); c.Match(a, start) != 0 || ends != 1 {
+		t.Errorf("its prompt stays after its end, which is told %d times", ends)
 	}
-	c.Left(last, true, start)
-	c.Arrived(a, 0, start)
-	c.Left(last, false, start)
+	c.Left("r", last, true, start)
+	c.Arrived("r", a, 0, start, end)
+	c.Left("r", last, false, start)
 	if c.Match(a, start) != 0 {
 		t.Error("what was refused is kept")
 	}
-	c.Arrived(a, 0, start)
+	c.Arrived("r", a, 0, start, end)
 	later := start.Add(longestVisit + time.Second)
-	c.Arrived(prompt(3, 3, 0, 1), 0, later)
+	c.Arrived("r", prompt(3, 3, 0, 1), 0, later, end)
 	if fill(later); c.Match(a, later) != 0 {
 		t.Error("a request whose end was never reported is kept for ever")
 	}
 	for i := range 3 * mostVisits {
-		c.Arrived(prompt(4, 1000+i, 0, 1), 0, later)
+		c.Arrived("r", prompt(4, 1000+i, 0, 1), 0, later, end)
 	}
-	if n := len(c.inFlight); n > mostVisits {
-		t.Errorf("%d visits", n)
+	if n := len(c.inFlight); n > mostVisits || ends != 4+2*mostVisits {
+		t.Errorf("%d visits, %d have ended", n, ends)
+	}
+}
+
+// TestVisitsOfTheGone: the requests of a router that is gone, and all at a holder that is, end once.
+func TestVisitsOfTheGone(t *testing.T) {
+	h := new(History)
+	at := index.Holder{Replica: "10.0.0.1:1"}
+	c := h.Of(at)
+	c.SetCapacity(100_000)
+	ends := map[string]int{}
+	arrive := func(from string, family int) {
+		c.Arrived(from, prompt(family, family, 0, 10), 1000, start, func(time.Time) { ends[from]++ })
+	}
+	arrive("a", 1)
+	arrive("b", 2)
+	arrive("a", 3)
+	if now, _ := c.Used(); now != 3*(640+1000) {
+		t.Fatalf("%g tokens are in use", now)
+	}
+	h.Gone("a", start)
+	h.Gone("a", start)
+	if now, _ := c.Used(); now != 640+1000 || ends["a"] != 2 || ends["b"] != 0 {
+		t.Errorf("one of two routers is gone: %g tokens are in use, requests of %v have ended", now, ends)
+	}
+	h.Drop(at.Replica, start)
+	arrive("c", 4) // by a view that still has the holder
+	if len(c.inFlight) != 0 || ends["b"] != 1 || ends["c"] != 1 {
+		t.Errorf("the holder is gone: %d are in flight, requests of %v have ended", len(c.inFlight), ends)
 	}
 }
 

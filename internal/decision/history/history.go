@@ -2,6 +2,7 @@ package history
 
 import (
 	"sync"
+	"time"
 
 	"warmroute/index"
 )
@@ -26,10 +27,14 @@ func (h *History) Clear(replica string) (any bool) {
 }
 
 // Drop removes a replica's caches. It reports whether they had anything.
-func (h *History) Drop(replica string) (any bool) {
+func (h *History) Drop(replica string, now time.Time) (any bool) {
 	h.each(replica, func(at index.Holder, c *Cache) {
 		any = c.Clear() || any
 		h.caches.Delete(at)
+		c.visiting.Lock()
+		defer c.visiting.Unlock()
+		c.leave(len(c.inFlight), false, now, func(*visit) bool { return true })
+		c.dropped = true
 	})
 	return any
 }
