@@ -96,7 +96,8 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 		has := 0
 		w.marked.each(func(p history.Prompt, tokens int) { has += min(c.history.Match(p, now), tokens) })
 		h := &w.matched[i]
-		if h.weight = c.history.Weight(now); has > h.gpu() {
+		h.weight = c.history.Weight(now) / float64(cmp.Or(mv.scopes[c.scope].BlockSize, assumedBlock)) // as load.Account.Placed
+		if has > h.gpu() {
 			*h = held{shared: h.shared, weight: h.weight}
 			h.match[policy.GPU] = policy.Stretch{Tokens: int32(has), Source: a.learnedFrom()}
 		}

@@ -145,3 +145,23 @@ func TestRefusedTextsAreNotHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestColdPromptsAreWeighedAlike: replicas that report their blocks, and those of which the router only
+// knows what it was sent, get as much.
+func TestColdPromptsAreWeighedAlike(t *testing.T) {
+	kind := policy.NameBalance
+	all := append(silent(1), replica(2))
+	r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, all...)
+	to := map[string]int{}
+	for family := range 40 {
+		d, _ := r.ask(prompt(family+1, 0, 1000))
+		to[first(d)]++
+		end(d)
+		r.wait(time.Second)
+	}
+	for _, rep := range all {
+		if n := to[rep.Addr]; n < 18 || n > 22 {
+			t.Errorf("%d of 40 prompts of 1,000 blocks went to %s", n, rep.Addr)
+		}
+	}
+}

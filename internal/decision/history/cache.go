@@ -22,7 +22,7 @@ type Cache struct {
 	latest   time.Time                // use
 	life     uint32                   // rises when the cache is emptied
 	nodes    map[prefixhash.Key]*node // by first key
-	weight   learned.Fading           // marks of the prompts that were sent
+	weight   learned.Fading           // tokens that were sent and that it lacked
 	order
 	outlook
 	visits
@@ -193,9 +193,10 @@ func (c *Cache) Use(p Prompt, rest int, now time.Time) Hold {
 		h.own = p.Keys[had]
 	}
 	c.tokens += rest
-	c.weight.Add(float64(len(p.Keys)), now.UnixNano())
 	c.evict()
-	c.took(p.Marks.End(len(p.Keys))-p.Marks.End(kept), at)
+	lacked := p.Marks.End(len(p.Keys)) - p.Marks.End(kept)
+	c.weight.Add(float64(lacked), now.UnixNano())
+	c.took(lacked, at)
 	c.opened(1)
 	return h
 }
@@ -410,8 +411,7 @@ func (c *Cache) ClearUnused(since time.Time) {
 	}
 }
 
-// Weight returns the number of marks of the prompts that were sent to the holder, weighted
-// by age.
+// Weight returns the tokens of prompts that the holder was sent and lacked, weighted by age.
 func (c *Cache) Weight(now time.Time) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
