@@ -205,7 +205,7 @@ func openAISDK(a *agent) object {
 // results that the client clears later, reminders in one request alone, summaries in the place of
 // whole conversations, and subagents.
 func TestSessionsOfRealClients(t *testing.T) {
-	model, err := tokens.LoadFolder("../.cache/models/qwen3", tokens.Flags{Transformers: "5.19.0"})
+	model, err := tokens.LoadFolder(t.Context(), "../.cache/models/qwen3", tokens.Flags{Transformers: "5.19.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

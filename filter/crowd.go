@@ -50,12 +50,6 @@ func (c *crowd) leave(p *place) {
 	c.uncount(p)
 }
 
-func (c *crowd) size() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.counted
-}
-
 func (c *crowd) count(p *place, o *ServerOptions, now time.Time) bool {
 	if c.ends.after == nil {
 		c.ends.before, c.ends.after = &c.ends, &c.ends

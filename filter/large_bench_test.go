@@ -35,7 +35,7 @@ func largeChat(n int, image bool, salt int) []byte {
 // BenchmarkLargeBodies is a decision about a large body that no other was like,
 // with ids computed in process, by phase. context is the model's, 0 = not known.
 func BenchmarkLargeBodies(b *testing.B) {
-	m, err := tokens.LoadFolder("../.cache/models/qwen3", tokens.Flags{Transformers: "5.19.0"})
+	m, err := tokens.LoadFolder(b.Context(), "../.cache/models/qwen3", tokens.Flags{Transformers: "5.19.0"})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -108,7 +108,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }, Client: replica.Client()})
 	defer remote.Close()
 	r.ids.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
-	m, err := tokens.LoadFolder(chattest.BytesFolder(t, "text:{{ messages[0].content }}"), tokens.Flags{Transformers: "5.19.0"})
+	m, err := tokens.LoadFolder(t.Context(), chattest.BytesFolder(t, "text:{{ messages[0].content }}"), tokens.Flags{Transformers: "5.19.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 	// The branch is written last: until then Find returns the old snapshot.
 	if !commitForm.MatchString(m.revision) {
 		path := filepath.Join(h.folder(m), "refs", filepath.FromSlash(m.revision))
-		if err := replaceFile(path, []byte(commit)); err != nil {
+		if err := replace(path, func(temporary string) error { return os.WriteFile(temporary, []byte(commit), 0o644) }); err != nil {
 			return "", fmt.Errorf("note the commit of %s: %w", ref, h.noted(err))
 		}
 	}
@@ -320,22 +320,16 @@ func relink(path, target string) error {
 	if old, err := os.Readlink(path); err == nil && old == target {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	temporary := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
-	if err := os.Symlink(target, temporary); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
+	return replace(path, func(temporary string) error { return os.Symlink(target, temporary) })
 }
 
-func replaceFile(path string, content []byte) error {
+// replace puts what write makes in place of an existing file.
+func replace(path string, write func(temporary string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
 	temporary := fmt.Sprintf("%s.%d.tmp", path, os.Getpid())
-	if err := os.WriteFile(temporary, content, 0o644); err != nil {
+	if err := write(temporary); err != nil {
 		return err
 	}
 	return os.Rename(temporary, path)

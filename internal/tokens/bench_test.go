@@ -14,7 +14,7 @@ func BenchmarkBodyToIDs(b *testing.B) {
 	for _, n := range []int{4000, 24000} {
 		for _, warm := range []bool{false, true} {
 			b.Run(fmt.Sprintf("tokens=%d/warm=%v", n, warm), func(b *testing.B) {
-				m, err := LoadFolder("../../.cache/models/qwen3", Flags{Transformers: "5.19.0"})
+				m, err := LoadFolder(b.Context(), "../../.cache/models/qwen3", Flags{Transformers: "5.19.0"})
 				if err != nil {
 					b.Fatal(err)
 				}

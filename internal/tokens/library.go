@@ -103,7 +103,7 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 			return nil, err
 		}
 		if first {
-			b.model, b.err = openFolder(ctx, dir, f)
+			b.model, b.err = LoadFolder(ctx, dir, f)
 			l.reserve(b)
 			close(b.done)
 		}

@@ -31,7 +31,7 @@ const fakeLen = 4000
 func bytesModel(t *testing.T, template string, f Flags) Model {
 	t.Helper()
 	f.Transformers, f.StoreBytes = "5.19.0", -1
-	m, err := LoadFolder(chattest.BytesFolder(t, template), f)
+	m, err := LoadFolder(t.Context(), chattest.BytesFolder(t, template), f)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,9 +29,7 @@ type Renderer interface {
 type Flags = render.Flags
 
 // LoadFolder opens a model's folder; see render.Open.
-func LoadFolder(dir string, f Flags) (Model, error) { return openFolder(context.Background(), dir, f) }
-
-func openFolder(ctx context.Context, dir string, f Flags) (Model, error) {
+func LoadFolder(ctx context.Context, dir string, f Flags) (Model, error) {
 	m, err := render.Open(ctx, dir, f)
 	if err != nil {
 		return nil, err

@@ -134,7 +134,7 @@ func writeTemplate(t *testing.T) string {
 // Of a folder that transformers may read by the tokenizer's class, a replica's ids by that
 // class are computed.
 func TestFolderWithTwoReadings(t *testing.T) {
-	m, err := LoadFolder(filepath.Join("..", "..", ".cache", "models", "llama2"), Flags{ChatTemplate: writeTemplate(t), Transformers: "5.19.0"})
+	m, err := LoadFolder(t.Context(), filepath.Join("..", "..", ".cache", "models", "llama2"), Flags{ChatTemplate: writeTemplate(t), Transformers: "5.19.0"})
 	if err != nil {
 		t.Fatal(err)
 	}

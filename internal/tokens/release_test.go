@@ -13,7 +13,7 @@ import (
 // The memory of ids is used again once they are released, and not that of ids which
 // wait to be compared with a replica's.
 func TestRelease(t *testing.T) {
-	m, err := LoadFolder(chattest.MistralFolder(t, 7, true), Flags{})
+	m, err := LoadFolder(t.Context(), chattest.MistralFolder(t, 7, true), Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestStartUpCheck(t *testing.T) {
 		Endpoints: func(string) []tokens.Endpoint { return endpoints },
 		Hooks:     tokens.Hooks{Checked: func(_, outcome string) { checked[outcome]++ }, Demoted: func(_, feature string) { t.Errorf("%s differs", feature) }},
 	})
-	m, err := tokens.LoadFolder(model(t), tokens.Flags{})
+	m, err := tokens.LoadFolder(t.Context(), model(t), tokens.Flags{})
 	if err != nil {
 		t.Fatal(err)
 	}

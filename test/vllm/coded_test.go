@@ -196,7 +196,7 @@ func (c coded) arguments() []string {
 // the ids written here, and nothing differs.
 func (c coded) confirmed(t *testing.T, p *oracle.Process, folder, url string) {
 	t.Helper()
-	model, err := tokens.LoadFolder(folder, c.ours)
+	model, err := tokens.LoadFolder(t.Context(), folder, c.ours)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,6 +82,3 @@ const (
 	OtherModel   Place = "other_model"       // under another model that was loaded from the same files
 	BeyondSubset Place = "beyond_the_subset" // on a replica that the gateway's subset leaves out
 )
-
-// Places returns every Place.
-func Places() []Place { return []Place{Unsalted, OtherAdapter, OtherModel, BeyondSubset} }
