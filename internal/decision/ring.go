@@ -41,15 +41,13 @@ func (g *Ring) Put(rec *Record) uint64 {
 
 // Answer adds an answer's usage to the record of that number and request id, once. It
 // reports whether the record is still kept.
-func (g *Ring) Answer(seq uint64, id string, a *Answered) bool {
-	s := &g.kept[seq%uint64(len(g.kept))]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rec.Seq != seq || s.rec.ID != id || s.rec.Answered != nil {
-		return false
-	}
-	s.rec.Answered = a
-	return true
+func (g *Ring) Answer(seq uint64, id string, a *Answered) (kept bool) {
+	g.with(seq, id, func(rec *Record) {
+		if kept = rec.Answered == nil; kept {
+			rec.Answered = a
+		}
+	})
+	return kept
 }
 
 // Head returns the key of the first block of the prompt of that number and request id, 0 if it is

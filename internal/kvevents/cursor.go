@@ -115,31 +115,20 @@ func (c *cursor) uint(n int) uint64 {
 	return 0
 }
 
-// array reads an array's length.
-func (c *cursor) array() int {
-	t := c.tag()
-	switch {
-	case t&0xf0 == 0x90:
-		return c.bounded(uint64(t&0x0f), 1)
-	case t == tagArray16:
-		return c.bounded(c.uint(2), 1)
-	case t == tagArray32:
-		return c.bounded(c.uint(4), 1)
-	}
-	c.fail(ErrType)
-	return 0
-}
+// array reads an array's length, dict a map's number of pairs.
+func (c *cursor) array() int { return c.length(0x90, tagArray16, 1) }
+func (c *cursor) dict() int  { return c.length(0x80, tagMap16, 2) }
 
-// dict reads a map's number of pairs.
-func (c *cursor) dict() int {
+// length reads a length: it is in a short tag, or in 2 bytes behind long or in 4 behind the next tag.
+func (c *cursor) length(short, long byte, each uint64) int {
 	t := c.tag()
 	switch {
-	case t&0xf0 == 0x80:
-		return c.bounded(uint64(t&0x0f), 2)
-	case t == tagMap16:
-		return c.bounded(c.uint(2), 2)
-	case t == tagMap32:
-		return c.bounded(c.uint(4), 2)
+	case t&0xf0 == short:
+		return c.bounded(uint64(t&0x0f), each)
+	case t == long:
+		return c.bounded(c.uint(2), each)
+	case t == long+1:
+		return c.bounded(c.uint(4), each)
 	}
 	c.fail(ErrType)
 	return 0
