@@ -12,6 +12,7 @@ import (
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	upstreamhttp "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -23,7 +24,6 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 
 	"warmroute/internal/certs"
 )
@@ -181,6 +181,19 @@ func TestNoRetriesAreNone(t *testing.T) {
 	for want, retries := range map[string]*int{"num_retries: 0\n": new(0), "num_retries: 1\n": new(1), "num_retries: 2\n": nil} {
 		if text := render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Retries: retries}); !strings.Contains(text, want) {
 			t.Errorf("no %q", want)
+		}
+	}
+}
+
+// TestIdleConnectionsEndBeforeVLLMs: vLLM closes a connection that was idle for 5 s. A request that
+// meets that is reset, and Envoy sends it to a replica that lacks its prefix.
+func TestIdleConnectionsEndBeforeVLLMs(t *testing.T) {
+	for _, s := range []Split{{}, {On: true, Wait: time.Minute}} {
+		b := parse(t, []byte(render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s})))
+		var o upstreamhttp.HttpProtocolOptions
+		err := b.StaticResources.Clusters[0].TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(&o)
+		if idle := o.GetCommonHttpProtocolOptions().GetIdleTimeout().AsDuration(); err != nil || idle <= 0 || idle >= 5*time.Second {
+			t.Errorf("idle for %v, %v", idle, err)
 		}
 	}
 }

@@ -135,6 +135,11 @@ func TestListener(t *testing.T) {
 			t.Errorf("HTTP/1.0: %d %q", status, body)
 		}
 	}
+	for _, offer := range []string{"TLS/1.2", "TLS/1.2, foo", "h2c"} { // Apache's HttpClient makes the first one
+		if status, body := raw(t, e, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: "+offer+"\r\nContent-Length: 2\r\n\r\n{}"); status != http.StatusOK || body != "replica" {
+			t.Errorf("Upgrade: %s: %d %q", offer, status, body)
+		}
+	}
 }
 
 // TestListOfModels: Envoy's own list has the headers of vLLM's, so that pages in browsers read it,

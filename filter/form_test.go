@@ -52,6 +52,7 @@ func TestModelsOfRequestsWithoutAPrompt(t *testing.T) {
 		{"upgrade", "GET", "/v1/realtime?intent=x&model=other%2Fx", "", "", false, buffered, false, "other/x", "headers"},
 		{"upgrade, in duplex", "GET", "/v1/realtime?model=other", "", "", false, duplex, false, "other", "headers"},
 		{"upgrade, one model", "GET", "/v1/realtime?model=other", "", "", false, buffered, true, "", "headers"},
+		{"upgrade of a chat", "POST", "/v1/chat/completions", "", "", false, buffered, false, "", "headers"},
 		{"upgrade, not UTF-8", "GET", "/v1/realtime?model=%ff", "", "", false, buffered, false, "", "headers"},
 		{"a body names its own", "POST", "/v1/embeddings?model=other", "", "", false, buffered, false, "", "headers"},
 	} {
@@ -67,6 +68,9 @@ func TestModelsOfRequestsWithoutAPrompt(t *testing.T) {
 			h := headers(tt.mode, tt.method, tt.path, tt.end)
 			list := h.GetRequestHeaders().Headers
 			list.Headers = append(list.Headers, &corev3.HeaderValue{Key: "content-type", RawValue: []byte(tt.kind)})
+			if strings.HasPrefix(tt.name, "upgrade") {
+				list.Headers = append(list.Headers, &corev3.HeaderValue{Key: "connection", RawValue: []byte("Upgrade")})
+			}
 			send := []*request{h}
 			if tt.body != "" {
 				send = append(send, body(tt.body, true))

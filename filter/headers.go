@@ -24,6 +24,7 @@ func priority(value string) int {
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
 	var method, path, kind string
+	upgrade := false
 	var trial trialRequest
 	st.hint.request = headerSize{}
 	for _, hv := range h.GetHeaders().GetHeaders() {
@@ -40,6 +41,8 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			st.q.ID = headerValue(hv)
 		case "content-type":
 			kind = formType(hv)
+		case "connection": // Envoy removes it from all but upgrades, which have no end of a body
+			upgrade = true
 		case "traceparent":
 			if st.srv.router.o.Tracer != nil {
 				st.q.Parent = sampledParent(hv)
@@ -77,6 +80,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		}
 	}
 	st.q.Route, st.ours = openai.RouteOf(method, path)
+	st.ours = st.ours && !upgrade
 	st.q.Pick = st.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {

@@ -39,6 +39,10 @@ func newClient(o Options) (*client, error) {
 // handshakeTimeout bounds a TLS handshake with a replica.
 const handshakeTimeout = 3 * time.Second
 
+// keptFor is how long an unused connection is kept: less than the 5 s after which vLLM closes it,
+// for a request that meets that fails, and a POST is not sent again.
+const keptFor = 4 * time.Second
+
 // URL returns the root of a replica's HTTP API, without a slash at the end.
 func (o HTTPOptions) URL(addr string) string {
 	if o.TLS.Enabled {
@@ -58,7 +62,7 @@ func (o HTTPOptions) Client(idle int) (*http.Client, error) {
 	t := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
 		MaxIdleConnsPerHost:    idle,
-		IdleConnTimeout:        90 * time.Second,
+		IdleConnTimeout:        keptFor,
 		MaxResponseHeaderBytes: 64 << 10,
 		DisableCompression:     true, // compressing costs the replica more than the bytes cost the network
 	}

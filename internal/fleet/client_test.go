@@ -158,3 +158,15 @@ func TestHostileAnswers(t *testing.T) {
 		t.Errorf("a page over the limit tells nothing: %+v", r)
 	}
 }
+
+// TestUnusedConnectionsEndBeforeVLLMs: vLLM closes a connection that was idle for 5 s, and a POST
+// that meets that is not sent again.
+func TestUnusedConnectionsEndBeforeVLLMs(t *testing.T) {
+	c, err := HTTPOptions{}.Client(64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := c.Transport.(*http.Transport).IdleConnTimeout; kept <= 0 || kept >= 5*time.Second {
+		t.Errorf("unused connections are kept for %v", kept)
+	}
+}
