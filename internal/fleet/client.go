@@ -16,7 +16,7 @@ import (
 	"warmroute/internal/certs"
 )
 
-// maxAnswer bounds a JSON answer: maxModels ids with vLLM's permission objects.
+// maxAnswer bounds a JSON answer: MaxModels ids with vLLM's permission objects.
 const maxAnswer = 4 << 20
 
 // client sends HTTP requests to replicas and reads bounded answers.

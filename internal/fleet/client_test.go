@@ -125,7 +125,7 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	}
 	for want, handler := range map[string]http.HandlerFunc{
-		"bad answer: /v1/models: more than": func(w http.ResponseWriter, r *http.Request) {
+		"bad answer: models: invalid character 'v'": func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/v1/models" {
 				endless(w)
 			}
@@ -133,8 +133,8 @@ func TestHostileAnswers(t *testing.T) {
 		"bad answer: /v1/models: HTTP status 302": func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://169.254.169.254/", http.StatusFound)
 		},
-		"bad answer: models: invalid character": func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") },
-		"unreachable: ":                         func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
+		"bad answer: models: invalid character '<'": func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") },
+		"unreachable: ": func(w http.ResponseWriter, r *http.Request) { panic(http.ErrAbortHandler) },
 	} {
 		s := httptest.NewServer(handler)
 		run(t, Options{Replicas: list(hostOf(s))}, func(s *Snapshot) bool {

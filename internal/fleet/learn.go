@@ -18,7 +18,8 @@ import (
 
 // Bounds of a replica's answers about itself.
 const (
-	maxModels     = 4096 // ids of one replica; adapters come in hundreds
+	// MaxModels bounds the ids of one replica: adapters come in hundreds. Further ones are not known.
+	MaxModels     = 4096
 	maxNameLength = 1024 // bytes of an id, a path, a version, a topic
 
 	maxOwnerLength = 64 // bytes of the name of an engine
@@ -55,15 +56,13 @@ func bases(models []Model) []string {
 // adapters. An id with a parent is an adapter, and its root the adapter's path.
 // owner is the first id's owned_by, "" if there is none.
 func decodeModels(data []byte) (models []Model, owner string, err error) {
-	var list struct {
-		Data modelList `json:"data"`
-	}
-	if err := json.Unmarshal(data, &list); err != nil {
+	list, err := listed(data)
+	if err != nil {
 		return nil, "", fmt.Errorf("models: %w", err)
 	}
 	byRoot, byID := map[string]string{}, map[string]Model{}
 	first := ""
-	for _, m := range list.Data {
+	for _, m := range list {
 		root := deref(m.Root)
 		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.adapts() {
 			continue
@@ -81,7 +80,7 @@ func decodeModels(data []byte) (models []Model, owner string, err error) {
 			first = cmp.Or(first, m.ID)
 		}
 	}
-	for _, m := range list.Data {
+	for _, m := range list {
 		root := deref(m.Root)
 		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || !m.adapts() {
 			continue
@@ -97,15 +96,11 @@ func decodeModels(data []byte) (models []Model, owner string, err error) {
 		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Path: root, Set: true},
 			MaxLen: cmp.Or(maxLen, parent.MaxLen)}
 	}
-	if len(list.Data) > 0 && len(list.Data[0].Owner) <= maxOwnerLength {
-		owner = list.Data[0].Owner
+	if len(list) > 0 && len(list[0].Owner) <= maxOwnerLength {
+		owner = list[0].Owner
 	}
 	return sortedModels(byID), owner, nil
 }
-
-// modelList is the list of a /v1/models. It is not read beyond maxModels: an empty
-// element takes twenty times its bytes in memory.
-type modelList []listedModel
 
 type listedModel struct {
 	ID     string  `json:"id"`
@@ -121,26 +116,50 @@ func (m *listedModel) adapts() bool {
 	return m.Parent != nil && *m.Parent != "" && *m.Parent != m.ID
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A value of another type than vLLM's is not known.
-func (l *modelList) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		return nil
-	}
+// listed reads the list of a /v1/models, of which one that is longer than maxAnswer is cut off. It is
+// not read beyond MaxModels: an empty element takes twenty times its bytes in memory. A value of
+// another type than vLLM's is not known.
+func listed(data []byte) (list []listedModel, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
-	if t, err := d.Token(); err != nil || t != json.Delim('[') {
-		return errors.New("data is not a list")
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, cmp.Or(err, errors.New("no object"))
 	}
 	for d.More() {
-		if len(*l) == maxModels {
-			return fmt.Errorf("more than %d ids", maxModels)
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
 		}
-		var m listedModel
-		if err := d.Decode(&m); err != nil && (m.ID == "" || !errors.As(err, new(*json.UnmarshalTypeError))) {
-			return err
+		if key != "data" {
+			if err := d.Decode(new(json.RawMessage)); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		*l = append(*l, m)
+		switch t, err := d.Token(); {
+		case err == nil && t == nil: // null
+			continue
+		case err != nil || t != json.Delim('['):
+			return nil, errors.New("data is not a list")
+		}
+		for d.More() && len(list) < MaxModels {
+			var m listedModel
+			if err := d.Decode(&m); err != nil && (m.ID == "" || !errors.As(err, new(*json.UnmarshalTypeError))) {
+				if len(data) < maxAnswer {
+					return nil, err
+				}
+				break
+			}
+			list = append(list, m)
+		}
+		if len(list) == MaxModels || len(data) >= maxAnswer {
+			return list, nil
+		}
+		if _, err := d.Token(); err != nil {
+			return nil, err
+		}
 	}
-	return nil
+	_, err = d.Token()
+	return list, err
 }
 
 func sortedModels(byID map[string]Model) []Model {
@@ -324,7 +343,7 @@ func (w *worker) learnModels(ctx context.Context, l, before *learned) error {
 		return &failure{reasonBadAnswer, fmt.Errorf("/v1/models: %w; if it has none, name its models under fleet.replicas[].models", s)}
 	}
 	if err == nil && len(l.Models) == 0 {
-		return &failure{reasonNoModels, errors.New("/v1/models lists none")}
+		return &failure{reasonNoModels, errors.New("/v1/models lists none, or with names or roots of more than 1,024 bytes")}
 	}
 	return err
 }

@@ -46,12 +46,13 @@ func TestDecodeModels(t *testing.T) {
 			[]Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b"}, {ID: "c", Base: "c"}}},
 		{"models that are their own parents, or have an empty one", `{"data":[{"id":"a","parent":""},{"id":"b","parent":"b","root":"/b"}]}`, []Model{{ID: "a", Base: "a"}, {ID: "b", Base: "b", Root: "/b"}}},
 		{"none", `{"data":null}`, []Model{}},
+		{"too many", `{"data":[{"id":"a"}` + strings.Repeat(`,{}`, MaxModels) + `,{"id":"z"}]}`, []Model{{ID: "a", Base: "a"}}},
 	} {
 		if got, _, err := decodeModels([]byte(c.data)); err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
-	for _, bad := range []string{"", "[]", `{"data":{}}`, `{"data":[{"id":1}]}`, `{"data":[` + strings.Repeat(`{},`, maxModels) + `{}]}`} {
+	for _, bad := range []string{"", "[]", `{"data":{}}`, `{"data":[{"id":1}]}`, `{"data":[{"id":"a"},{"id":`, `{"data":[{"id":"a"}`, `{"data":[{"id":"a"}]`} {
 		if got, _, err := decodeModels([]byte(bad)); err == nil {
 			t.Errorf("%.40q: %+v", bad, got)
 		}

@@ -86,7 +86,7 @@ func (w *worker) ofSGLang(l *learned) {
 
 // modelsOf returns the models that an SGLang lists as requests name them: an adapter by a base
 // model's name and its own, as in "qwen:sql". The root is the model's path; SGLang lists the served
-// name there. Adapters are left out beyond maxModels.
+// name there. Adapters are left out beyond MaxModels.
 func modelsOf(models []Model, s *sglang.Server) []Model {
 	byID := map[string]Model{}
 	for _, m := range models {
@@ -96,7 +96,7 @@ func modelsOf(models []Model, s *sglang.Server) []Model {
 			continue
 		}
 		for _, base := range models {
-			if !base.LoRA.Set && base.Base == m.Base && len(byID) < maxModels {
+			if !base.LoRA.Set && base.Base == m.Base && len(byID) < MaxModels {
 				m.ID = base.ID + sglang.AdapterMark + m.LoRA.Name
 				byID[m.ID] = m
 			}

@@ -168,7 +168,7 @@ func TestAdaptersOfManyNames(t *testing.T) {
 	if got := modelsOf(list[:20], &sglang.Server{}); len(got) != 110 {
 		t.Errorf("%d models of 10 names and 10 adapters", len(got))
 	}
-	if got := modelsOf(list, &sglang.Server{}); len(got) > maxModels+100 {
+	if got := modelsOf(list, &sglang.Server{}); len(got) > MaxModels+100 {
 		t.Errorf("%d models", len(got))
 	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,4 +66,24 @@ func TestUnread(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMoreModelsThanAreRead: a replica with too many adapters serves those that are read.
+func TestMoreModelsThanAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		var models strings.Builder
+		models.WriteString(`{"object":"list","data":[{"id":"m","root":"/m"}`)
+		for i := range 2 * MaxModels {
+			fmt.Fprintf(&models, `,{"id":"l%d","root":"/l","parent":"m","permission":[%q]}`, i, strings.Repeat("x", maxAnswer/MaxModels/2))
+		}
+		r.answer["/v1/models"] = models.String() + "]}" // of more than maxAnswer
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		w.pass(2 * time.Second)
+		s := w.fleet.Snapshot()
+		last := s.Replica(a).Model(fmt.Sprintf("l%d", MaxModels-2))
+		if !s.Replica(a).Ready || len(s.Replica(a).Models) != MaxModels || last == nil || last.Base != "m" || len(s.Notes) != 1 || !strings.Contains(s.Notes[0], a+" (4096 models)") {
+			t.Errorf("%d models, the last %+v, notes %q", len(s.Replica(a).Models), last, s.Notes)
+		}
+	})
 }

@@ -16,18 +16,18 @@ import (
 // (a model, its aliases, and adapters that are everywhere) share a cluster. With
 // listing Envoy answers GET /v1/models if there are groups. A replica that does not answer serves
 // what it served last; one that has never said what it serves may serve any model that no other is
-// known to, also one that is only named.
+// known to, also one that is only named; and so may one that lists more than are read.
 func Plan(s *fleet.Snapshot, listing bool) envoy.Fleet {
 	var f envoy.Fleet
 	holders := map[string][]int{} // model name → positions in f.Replicas
 	listed := map[string][]fleet.Model{}
 	private := map[string]bool{} // names that only tenants' own replicas serve
-	var unread []int             // positions of replicas that have never said what they serve
+	var unread []int             // positions of replicas of which not all models are known
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
 		// If no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
-		if len(r.Models) == 0 {
+		if n := len(r.Models); n == 0 || n >= fleet.MaxModels {
 			f.Unread.Replicas, unread = append(f.Unread.Replicas, f.Replicas[at]), append(unread, at)
 		}
 		for _, m := range r.Models {

@@ -2,6 +2,7 @@ package xds
 
 import (
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -84,6 +85,19 @@ func TestPlan(t *testing.T) {
 		got.Listing = ""
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n%+v, want\n%+v", name, got, c.want)
+		}
+	}
+}
+
+// TestMoreModelsThanAreRead: a replica that lists more may serve any model that no other does.
+func TestMoreModelsThanAreRead(t *testing.T) {
+	var names []string
+	for i := range fleet.MaxModels {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	for n, want := range map[int]int{fleet.MaxModels: 1, fleet.MaxModels - 1: 0} {
+		if f := plan(replica("1:1", true, "m", names[:n]...), replica("2:1", true, "b", "b")); len(f.Unread.Replicas) != want {
+			t.Errorf("%d models: others are sent to %v", n, f.Unread.Replicas)
 		}
 	}
 }
