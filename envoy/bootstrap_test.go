@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,15 +186,27 @@ func TestNoRetriesAreNone(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsEndBeforeVLLMs: vLLM closes a connection that was idle for 5 s. A request that
-// meets that is reset, and Envoy sends it to a replica that lacks its prefix.
-func TestIdleConnectionsEndBeforeVLLMs(t *testing.T) {
+// TestConnectionsToReplicas: vLLM closes a connection that was idle for 5 s. A request that meets that
+// is reset, and Envoy sends it to a replica that lacks its prefix. A lost machine closes none, and
+// nothing that was sent to it is answered, not by its kernel either.
+func TestConnectionsToReplicas(t *testing.T) {
 	for _, s := range []Split{{}, {On: true, Wait: time.Minute}} {
-		b := parse(t, []byte(render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s})))
+		c := parse(t, []byte(render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s}))).StaticResources.Clusters[0]
 		var o upstreamhttp.HttpProtocolOptions
-		err := b.StaticResources.Clusters[0].TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(&o)
+		err := c.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(&o)
 		if idle := o.GetCommonHttpProtocolOptions().GetIdleTimeout().AsDuration(); err != nil || idle <= 0 || idle >= 5*time.Second {
 			t.Errorf("idle for %v, %v", idle, err)
+		}
+		k := c.GetUpstreamConnectionOptions().GetTcpKeepalive()
+		quiet := k.GetKeepaliveTime().GetValue() + k.GetKeepaliveProbes().GetValue()*k.GetKeepaliveInterval().GetValue()
+		var unread int64 // in milliseconds
+		for _, o := range c.GetUpstreamBindConfig().GetSocketOptions() {
+			if o.GetLevel() == syscall.IPPROTO_TCP && o.GetName() == 18 { // TCP_USER_TIMEOUT
+				unread = o.GetIntValue()
+			}
+		}
+		if quiet != 30 || unread != 30_000 {
+			t.Errorf("a lost machine is noticed after %d s, with unread bytes after %d ms", quiet, unread)
 		}
 	}
 }
