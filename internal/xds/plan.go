@@ -51,7 +51,7 @@ func Plan(s *fleet.Snapshot, listing bool) envoy.Fleet {
 		about[id] = mostSay(list)
 	}
 	f.Unread.Name, f.Unread.Models = envoy.Unread, slices.Sorted(maps.Keys(holders))
-	if len(f.Unread.Replicas) == 0 || len(holders) == 0 {
+	if n := len(f.Unread.Replicas); n == 0 || n == len(f.Replicas) || len(holders) == 0 { // any replica is the default
 		f.Unread = envoy.Group{}
 	}
 	f.Groups = groups(f.Replicas, holders, about)

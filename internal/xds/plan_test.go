@@ -99,6 +99,9 @@ func TestMoreModelsThanAreRead(t *testing.T) {
 		if f := plan(replica("1:1", true, "m", names[:n]...), replica("2:1", true, "b", "b")); len(f.Unread.Replicas) != want {
 			t.Errorf("%d models: others are sent to %v", n, f.Unread.Replicas)
 		}
+		if f := plan(replica("1:1", true, "m", names[:n]...)); len(f.Unread.Replicas) > 0 {
+			t.Errorf("%d models everywhere: others are sent to %v", n, f.Unread.Replicas)
+		}
 	}
 }
 
