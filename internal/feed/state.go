@@ -76,7 +76,7 @@ func (s Sources) each(yield func(*fleet.Replica, Replica, State)) {
 // Notes names the replicas without a prefix cache, those without KV events if that is not configured,
 // what SGLang servers lack, and the ranks whose events do not come, at most bound.MostNotes of each.
 func (s Sources) Notes() []string {
-	var without, others, missing, deaf, off []string
+	var without, others, missing, deaf, off, unreported []string
 	s.each(func(r *fleet.Replica, supply Replica, state State) {
 		for i := range supply.Ranks {
 			if why := supply.Ranks[i].deaf(r, supply.Synced); why != "" {
@@ -86,6 +86,8 @@ func (s Sources) Notes() []string {
 		switch {
 		case r.CacheOff:
 			off = append(off, r.Addr)
+		case state == Sidecar:
+			unreported = append(unreported, s.Feed.unreported(r)...)
 		case r.SGLang != nil:
 			for _, note := range r.SGLang.Missing(state == None) {
 				missing = append(missing, fmt.Sprintf("replica %s: %s", r.Addr, note))
@@ -97,6 +99,7 @@ func (s Sources) Notes() []string {
 		}
 	})
 	notes := append(missing[:min(len(missing), bound.MostNotes)], bound.Notes(deaf, bound.MostNotes, "ranks have no KV events that come")...)
+	notes = append(notes, bound.Notes(unreported, bound.MostNotes, "ranks are reported by no sidecar")...)
 	if len(off) > 0 {
 		notes = append(notes, "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: "+few(off)+
 			": start vLLM with --enable-prefix-caching, or SGLang without --disable-radix-cache")
@@ -132,6 +135,17 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 		return "its KV events come by replay alone, so that its cache is known late: look at the topic"
 	}
 	return ""
+}
+
+// unreported names the ranks of a replica that compute prompts and of which no sidecar has reported a block.
+func (f *Feed) unreported(r *fleet.Replica) (out []string) {
+	for _, rank := range r.Ranks {
+		if load, _ := r.LoadOf(rank); load.Computed() >= silentTokens && len(r.Models) > 0 && f.groups(r, rank) == nil {
+			out = append(out, fmt.Sprintf("replica %s, rank %d: it computes prompts, and no sidecar reports its blocks of model %q, so that it counts as empty: look at kvsub's -replica, -rank, -model and -tenant, and its log",
+				r.Addr, rank, r.Models[0].Base))
+		}
+	}
+	return out
 }
 
 // few lists the first ones of some addresses.

@@ -158,6 +158,45 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 	}
 }
 
+// TestSidecarsThatReportNothingAreTold: of a rank that computes prompts some block must be reported,
+// by the name of its replica and of its model.
+func TestSidecarsThatReportNothingAreTold(t *testing.T) {
+	x := index.New(index.Options{})
+	defer x.Close()
+	r := fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Ranks: []int{0, 1}, Configured: fleet.Configured{Sidecar: true}, Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}}}
+	s := Sources{New(x, Options{}), func() *fleet.Snapshot { return fleet.NewSnapshot(&r) }}
+	report := func(h index.Holder, model string) {
+		if _, err := x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{Kind: index.Stored, Hashes: []uint64{1}, Content: []prefixhash.Content{1},
+			Scope: index.Scope{Model: model, Scheme: index.SchemeTokens, BlockSize: 16}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told := func(what string, want ...string) {
+		t.Helper()
+		notes := s.Notes()
+		for i, rank := range want {
+			if len(notes) != len(want) || !strings.HasPrefix(notes[i], "replica 10.0.0.1:8000, rank "+rank+": it computes prompts") || !strings.Contains(notes[i], `model "m"`) {
+				t.Errorf("%s: %q, want ranks %q", what, notes, want)
+			}
+		}
+		if len(want) == 0 && len(notes) > 0 {
+			t.Errorf("%s: %q", what, notes)
+		}
+	}
+	told("nothing is computed")
+	for rank := range r.Ranks {
+		r.Load = append(r.Load, fleet.Load{Rank: rank, PrefixQueries: silentTokens})
+	}
+	told("nothing is reported", "0", "1")
+	report(index.Holder{Replica: "10.0.0.9:8000"}, "m")
+	report(index.Holder{Replica: r.Addr}, "M")
+	told("by other names", "0", "1")
+	report(index.Holder{Replica: r.Addr}, "m")
+	told("one rank", "1")
+	report(index.Holder{Replica: r.Addr, Rank: 1}, "m")
+	told("both")
+}
+
 // TestFullIndexIsNoted: an index that drops blocks to stay within its bound is named.
 func TestFullIndexIsNoted(t *testing.T) {
 	x := index.New(index.Options{MaxBlocks: 8, MaxScopeBlocks: 8})
