@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
@@ -168,4 +170,69 @@ func TestIndexIsCalledDirectly(t *testing.T) {
 	if got := try(t, strings.Replace(guarded(t), "127.0.0.1", "0.0.0.0", 1), Access{}); got != codes.OK {
 		t.Errorf("a call ends with %v", got)
 	}
+}
+
+// away is a connection to a machine that is lost once gone is closed: it ends nothing, and answers nothing.
+type away struct {
+	net.Conn
+	gone chan struct{}
+}
+
+func (a *away) Read(b []byte) (n int, err error) {
+	for {
+		n, err = a.Conn.Read(b)
+		select {
+		case <-a.gone:
+			if err == nil {
+				continue
+			}
+		default:
+		}
+		return n, err
+	}
+}
+
+// TestALostIndexIsLeft: calls reach the index at its next place a short time after its machine is lost.
+func TestALostIndexIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := index.New(index.Options{})
+		l := bufconn.Listen(1 << 20)
+		ctx, cancel := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() { served <- New(x, Options{}).Serve(ctx, l) }()
+		gone, dials := make(chan struct{}), 0
+		conn, err := Dial("passthrough:///index", Access{}, grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			c, err := l.Dial()
+			if dials++; dials == 1 {
+				c = &away{c, gone}
+			}
+			return c, err
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := pb.NewCacheIndexClient(conn).GetCacheState(ctx, &pb.GetCacheStateRequest{})
+			return err
+		}
+		if err := call(); err != nil {
+			t.Fatal(err)
+		}
+		close(gone)
+		lost := time.Now()
+		for err = call(); err != nil && time.Since(lost) < time.Hour; err = call() {
+			time.Sleep(time.Second)
+		}
+		if took := time.Since(lost); err != nil || took > time.Minute {
+			t.Errorf("%v, after %v", err, took)
+		}
+		conn.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		x.Close()
+	})
 }
