@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"warmroute/internal/certs"
 )
 
@@ -47,5 +49,22 @@ func TestConfigIsValidated(t *testing.T) {
 	routes, _ := newDiscovery(good).routes(t.Context(), time.Now())
 	if got := strings.Join(routes, " "); got != "10.0.0.1:9005 [::1]:9005 h:1" {
 		t.Errorf("routes %s", got)
+	}
+}
+
+// TestALostServerIsLeft: the connection to a NATS server whose machine is lost ends within seconds.
+func TestALostServerIsLeft(t *testing.T) {
+	options, err := (&Link{c: Config{URL: "nats://h:1"}}).options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nats.GetDefaultOptions()
+	for _, set := range options {
+		if err := set(&o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := o.PingInterval * time.Duration(o.MaxPingsOut+1); after <= 0 || after > 15*time.Second {
+		t.Errorf("it ends after %v", after)
 	}
 }

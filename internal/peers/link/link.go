@@ -32,6 +32,9 @@ const (
 	rest = 5 * time.Millisecond
 	// lostAfter is how long NATS may be out of reach before routers count as split.
 	lostAfter = time.Second
+	// pingEvery is how often NATS must answer a ping: after three the connection ends. A machine that is
+	// lost ends none.
+	pingEvery = 5 * time.Second
 )
 
 // Link is a peers.Machine on NATS. Open it, pass its Outbox to the decider,
@@ -118,6 +121,7 @@ func (l *Link) options() ([]nats.Option, error) {
 	logged := "" // the error of this connection that was logged last; a server that refuses does so at each attempt
 	o := []nats.Option{
 		nats.Name("warmroute " + l.id), nats.NoEcho(), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond), nats.RetryOnFailedConnect(true),
+		nats.PingInterval(pingEvery),
 		nats.IgnoreAuthErrorAbort(), // a server that refuses may know this router later
 		nats.ReconnectBufSize(-1),   // a message that cannot be sent is not sent later: the next full message has everything
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
