@@ -186,14 +186,19 @@ func TestNoRetriesAreNone(t *testing.T) {
 	}
 }
 
-// TestConnectionsToReplicas: vLLM closes a connection that was idle for 5 s. A request that meets that
+// TestConnections: vLLM closes a connection that was idle for 5 s. A request that meets that
 // is reset, and Envoy sends it to a replica that lacks its prefix. A lost machine closes none, and
 // nothing that was sent to it is answered, not by its kernel either.
-func TestConnectionsToReplicas(t *testing.T) {
+func TestConnections(t *testing.T) {
 	for _, s := range []Split{{}, {On: true, Wait: time.Minute}} {
-		c := parse(t, []byte(render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s}))).StaticResources.Clusters[0]
-		var o upstreamhttp.HttpProtocolOptions
-		err := c.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(&o)
+		all := parse(t, []byte(render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s}))).StaticResources.Clusters
+		c := all[0]
+		var o, router upstreamhttp.HttpProtocolOptions
+		err := all[1].TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(&router)
+		if k := router.GetExplicitHttpConfig().GetHttp2ProtocolOptions().GetConnectionKeepalive(); err != nil || k.GetInterval() == nil || k.GetInterval().AsDuration()+k.GetTimeout().AsDuration() > 10*time.Second {
+			t.Errorf("a lost router is noticed after %v and %v, %v", k.GetInterval(), k.GetTimeout(), err)
+		}
+		err = c.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(&o)
 		if idle := o.GetCommonHttpProtocolOptions().GetIdleTimeout().AsDuration(); err != nil || idle <= 0 || idle >= 5*time.Second {
 			t.Errorf("idle for %v, %v", idle, err)
 		}
@@ -260,7 +265,7 @@ func TestInstallerInstallsThisVersion(t *testing.T) {
 // nothing of it in any other configuration.
 func TestPrefillElsewhere(t *testing.T) {
 	parts := []string{
-		"max_message_timeout", KeyWait, "connection_keepalive", MetadataSplit, HeaderRetry, "envoy.filters.http.upstream_codec", "selected_host_key",
+		"max_message_timeout", KeyWait, "connection_keepalive: {interval: 1s, timeout: 1s}", MetadataSplit, HeaderRetry, "envoy.filters.http.upstream_codec", "selected_host_key",
 	}
 	for name, s := range map[string]Split{"off": {}, "header": {On: true}, "pull": {On: true, Wait: time.Minute}} {
 		text := render(t, Options{Replicas: []string{"127.0.0.1:8000"}, Split: s})
