@@ -30,7 +30,7 @@ func (f *fixture) conversations(t *testing.T) {
 	watch := f.watch(t)
 	f.awaitTrust(t)
 	before := f.tokenSources(t)
-	defer f.mostlyInProcess(t, before, 0.95)
+	defer f.mostlyInProcess(t, before, 0.05)
 	var talks []talk
 	var lastAnswer = map[int]string{}
 	exact, offline, alone, hit := 0, 0, 0, 0
