@@ -136,6 +136,7 @@ func TestASidecarTellsOfNoFirstTokens(t *testing.T) {
 	rep := replica(1)
 	rep.Events, rep.Sidecar = nil, true
 	r := newRig(t, policy.Config{}, rep)
+	r.stored(firstAddr, prompt(9, 0, 1))
 	d, rec := r.ask(prompt(1, 0, 100))
 	if d.Reason != ReasonCold || rec.Blocks != 100 {
 		t.Fatalf("not decided by its blocks: %+v", d)

@@ -42,6 +42,24 @@ func (r *rig) matches(t *testing.T, p chained) (one, two *policy.Candidate, rec 
 	return candidate(t, rec, firstAddr), candidate(t, rec, secondAddr), rec
 }
 
+// TestUntilASidecarReports: the history stands for the cache of a replica of which no sidecar has
+// reported a block, or has by another name.
+func TestUntilASidecarReports(t *testing.T) {
+	all := mixed()
+	all[1].Sidecar = true
+	r := newRig(t, policy.Config{}, all...)
+	p := prompt(1, 0, 100)
+	r.on(secondAddr, p)
+	if _, two, rec := r.matches(t, p); !two.Match.Learned() || rec.Reason != ReasonLearned {
+		t.Errorf("nothing is reported: %s, %+v", rec.Reason, two.Match)
+	}
+	r.stored(secondAddr, prompt(1, 0, 50))
+	r.fleet.Set(all...)
+	if _, two, rec := r.matches(t, p); two.Match.Learned() || two.Match.Matched() != 50*blockSize || rec.Reason != ReasonWarm {
+		t.Errorf("some blocks are: %s, %+v", rec.Reason, two.Match)
+	}
+}
+
 // TestTokenIdsWithoutEvents: of replicas that report nothing, the history of token ids is
 // known: of this router and of another one that it tells, until the replica is dropped.
 func TestTokenIdsWithoutEvents(t *testing.T) {

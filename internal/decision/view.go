@@ -318,7 +318,9 @@ func (v *views) holder(r *fleet.Replica, m *fleet.Model, rank, scope, block int)
 		c.events = c.events || e.Rank == rank
 	}
 	c.timed = c.events // a sidecar's reports come too late to time first tokens
-	c.events = c.events || r.Sidecar
+	if r.Sidecar {     // until one reports, the history stands for its cache
+		_, c.events = v.index.Trust(c.id, r.Tenant, m.Base)
+	}
 	if page, ok := r.LoadOf(rank); ok {
 		v.ledger.Lock()
 		c.account.Scrape(page, c.timed)
