@@ -27,6 +27,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"warmroute/internal/certs"
+	"warmroute/render/testkit/must"
 )
 
 // parse reads a bootstrap into Envoy's own types, unknown fields refused.
@@ -36,10 +37,7 @@ func parse(t *testing.T, y []byte) *bootstrapv3.Bootstrap {
 	if err := yaml.Unmarshal(y, &tree); err != nil {
 		t.Fatalf("not YAML: %v\n%s", err, y)
 	}
-	j, err := json.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := must.Get(json.Marshal(tree))(t)
 	b := new(bootstrapv3.Bootstrap)
 	if err := protojson.Unmarshal(j, b); err != nil {
 		t.Fatalf("not an Envoy bootstrap: %v\n%s", err, y)
@@ -53,9 +51,7 @@ func parse(t *testing.T, y []byte) *bootstrapv3.Bootstrap {
 func render(t *testing.T, o Options) string {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := WriteBootstrap(&buf, o); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteBootstrap(&buf, o))
 	return buf.String()
 }
 
@@ -251,10 +247,7 @@ func TestValidateNamesEveryProblem(t *testing.T) {
 
 // TestInstallerInstallsThisVersion holds the installer and Version together.
 func TestInstallerInstallsThisVersion(t *testing.T) {
-	b, err := os.ReadFile("../scripts/install-envoy.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile("../scripts/install-envoy.sh"))(t)
 	m := regexp.MustCompile(`(?m)^version=(\S+)`).FindSubmatch(b)
 	if m == nil || string(m[1]) != Version {
 		t.Errorf("scripts/install-envoy.sh installs %q, envoy.Version is %q", m, Version)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestEnvoyOutlastsHeldRequests: none of Envoy's limits is below the longest hold, and nothing
@@ -13,9 +15,7 @@ func TestEnvoyOutlastsHeldRequests(t *testing.T) {
 	render := func(o Options) string {
 		o.Replicas = []string{"10.0.0.1:8000"}
 		var b bytes.Buffer
-		if err := WriteBootstrap(&b, o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, WriteBootstrap(&b, o))
 		return b.String()
 	}
 	has := func(boot string, all ...string) {

@@ -19,6 +19,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // upstream keeps the requests that it answers.
@@ -54,13 +55,8 @@ func start(t *testing.T, o envoy.Options, u *upstream) *testenv.Envoy {
 	at := testenv.Addresses(t, 3)
 	o.Listen, o.Admin, o.ExtProc, o.Replicas = at[0], at[1], []string{at[2]}, []string{u.Listener.Addr().String()}
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, o); err != nil {
-		t.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", boot.Bytes(), o.Listen, o.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, envoy.WriteBootstrap(&boot, o))
+	e := must.Get(testenv.StartEnvoy(t.TempDir(), "envoy", boot.Bytes(), o.Listen, o.Admin))(t)
 	t.Cleanup(e.Stop)
 	return e
 }
@@ -68,24 +64,16 @@ func start(t *testing.T, o envoy.Options, u *upstream) *testenv.Envoy {
 // raw sends bytes as they are and returns the whole answer.
 func raw(t *testing.T, e *testenv.Envoy, text string) (status int, body string) {
 	t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(e.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", strings.TrimPrefix(e.URL, "http://")))(t)
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute)) // a bound on a hang
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, text))(t)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatalf("%q: %v", text, err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(b)
 }
 
@@ -151,14 +139,8 @@ func TestListOfModels(t *testing.T) {
 	e := start(t, envoy.Options{AccessLog: "none", Fleet: envoy.Fleet{Replicas: all, Listing: list,
 		Groups: []envoy.Group{{Name: "model:a", Models: []string{"a"}, Replicas: all}, {Name: "model:b", Models: []string{"b"}, Replicas: all}}}}, u)
 	for method, want := range map[string]string{http.MethodGet: list + " application/json *", http.MethodOptions: "replica text/plain; charset=utf-8 "} {
-		r, err := http.NewRequestWithContext(t.Context(), method, e.URL+"/v1/models", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), method, e.URL+"/v1/models", nil))(t)
+		resp := must.Get(http.DefaultClient.Do(r))(t)
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if got := string(body) + " " + resp.Header.Get("Content-Type") + " " + resp.Header.Get("Access-Control-Allow-Origin"); err != nil || got != want {
@@ -170,32 +152,20 @@ func TestListOfModels(t *testing.T) {
 // TestAccessLogOnASocket: a service's standard output may be a socket, which cannot be
 // opened as a file.
 func TestAccessLogOnASocket(t *testing.T) {
-	binary, err := testenv.EnvoyBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(testenv.EnvoyBinary())(t)
 	for _, name := range []string{"/dev/stdout", "/dev/stderr", "/proc/self/fd/1"} {
 		t.Run(name, func(t *testing.T) {
 			u, at, file := serve(t), testenv.Addresses(t, 3), t.TempDir()+"/envoy.yaml"
 			var boot bytes.Buffer
-			if err := envoy.WriteBootstrap(&boot, envoy.Options{Listen: at[0], Admin: at[1], ExtProc: at[2:], Replicas: []string{u.Listener.Addr().String()}, AccessLog: name}); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(file, boot.Bytes(), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, envoy.WriteBootstrap(&boot, envoy.Options{Listen: at[0], Admin: at[1], ExtProc: at[2:], Replicas: []string{u.Listener.Addr().String()}, AccessLog: name}))
+			must.Do(t, os.WriteFile(file, boot.Bytes(), 0o600))
+			pair := must.Get(syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0))(t)
 			mine, its := os.NewFile(uintptr(pair[0]), "mine"), os.NewFile(uintptr(pair[1]), "its")
 			defer mine.Close()
 			cmd := exec.Command(binary, "-c", file, "--concurrency", "1", "--use-dynamic-base-id", "-l", "error", "--file-flush-interval-msec", "50")
 			cmd.Stdout, cmd.Stderr = its, its
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, cmd.Start())
 			its.Close()
 			defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 			logged := make(chan bool)

@@ -17,6 +17,7 @@ import (
 	"warmroute/internal/tracefile"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -93,11 +94,8 @@ func hold(t *testing.T, x *index.Index, addr string, ids []uint32) {
 	for i := range engine {
 		engine[i] = uint64(i + 1)
 	}
-	_, err := x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{
+	must.Get(x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{
 		Kind: index.Stored, Tier: index.TierGPU, Hashes: engine, Content: contents,
 		Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: blockSize},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}}))(t)
 }

@@ -11,6 +11,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -139,10 +140,7 @@ func TestDroppedTexts(t *testing.T) {
 		r := NewRouter(nil, nil, nil, nil, RouterOptions{DropTexts: drop})
 		var first [2]any
 		for i := range first {
-			q, err := r.bodies.Parse(openai.Chat, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			q := must.Get(r.bodies.Parse(openai.Chat, body))(t)
 			messages, _, err := q.Values(nil, openai.FieldMessages)
 			if err != nil {
 				t.Fatal(err)

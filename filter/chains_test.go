@@ -16,6 +16,7 @@ import (
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // promptOf is a prompt of n tokens in blocks of four.
@@ -103,10 +104,7 @@ func TestSentinelOfASaltedPrompt(t *testing.T) {
 func TestChainsOfVLLM(t *testing.T) {
 	seed := "0"
 	hashing := func(g prefixhash.Generation, seed *string) *prefixhash.VLLM {
-		v, err := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: g, Seed: seed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: g, Seed: seed}))(t)
 		return v
 	}
 	adapter := func(path string) func(*tokenPrompts) {
@@ -155,10 +153,7 @@ func TestWhatADecisionCounts(t *testing.T) {
 	m.decided(&decision.Record{Reason: decision.ReasonWarm, Subject: decision.Subject{Took: 3 * time.Second}, Prompted: decision.Prompted{Source: "body"},
 		Choice: decision.Choice{Predicted: 64, Saved: 0.25, Match: policy.Match{policy.GPU: {Tokens: 32, Credit: 1, Source: policy.Reported}, policy.CPU: {Tokens: 32, Credit: 1, Token: 0.5 / 32}}, Chosen: "a:1,b:2"}}, "base", &took)
 	m.decided(&decision.Record{Reason: decision.ReasonDisabled}, "", new([phases]time.Duration))
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	histograms := 0
 	for _, f := range families {
 		for _, series := range f.GetMetric() {

@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -205,10 +206,7 @@ func openAISDK(a *agent) object {
 // results that the client clears later, reminders in one request alone, summaries in the place of
 // whole conversations, and subagents.
 func TestSessionsOfRealClients(t *testing.T) {
-	model, err := tokens.LoadFolder(t.Context(), "../.cache/models/qwen3", tokens.Flags{Transformers: "5.19.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Get(tokens.LoadFolder(t.Context(), "../.cache/models/qwen3", tokens.Flags{Transformers: "5.19.0"}))(t)
 	for name, c := range map[string]struct {
 		route openai.Route
 		body  func(*agent) object
@@ -222,15 +220,11 @@ func TestSessionsOfRealClients(t *testing.T) {
 				LocalSettings: tokens.LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: -1},
 				Endpoints:     func(string) []tokens.Endpoint { return []tokens.Endpoint{{Version: "0.32.0"}} },
 			})
-			if err := source.Load("m", model); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, source.Load("m", model))
 			source.CheckAll(t.Context())
 			now := time.Unix(1_700_000_000, 0)
 			b := newBenchAt(t, func() time.Time { return now }, source, replica(1))
-			if _, err := b.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(b.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}))(t)
 			b.router.SetBudget(time.Minute)
 			rng := rand.New(rand.NewPCG(1, 1))
 			var all []*agent
@@ -275,10 +269,7 @@ func (w *watched) step(t *testing.T, a *agent) {
 		return
 	}
 	a.next()
-	body, err := json.Marshal(a.body(a))
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(json.Marshal(a.body(a)))(t)
 	d := w.b.router.Route(t.Context(), &Query{Route: a.route, Body: body})
 	if d.Reservation == nil {
 		t.Fatalf("%s, turn %d: %s", a.name, a.turns, d.Reason)

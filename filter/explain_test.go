@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/render/testkit/must"
 )
 
 // TestARecordSaysTheSameAgain: for a thousand random decisions under random
@@ -35,9 +36,7 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 		b := newBenchAt(t, func() time.Time { return clock }, tok, replicas...)
 		if run%4 == 3 {
 			kind := policy.NameBalance
-			if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}))(t)
 		}
 		var leases []*decision.Reservation
 		for range 50 {
@@ -76,14 +75,9 @@ func TestARecordSaysTheSameAgain(t *testing.T) {
 
 func checkAgain(t *testing.T, b *bench, d decision.Decision) {
 	t.Helper()
-	text, err := json.Marshal(b.last())
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(b.last()))(t)
 	var rec decision.Record
-	if err := json.Unmarshal(text, &rec); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &rec))
 	scores, winner := rec.Rescore(b.book.Of("m"))
 	if winner < 0 {
 		if d.Chosen != "" {

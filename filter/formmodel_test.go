@@ -5,6 +5,8 @@ import (
 	"mime/multipart"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 const formKind = "multipart/form-data; boundary=b"
@@ -54,10 +56,7 @@ func FuzzFormModel(f *testing.F) {
 			name  string
 			value []byte
 		}{{"file", file}, {"model", []byte(model)}, {"after", file}} {
-			p, err := w.CreateFormField(one.name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(w.CreateFormField(one.name))(t)
 			_, _ = p.Write(one.value)
 		}
 		_ = w.Close()

@@ -26,15 +26,13 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
+	"warmroute/render/testkit/must"
 )
 
 // dial serves s over TCP and returns a client of it.
 func dial(t *testing.T, s *Server) extprocv3.ExternalProcessorClient {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	g := grpc.NewServer()
 	extprocv3.RegisterExternalProcessorServer(g, s)
 	var wg sync.WaitGroup
@@ -43,10 +41,7 @@ func dial(t *testing.T, s *Server) extprocv3.ExternalProcessorClient {
 			t.Errorf("serve: %v", err)
 		}
 	})
-	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { conn.Close(); g.Stop(); wg.Wait() })
 	return extprocv3.NewExternalProcessorClient(conn)
 }
@@ -57,10 +52,7 @@ func exchange(t *testing.T, c extprocv3.ExternalProcessorClient, send ...*reques
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	t.Cleanup(cancel)
-	st, err := c.Process(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(c.Process(ctx))(t)
 	for _, m := range send {
 		if err := st.Send(m); err != nil {
 			break // the server has ended the stream: Recv states how
@@ -95,22 +87,14 @@ func TestSlowBodiesGoOnWithoutAHint(t *testing.T) {
 	client := dial(t, NewServer(b.router, ServerOptions{BodyWait: 20 * time.Millisecond}))
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	st, err := client.Process(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(client.Process(ctx))(t)
 	send := func(m *request) {
 		t.Helper()
-		if err := st.Send(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Send(m))
 	}
 	receive := func(want string) {
 		t.Helper()
-		r, err := st.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(st.Recv())(t)
 		if got := describe(r); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
@@ -138,14 +122,9 @@ func TestAbortedStreamsLeaveNoCharge(t *testing.T) {
 		}
 		for n := range len(all) + 1 {
 			ctx, cancel := context.WithCancel(context.Background())
-			st, err := client.Process(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			st := must.Get(client.Process(ctx))(t)
 			for _, m := range all[:n] {
-				if err := st.Send(m); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, st.Send(m))
 			}
 			cancel()
 			_, _ = st.Recv() // cancelled
@@ -196,13 +175,8 @@ func TestWhatIsNotOursIsNotHeld(t *testing.T) {
 		{"GET", "/v1/realtime?model=m"}, {"GET", "/v1/responses"}, {"CONNECT", "/v1/realtime"}, {"POST", "/v1/audio/transcriptions"}, {"PUT", chatPath}, {"POST", "/v1/embeddings"},
 	} {
 		for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, partial, streamed, duplex} {
-			st, err := client.Process(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := st.Send(headers(mode, route[0], route[1], false)); err != nil {
-				t.Fatal(err)
-			}
+			st := must.Get(client.Process(t.Context()))(t)
+			must.Do(t, st.Send(headers(mode, route[0], route[1], false)))
 			r, err := st.Recv()
 			if err != nil || describe(r) != "headers" || (r.ModeOverride != nil) != (mode == partial) {
 				t.Fatalf("%v %v: %v, %v", mode, route, r, err)
@@ -212,9 +186,7 @@ func TestWhatIsNotOursIsNotHeld(t *testing.T) {
 			}
 			want := map[modev3.ProcessingMode_BodySendMode]string{buffered: "EOF", partial: "body", streamed: "body", duplex: "body(3)"}[mode]
 			if mode != buffered {
-				if err := st.Send(body("abc", false)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, st.Send(body("abc", false)))
 			}
 			got := ""
 			if r, err := st.Recv(); err != nil {
@@ -274,10 +246,7 @@ func TestAlwaysPickNamesAReplica(t *testing.T) {
 	} {
 		used := map[string]bool{}
 		for range 4 {
-			out, err := exchange(t, client, send...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(exchange(t, client, send...))(t)
 			for _, r := range out {
 				checkMetadata(t, r)
 			}
@@ -374,9 +343,7 @@ func TestServedFeedback(t *testing.T) {
 	failed.MetadataContext = metadata.MetadataContext
 	for name, m := range map[string]*request{"metadata": metadata, "attribute": attribute, "none": failed} {
 		b := newBench(t, fakeTokens{n: 100}, replica(1))
-		if _, err := exchange(t, dial(t, NewServer(b.router, ServerOptions{})), headers(buffered, "POST", chatPath, false), body(chat, true), m); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(exchange(t, dial(t, NewServer(b.router, ServerOptions{})), headers(buffered, "POST", chatPath, false), body(chat, true), m))(t)
 		want := 1.
 		if name == "none" {
 			want = 0

@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 	"warmroute/render/work"
 )
 
@@ -44,10 +45,7 @@ func TestPiecesAreTheWhole(t *testing.T) {
 		if got := p.AppendChain(nil, index.Keying{Unit: unit, Ahead: 3}, 0); !slices.Equal(got, want) {
 			t.Errorf("units of %d, 3 ahead: %d keys, want %d equal ones", unit, len(got), len(want))
 		}
-		hash, err := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: prefixhash.Tagged})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hash := must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: prefixhash.Tagged}))(t)
 		root, _ := hash.Root()
 		mix := p.mix
 		mix.MM = p.prompts[0].MM

@@ -11,6 +11,7 @@ import (
 
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // largeChat is a chat of n bytes: many turns of text, or one image.
@@ -71,9 +72,7 @@ func decideLarge(b *testing.B, l *tokens.Local, body func() []byte) {
 	}
 	for p := range phases {
 		var m dto.Metric
-		if err := bench.router.metrics.phases[p].(prometheus.Metric).Write(&m); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, bench.router.metrics.phases[p].(prometheus.Metric).Write(&m))
 		b.ReportMetric(m.GetHistogram().GetSampleSum()*1e3/float64(b.N), "ms-"+p.String())
 	}
 }

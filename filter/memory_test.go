@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/extprocwire"
 	"warmroute/internal/tokens"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -26,10 +27,7 @@ type wire struct {
 func newWire(t *testing.T, messages ...*request) *wire {
 	w := &wire{codec: extprocwire.NewCodec()}
 	for _, m := range messages {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(m))(t)
 		w.messages = append(w.messages, b)
 	}
 	return w

@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 func query() *Query { return &Query{Route: openai.Chat, Body: []byte(chat)} }
@@ -79,9 +80,7 @@ func TestReasonsOfPicks(t *testing.T) {
 		t.Errorf("the warm one is beyond the guard: %+v", d)
 	}
 	breaks(d)
-	if _, err := b.book.Patch("", []byte(`{"hint_when_cold": false}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.book.Patch("", []byte(`{"hint_when_cold": false}`)))(t)
 	clear(b.index.blocks)
 	if d := b.route(query()); d.Reason != decision.ReasonNoMatch || d.Chosen != "" || d.Reservation != nil {
 		t.Errorf("cold hints are off: %+v", d)
@@ -167,9 +166,7 @@ func TestDisabledIsANoOp(t *testing.T) {
 		"one model":  {Models: map[string]policy.Overrides{"m": {RoutePolicy: &off}}},
 	} {
 		b := newBench(t, panicking{}, replica(1)) // whose tokens must not be requested
-		if _, err := b.book.Replace(c); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(b.book.Replace(c))(t)
 		d := b.route(query())
 		if d.Reason != decision.ReasonDisabled || d.Chosen != "" || d.Reservation != nil {
 			t.Errorf("%s: %+v", name, d)
@@ -181,9 +178,7 @@ func TestDisabledIsANoOp(t *testing.T) {
 		}
 	}
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	if _, err := b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &off}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.book.Replace(policy.Config{Overrides: policy.Overrides{RoutePolicy: &off}}))(t)
 	q := query()
 	q.Body = []byte(`{"this is`) // nothing is parsed, so there is no error
 	if d := b.route(q); d.Reason != decision.ReasonDisabled {

@@ -18,6 +18,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/prefill"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // fakeLegs answers every leg alike, once it may.
@@ -68,21 +69,13 @@ func patient(ctx context.Context) context.Context {
 // ask sends a request's headers and body, and returns the answers to the body.
 func ask(t *testing.T, ctx context.Context, s *Server, mode *request, answers int) []*response { //nolint:revive // t first, as in all helpers
 	t.Helper()
-	stream, err := dial(t, s).Process(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(dial(t, s).Process(ctx))(t)
 	for _, m := range []*request{mode, body(spaced, true)} {
-		if err := stream.Send(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, stream.Send(m))
 	}
 	var out []*response
 	for range answers + 1 {
-		r, err := stream.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(stream.Recv())(t)
 		out = append(out, r)
 	}
 	_ = stream.CloseSend()

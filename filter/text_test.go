@@ -8,6 +8,7 @@ import (
 
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // TestKeysOfATextCoverTheWholeRequest: two requests whose prompts differ in their
@@ -20,15 +21,10 @@ func TestKeysOfATextCoverTheWholeRequest(t *testing.T) {
 	}
 	chain := func(members string) []prefixhash.Key {
 		t.Helper()
-		r, err := openai.Parse(openai.Chat, []byte(`{"model":"m",`+members+`"messages":[{"role":"user","content":"`+long+`"}]}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(openai.Parse(openai.Chat, []byte(`{"model":"m",`+members+`"messages":[{"role":"user","content":"`+long+`"}]}`)))(t)
 		mv, _ := b.decider.Find("m", "")
 		var s scratch
-		if err := b.router.readText(t.Context(), &s, r, mv); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, b.router.readText(t.Context(), &s, r, mv))
 		return s.ask.Text
 	}
 	plain := chain("")
@@ -56,13 +52,10 @@ func TestTextsAreReadToTheirEnd(t *testing.T) {
 	b := newBench(t, nil, replica(1))
 	read := func(ctx context.Context, last string) ([]prefixhash.Key, error) {
 		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("a word ", 1<<17) + last + strings.Repeat("x", 8192) + `"}]}`
-		r, err := openai.Parse(openai.Chat, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(openai.Parse(openai.Chat, []byte(body)))(t)
 		mv, _ := b.decider.Find("m", "")
 		var s scratch
-		err = b.router.readText(ctx, &s, r, mv)
+		err := b.router.readText(ctx, &s, r, mv)
 		return s.ask.Text, err
 	}
 	one, err := read(t.Context(), "one")

@@ -18,6 +18,7 @@ import (
 	"warmroute/internal/tracefile"
 	"warmroute/internal/tracefile/tracereader"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func traceWriter(t *testing.T) *tracefile.Writer {
@@ -31,21 +32,14 @@ func written(t *testing.T, w *tracefile.Writer) (requests []tracereader.Request,
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(w.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Run(ctx))
+	f := must.Get(os.Open(w.Path()))(t)
 	defer f.Close()
 	r := tracereader.Reader{
 		Request: func(q *tracereader.Request) error { requests = append(requests, *q); return nil },
 		Ended:   func(_ int, e *tracefile.Ended) error { ends = append(ends, *e); return nil },
 	}
-	if err := r.Read(f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Read(f))
 	return requests, ends
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/render/testkit/must"
 )
 
 // TestTheShareIsDrawnAlike by every router of every release: the places of values are
@@ -162,8 +163,6 @@ func TestTrialsDoNotRefuse(t *testing.T) {
 func read(t *testing.T, c prometheus.Metric) float64 {
 	t.Helper()
 	var m dto.Metric
-	if err := c.Write(&m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Write(&m))
 	return m.GetCounter().GetValue()
 }

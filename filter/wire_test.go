@@ -13,6 +13,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/extprocwire"
+	"warmroute/render/testkit/must"
 )
 
 // everything is a decision with every value that access logs may print.
@@ -62,10 +63,7 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 	rare := []*response{immediate(503, decision.ReasonNotReady), bodyHint(&named, []byte("{}"), new(hint)), bodyHint(&decision.Decision{}, []byte("{}"), new(hint))}
 	codec := extprocwire.NewCodec()
 	for _, r := range append(usual, rare...) {
-		got, err := codec.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(codec.Marshal(r))(t)
 		var back response
 		if err := proto.Unmarshal(got.Materialize(), &back); err != nil || !proto.Equal(&back, r) {
 			t.Errorf("%v: came back as %v, %v", r, &back, err)

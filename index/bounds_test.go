@@ -13,6 +13,7 @@ import (
 
 	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func TestScopesNeverMatchEachOther(t *testing.T) {
@@ -71,9 +72,7 @@ func TestCopiesAreCountedAndFullReportsAreNot(t *testing.T) {
 		inc := x.Begin(a)
 		batch := &Batch{Holder: a, Incarnation: inc, Full: full, Events: []Event{
 			x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierGPU, x.all()), x.f.removed(a, TierGPU, 10)}}
-		if _, err := x.Apply(batch); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(batch))(t)
 		want := int32(64)
 		if full {
 			want = 10

@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // set returns a time as the operating system gives it after its wall clock was set: the
@@ -75,7 +76,7 @@ func TestNumbersOfTimesFollowNow(t *testing.T) {
 		filepath.Join("..", "internal", "kvevents", "kvtest"), // events of tests have the times that vLLM gives them
 	}
 	reads, numbers := map[string]string{}, map[string]string{} // a place, by folder
-	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -96,10 +97,7 @@ func TestNumbersOfTimesFollowNow(t *testing.T) {
 			return nil
 		}
 		return clockUses(path, reads, numbers)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if len(reads) == 0 || numbers[filepath.Join("..", "index")] == "" {
 		t.Fatalf("the test reads no source: %v, %v", reads, numbers)
 	}

@@ -3,6 +3,8 @@ package index
 import (
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestADoubtMakesMatchesUpperBounds: once a batch has a doubt, the matches of its holder are upper
@@ -28,9 +30,7 @@ func TestADoubtMakesMatchesUpperBounds(t *testing.T) {
 	if is, why := exact(a, "m"); !is {
 		t.Fatalf("not exact before: %s", why)
 	}
-	if _, err := x.Apply(&Batch{Holder: a, Incarnation: ia, Doubt: "events of a kind"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: a, Incarnation: ia, Doubt: "events of a kind"}))(t)
 	x.send(a, ia, stored("later"), Event{Kind: Cleared}, stored("m"))
 	for _, model := range []string{"m", "later"} {
 		is, why := exact(a, model)

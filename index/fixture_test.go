@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // fixture is a small index with one chain of blocks and a clock.
@@ -32,10 +33,7 @@ func newFixture(t *testing.T, o Options) *fixture {
 
 func (x *fixture) send(h Holder, inc uint64, evs ...Event) Result {
 	x.t.Helper()
-	res, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Events: evs})
-	if err != nil {
-		x.t.Fatal(err)
-	}
+	res := must.Get(x.Apply(&Batch{Holder: h, Incarnation: inc, Events: evs}))(x.t)
 	return res
 }
 
@@ -71,9 +69,7 @@ func lend(t testing.TB, x *Index, s Scope, h Holder, keys []prefixhash.Key, unti
 	if !begun {
 		inc = x.Begin(h)
 	}
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Full: true, Events: []Event{lent(s, keys, until)}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: inc, Full: true, Events: []Event{lent(s, keys, until)}}))(t)
 }
 
 // lent is stored until a time.

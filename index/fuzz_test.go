@@ -8,6 +8,7 @@ import (
 
 	"warmroute/index/internal/epoch"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -98,9 +99,7 @@ func play(t *testing.T, data []byte) {
 	}
 	slow.leave()
 	slow.r = nil
-	if err := x.empty(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, x.empty())
 }
 
 // slowLookup is a lookup that has found its way along a prompt at one time, and

@@ -3,6 +3,8 @@ package index
 import (
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestGroupsAreCounted: the blocks of cache groups have a bound and take memory, which
@@ -14,16 +16,12 @@ func TestGroupsAreCounted(t *testing.T) {
 	a, b := Holder{Replica: "a"}, Holder{Replica: "b"}
 	p := somePrompt(30*groupBlock + 1)
 	life := x.Begin(a)
-	if _, err := x.Apply(&Batch{Holder: a, Incarnation: life, Events: fullAndWindow(p[:30*groupBlock], 20)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: a, Incarnation: life, Events: fullAndWindow(p[:30*groupBlock], 20)}))(t)
 	st := x.counts()
 	if st.Grouped != 30 || findOne(t, x, a, p).Hit != 30*groupBlock {
 		t.Errorf("%d blocks counted, %+v", st.Grouped, findOne(t, x, a, p))
 	}
-	if _, err := x.Apply(&Batch{Holder: b, Incarnation: x.Begin(b), Events: fullAndWindow(p[:30*groupBlock], 0)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: b, Incarnation: x.Begin(b), Events: fullAndWindow(p[:30*groupBlock], 0)}))(t)
 	if got := x.counts(); got.Grouped != 40 {
 		t.Errorf("%d blocks counted, want 40", got.Grouped)
 	}
@@ -34,9 +32,7 @@ func TestGroupsAreCounted(t *testing.T) {
 	if trust, _ := x.Trust(x.ID(b), "", "m"); trust.Exact {
 		t.Errorf("what is not kept is called exact: %+v", trust)
 	}
-	if _, err := x.Apply(&Batch{Holder: a, Incarnation: life, Events: []Event{{Kind: Cleared}}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: a, Incarnation: life, Events: []Event{{Kind: Cleared}}}))(t)
 	if got := x.counts().Grouped; got != 10 {
 		t.Errorf("%d blocks counted after a clear, want 10", got)
 	}
@@ -56,9 +52,7 @@ func TestAClosedIndexHasNoGroups(t *testing.T) {
 	events[1].Window = 128
 	events[1].Scope.Group = 1
 	x.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
 	explain := func() int {
 		g, _ := x.ExplainGroups(x.ID(h), groupSpace, p)
 		return g.Hit

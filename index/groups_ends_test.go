@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -125,9 +126,7 @@ func (e *endsTraffic) step() {
 			}
 		}
 	}
-	if _, err := e.Apply(&Batch{Holder: c.holder, Incarnation: c.life, Events: events}); err != nil {
-		e.t.Fatal(err)
-	}
+	must.Get(e.Apply(&Batch{Holder: c.holder, Incarnation: c.life, Events: events}))(e.t)
 }
 
 // stored returns the events that a replica sends of a prompt: all of it in full
@@ -212,9 +211,7 @@ func TestEndsFollowTheRule(t *testing.T) {
 					if i%500 == 0 {
 						e.Sweep()
 					}
-					if err := e.check(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, e.check())
 				}
 			}
 			if cut < steps/40 {
@@ -236,9 +233,7 @@ func allDrop(t *testing.T, rule GroupRule) (*Index, Holder) {
 // lookup.
 func ruledHit(t *testing.T, x *Index, h Holder, p tokensPrompt, events []Event, want int) Match {
 	t.Helper()
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
 	if m, _ := x.ExplainGroups(x.ID(h), groupSpace, p); m.Hit != want {
 		t.Fatalf("the rule says %d", m.Hit)
 	}

@@ -3,6 +3,8 @@ package index
 import (
 	"slices"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // drawn is a replica of the example that the comment of package hybrid draws.
@@ -39,9 +41,7 @@ func TestThePageExample(t *testing.T) {
 		asked[i]++ // b6 b7
 	}
 	for _, r := range pageExample {
-		if _, err := x.Apply(&Batch{Holder: r.Holder, Incarnation: x.Begin(r.Holder), Events: r.events(held)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: r.Holder, Incarnation: x.Begin(r.Holder), Events: r.events(held)}))(t)
 	}
 	keys := asked.AppendChain(nil, Keying{Unit: groupBlock})
 	if found := x.Lookup(nil, groupSpace, keys); len(found) != 0 {

@@ -4,15 +4,15 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // newGrouped makes an index with one holder that has 20 blocks of a prompt in its full attention and in
 // a window.
 func newGrouped(t *testing.T) (x *Index, h Holder, p tokensPrompt) {
 	x, h, p = newGroups(t, nil), Holder{Replica: "a:1"}, somePrompt(20*groupBlock+1)
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:20*groupBlock], 0)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:20*groupBlock], 0)}))(t)
 	return x, h, p
 }
 
@@ -41,9 +41,7 @@ func TestEachHolderIsAnsweredOnce(t *testing.T) {
 			events := fullAndWindow(p[:20*groupBlock], 0)
 			events[0].Scope.Scheme, events[0].Content = SchemeTokens, events[1].Content
 			events[1].Spec = "mamba"
-			if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
 		}
 		last := Holder{Replica: "last"}
 		if elsewhere {
@@ -73,9 +71,7 @@ func TestGroupsDecideBelowTheGPU(t *testing.T) {
 	below := fullAndWindow(p[:20*groupBlock], 0)[1]
 	gone := Event{Kind: Removed, Scope: Scope{Group: 1}, Hashes: below.Hashes}
 	below.Tier = TierCPU
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: inc, Events: []Event{below, gone}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: inc, Events: []Event{below, gone}}))(t)
 	s, keys := groupSpace, p.AppendChain(nil, Keying{Unit: groupBlock})
 	s.Group = 1
 	var f Found
@@ -99,9 +95,7 @@ func TestABatchOfTwoModels(t *testing.T) {
 		events[2+i].Scope.Model = "other"
 	}
 	events[2].Spec, events[2].Window = "mamba", 0
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
 	for model, want := range map[string]string{"m": "full attention 16 + sliding window 16/w64", "other": "full attention 16 + Mamba state 16"} {
 		s := groupSpace
 		s.Model = model
@@ -120,17 +114,13 @@ func TestAnswersReplaceMatches(t *testing.T) {
 		keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 		for i := range 130 {
 			h := Holder{Replica: fmt.Sprint(i)}
-			if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:20*groupBlock], 0)}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:20*groupBlock], 0)}))(t)
 			if i < reported {
 				lend(t, x, groupSpace, h, keys[:3], time.Now().Add(time.Hour))
 			}
 		}
 		alone := Holder{Replica: "alone"}
-		if _, err := x.Apply(&Batch{Holder: alone, Incarnation: x.Begin(alone), Events: fullAlone(p[:5*groupBlock])}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: alone, Incarnation: x.Begin(alone), Events: fullAlone(p[:5*groupBlock])}))(t)
 		var f Found
 		x.FindPrompt(&f, groupSpace, keys, p)
 		seen := map[HolderID]bool{}

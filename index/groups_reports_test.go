@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // fullAlone is a step that stores a prompt in a cache of full attention alone.
@@ -23,9 +24,7 @@ func TestReports(t *testing.T) {
 	life := x.Begin(h)
 	apply := func(events ...Event) {
 		t.Helper()
-		if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: h, Incarnation: life, Events: events}))(t)
 	}
 	remove := func(p tokensPrompt) {
 		t.Helper()
@@ -87,9 +86,7 @@ func TestHashesThatLookAhead(t *testing.T) {
 	events := fullAlone(p[:4*groupBlock])
 	events[0].Ahead = 2
 	events[0].Content = prefixhash.AppendContentsAhead(nil, p[:4*groupBlock+2], prefixhash.Blocks{Size: groupBlock, Ahead: 2}, nil)
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
 	other := append(append(tokensPrompt{}, p[:4*groupBlock+1]...), 7, 7)
 	early := append(append(tokensPrompt{}, p[:3*groupBlock+2]...), somePrompt(40)...)
 	for name, c := range map[string]struct {

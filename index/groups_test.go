@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -77,14 +78,10 @@ func TestGroupsSnapshot(t *testing.T) {
 	x := newGroups(t, time.Now)
 	hybrid, dense := Holder{Replica: "hybrid"}, Holder{Replica: "dense"}
 	p := somePrompt(8 * groupBlock)
-	if _, err := x.Apply(&Batch{Holder: hybrid, Incarnation: x.Begin(hybrid), Events: fullAndWindow(p, 7)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: hybrid, Incarnation: x.Begin(hybrid), Events: fullAndWindow(p, 7)}))(t)
 	one := fullAndWindow(p, 0)[1]
 	one.Scope.Group = 0
-	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: []Event{one}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: []Event{one}}))(t)
 	seen := map[Holder]int{}
 	for e := range x.Snapshot() {
 		seen[e.Holder]++
@@ -199,13 +196,9 @@ func TestHitsWithLeases(t *testing.T) {
 		h := Holder{Replica: fmt.Sprint("r", i)}
 		x.SetGroups(h.Replica, &GroupSettings{Eagle: 1, EagleKnown: true})
 		life := x.Begin(h)
-		if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: full(max(1, held))}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: h, Incarnation: life, Events: full(max(1, held))}))(t)
 		if held == 0 {
-			if _, err := x.Apply(&Batch{Holder: h, Incarnation: life, Events: []Event{{Kind: Cleared}}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(x.Apply(&Batch{Holder: h, Incarnation: life, Events: []Event{{Kind: Cleared}}}))(t)
 		}
 		lend(t, x, s, h, keys[:6], time.Now().Add(time.Minute))
 	}
@@ -230,9 +223,7 @@ func TestGroupsTold(t *testing.T) {
 	h := Holder{Replica: "a"}
 	p := somePrompt(32*groupBlock + 1)
 	events := fullAndWindow(p[:32*groupBlock], 0)
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
 	if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Exact || trust.Why == "" {
 		t.Errorf("nothing is told: %+v", trust)
 	}
@@ -252,9 +243,7 @@ func TestGroupsTold(t *testing.T) {
 	}
 	dense := Holder{Replica: "dense"}
 	x.SetGroups(dense.Replica, &GroupSettings{EagleKnown: true, Limit: "a limit"})
-	if _, err := x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: fullAndWindow(p[:groupBlock], 0)[1:]}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: dense, Incarnation: x.Begin(dense), Events: fullAndWindow(p[:groupBlock], 0)[1:]}))(t)
 	if trust, ok := x.Trust(x.ID(dense), "", "m"); ok && !trust.Exact {
 		t.Errorf("one group of full attention: %+v", trust)
 	}

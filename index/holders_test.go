@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // Of many holders, more than a word of a set has bits, each matches as far as it has the prompt,
@@ -184,9 +185,7 @@ func TestTheFirstFullGroupCounts(t *testing.T) {
 func TestFoundForgetsGroups(t *testing.T) {
 	x := newGroups(t, time.Now)
 	h, p := Holder{Replica: "a"}, somePrompt(16*groupBlock+1)
-	if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:16*groupBlock], 0)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:16*groupBlock], 0)}))(t)
 	s, keys := groupSpace, p.AppendChain(nil, Keying{Unit: groupBlock})
 	s.Group = 1
 	var f Found

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -144,9 +145,7 @@ func (l *liar) store() {
 
 func (l *liar) tell(ev Event) {
 	l.t.Helper()
-	if _, err := l.x.Apply(&Batch{Holder: l.self, Incarnation: l.incarnation, Events: []Event{ev}}); err != nil {
-		l.t.Fatal(err)
-	}
+	must.Get(l.x.Apply(&Batch{Holder: l.self, Incarnation: l.incarnation, Events: []Event{ev}}))(l.t)
 }
 
 // prompt stores a whole prompt for an honest holder.

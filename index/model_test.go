@@ -10,6 +10,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -243,10 +244,7 @@ func (w *world) holder() Holder {
 
 func (w *world) apply(h Holder, evs ...Event) Result {
 	w.t.Helper()
-	res, err := w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	res := must.Get(w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full}))(w.t)
 	return res
 }
 
@@ -386,9 +384,7 @@ func (w *world) run(steps int) {
 		w.step()
 		w.check(i)
 	}
-	if err := w.x.empty(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, w.x.empty())
 }
 
 func TestModelHolesCopies(t *testing.T) {

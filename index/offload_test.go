@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -31,10 +32,7 @@ func newTiered(t *testing.T, x *Index, replica string, blocks int) *tiered {
 
 func (h *tiered) apply(events ...Event) Result {
 	h.t.Helper()
-	res, err := h.Apply(&Batch{Holder: h.Holder, Incarnation: h.life, Events: events})
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	res := must.Get(h.Apply(&Batch{Holder: h.Holder, Incarnation: h.life, Events: events}))(h.t)
 	return res
 }
 

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestParts: whatever parts a holder clears or removes blocks of, the others stay, in scopes that
@@ -84,10 +86,7 @@ func TestPartsOfGroups(t *testing.T) {
 	other.Model = "other"
 	send := func(events ...Event) Result {
 		t.Helper()
-		res, err := x.Apply(&Batch{Holder: a, Incarnation: inc, Full: true, Events: events})
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(x.Apply(&Batch{Holder: a, Incarnation: inc, Full: true, Events: events}))(t)
 		return res
 	}
 	want := func(after string, hit int) {

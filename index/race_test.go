@@ -13,6 +13,7 @@ import (
 
 	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -39,9 +40,7 @@ func TestConcurrentReadersSeeOnlyWhatIsPossible(t *testing.T) {
 	}
 	inc := x.Begin(steady)
 	for _, p := range deepest {
-		if _, err := x.Apply(&Batch{Holder: steady, Incarnation: inc, Full: true, Events: []Event{f.stored(steady, TierGPU, p)}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: steady, Incarnation: inc, Full: true, Events: []Event{f.stored(steady, TierGPU, p)}}))(t)
 	}
 	never := x.ID(Holder{Replica: "never"})
 	steadyID := x.ID(steady)
@@ -162,9 +161,7 @@ func TestLookupAllocatesNothing(t *testing.T) {
 			{Kind: Stored, Scope: s, Hashes: hashes, Content: contents},
 			{Kind: Removed, Hashes: []uint64{hashes[blocks-1-11*r]}},
 		}}
-		if _, err := x.Apply(b); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(b))(t)
 	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"warmroute/index/internal/hashtable"
 	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -52,9 +53,7 @@ func newRegrowers(t *testing.T, x *Index, n int, b *branch, blocks int) (all []*
 	for i := range n {
 		h := Holder{Replica: fmt.Sprint("r", i)}
 		w := &regrower{x, h, x.Begin(h), Scope{Model: "m", Scheme: SchemeTokens, BlockSize: 16}}
-		if err := w.apply(w.stored(b, 0, blocks)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.apply(w.stored(b, 0, blocks)))
 		all = append(all, w)
 	}
 	return all

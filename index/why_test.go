@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // branch adds n blocks behind a block of the forest, and returns their numbers.
@@ -339,9 +340,7 @@ func TestRemovalsCountFromTheirArrival(t *testing.T) {
 	sent := x.clock.t
 	x.clock.t = x.clock.t.Add(time.Second)
 	old := func(e Event) {
-		if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc, At: time.Unix(0, 1), Events: []Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: a, Incarnation: inc, At: time.Unix(0, 1), Events: []Event{e}}))(t)
 	}
 	old(x.f.removed(a, TierGPU, 9))
 	if e := x.why(9); !e.Removed.Equal(x.clock.t) {

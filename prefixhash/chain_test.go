@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -323,10 +324,7 @@ func FuzzVLLMResumes(f *testing.F) {
 		for i, b := range raw {
 			tokens[i] = uint32(b) * 0x01020305
 		}
-		v, err := NewVLLM(VLLMOptions{Algorithm: SHA256 + Algorithm(kind%4), Generation: Untagged + Generation(kind/4%2), Seed: &salt})
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(NewVLLM(VLLMOptions{Algorithm: SHA256 + Algorithm(kind%4), Generation: Untagged + Generation(kind/4%2), Seed: &salt}))(t)
 		blockSize := int(size)%32 + 1
 		r := Request{LoRA: LoRA{Name: id, Set: kind&8 != 0}, LoRAPath: salt, CacheSalt: &salt, MM: []MM{{id, int(cut), int(size)}}}
 		root, _ := v.Root()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 // vector is one request hashed by vLLM's own functions (testdata/*.json.gz).
@@ -55,15 +56,9 @@ func vectors(t testing.TB, pattern string) []vector {
 
 func (v *vector) hasher(t testing.TB) *VLLM {
 	t.Helper()
-	algorithm, err := ParseAlgorithm(v.Algo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	algorithm := must.Get(ParseAlgorithm(v.Algo))(t)
 	generation := map[string]Generation{"0.21.0": Untagged, "0.32.0": Tagged}[v.version]
-	h, err := NewVLLM(VLLMOptions{Algorithm: algorithm, Generation: generation, Seed: v.Seed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(NewVLLM(VLLMOptions{Algorithm: algorithm, Generation: generation, Seed: v.Seed}))(t)
 	return h
 }
 
@@ -196,10 +191,7 @@ func TestRootUnknown(t *testing.T) {
 		{SHA256, Tagged, true}, {SHA256CBOR, Tagged, true}, {XXHash, Tagged, false}, {XXHashCBOR, Tagged, false},
 		{SHA256, Untagged, false}, {SHA256CBOR, Untagged, false}, {XXHash, Untagged, false}, {XXHashCBOR, Untagged, false},
 	} {
-		h, err := NewVLLM(VLLMOptions{Algorithm: c.a, Generation: c.g})
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(NewVLLM(VLLMOptions{Algorithm: c.a, Generation: c.g}))(t)
 		root, ok := h.Root()
 		if ok != c.known || root.Full() != c.known {
 			t.Errorf("%v: root known is %v, want %v", h, ok, c.known)
@@ -211,10 +203,7 @@ func TestRootUnknown(t *testing.T) {
 }
 
 func TestBadArgumentsAppendNothing(t *testing.T) {
-	h, err := NewVLLM(VLLMOptions{Algorithm: SHA256, Generation: Tagged})
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(NewVLLM(VLLMOptions{Algorithm: SHA256, Generation: Tagged}))(t)
 	root, _ := h.Root()
 	tokens := make([]uint32, 64)
 	if got := h.AppendDigests(nil, Position{Parent: root}, tokens, 0, Request{}); got != nil {

@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestRenewedCertificates: every port shows a renewed certificate. Files that do not fit or cannot be
@@ -28,10 +29,7 @@ func TestRenewedCertificates(t *testing.T) {
 	until(t, "the router is ready", func() bool { return strings.HasPrefix(noted(), "ready") })
 	shown := func(serial int64) bool {
 		for _, addr := range at[:3] {
-			conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: ca.Pool, NextProtos: []string{"h2"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must.Get(tls.Dial("tcp", addr, &tls.Config{RootCAs: ca.Pool, NextProtos: []string{"h2"}}))(t)
 			conn.Close()
 			if conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64() != serial {
 				return false
@@ -40,9 +38,7 @@ func TestRenewedCertificates(t *testing.T) {
 		return true
 	}
 	replace := func(from, to string) {
-		if err := os.Rename(from, to); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(from, to))
 	}
 	replace(ca.Issue("other").KeyFile, own.KeyFile)
 	for _, section := range []string{"tls", "index_service.tls", "xds.tls", "fleet.tls"} {

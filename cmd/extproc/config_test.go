@@ -12,6 +12,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/internal/config"
+	"warmroute/render/testkit/must"
 )
 
 func parseConfig(t *testing.T, text string) (Config, error) {
@@ -55,10 +56,7 @@ func TestSettingsReachTheFilter(t *testing.T) {
 		filter.RouterOptions
 		filter.ServerOptions
 	}) {
-		c, err := parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n"))(t)
 		out.RouterOptions, out.ServerOptions = c.routerOptions(), c.serverOptions(nil, nil)
 		return out
 	}
@@ -89,13 +87,9 @@ func TestPathPrefixesThatNoRequestHas(t *testing.T) {
 func TestEnvoyConfigDialsTLS(t *testing.T) {
 	for text, want := range map[string]bool{"": false, "tls: {self_signed: true}": true} {
 		file := filepath.Join(t.TempDir(), "c.yaml")
-		if err := os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\n"+text+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\n"+text+"\n"), 0o600))
 		var out bytes.Buffer
-		if err := program().Run(t.Context(), []string{"envoy-config", "-static", "-config", file}, stdio{Out: &out, Err: &out}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, program().Run(t.Context(), []string{"envoy-config", "-static", "-config", file}, stdio{Out: &out, Err: &out}))
 		if got := strings.Contains(out.String(), "UpstreamTlsContext"); got != want {
 			t.Errorf("%q: Envoy dials with TLS: %v, want %v", text, got, want)
 		}
@@ -137,10 +131,7 @@ func sections(all []config.Field, when config.When) string {
 
 // TestDocsSayWhatNeedsARestart: the lists in the operations guide are the code's.
 func TestDocsSayWhatNeedsARestart(t *testing.T) {
-	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/operations.md"))(t)
 	all := reference(t)
 	for when, begin := range map[config.When]string{config.AtRestart: "- with a restart of the router: ", config.AtEnvoy: "prints then: "} {
 		if want := begin + sections(all, when) + "."; !strings.Contains(string(text), want) {

@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
+	"warmroute/render/testkit/must"
 )
 
 // policyServer is a router's pages of settings and pressure, and its log.
@@ -21,10 +22,7 @@ func policyServer(t *testing.T) (*router, func(method, target, body string) (int
 	log := &bytes.Buffer{}
 	c := defaultConfig()
 	c.Policy.Models = map[string]policy.Overrides{"org/model": {}} // else it would have to be served by somebody
-	r, err := newRouter(c, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(c, slog.New(slog.NewTextHandler(log, nil)), prometheus.NewRegistry()))(t)
 	mux := http.NewServeMux()
 	for pattern, h := range r.decisions.pages() {
 		mux.Handle(pattern, h)

@@ -21,6 +21,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // block is a fenced block of a document.
@@ -46,10 +47,7 @@ func documents(t *testing.T) iter.Seq2[string, []byte] {
 				t.Fatalf("%s: %v", pattern, err)
 			}
 			for _, file := range files {
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := must.Get(os.ReadFile(file))(t)
 				if name, _ := filepath.Rel(root, file); !yield(name, text) {
 					return
 				}
@@ -122,10 +120,7 @@ func TestBlocksOfDocumentsLoad(t *testing.T) {
 
 // TestTestsOfSecurityExist: every test that docs/security.md names, in any module.
 func TestTestsOfSecurityExist(t *testing.T) {
-	text, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/security.md"))(t)
 	has := map[string]bool{}
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	if err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
@@ -159,22 +154,13 @@ func TestTestsOfSecurityExist(t *testing.T) {
 
 // TestMakeTargetsExist: every make target that a document names.
 func TestMakeTargetsExist(t *testing.T) {
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Get(os.ReadFile("../../Makefile"))(t)
 	said := regexp.MustCompile("(?m)(?:`|^)make ([a-z][a-z0-9-]*)")
 	found := 0
 	for _, pattern := range []string{"../../*.md", "../../docs/*.md", "../../docs/decisions/*.md", "../../examples/*/*.md", "../../lab/bench/*.md"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Get(filepath.Glob(pattern))(t)
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(file))(t)
 			for _, m := range said.FindAllSubmatch(text, -1) {
 				found++
 				if !regexp.MustCompile(`(?m)^` + string(m[1]) + `:`).Match(makefile) {
@@ -190,10 +176,7 @@ func TestMakeTargetsExist(t *testing.T) {
 
 // TestExampleEnvoysAreValid: real Envoy takes the examples' bootstraps.
 func TestExampleEnvoysAreValid(t *testing.T) {
-	envoy, err := testenv.EnvoyBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	envoy := must.Get(testenv.EnvoyBinary())(t)
 	files, err := filepath.Glob("../../examples/*/envoy.yaml")
 	if err != nil || len(files) < 2 {
 		t.Fatal(files, err)
@@ -256,21 +239,12 @@ func newSandbox(t *testing.T) *sandbox {
 		"make build\n", "", "timeout --preserve-status 60", "timeout --preserve-status 6",
 	)
 	for _, command := range []string{"warmroute/cmd/extproc", "warmroute/cmd/kvsub", "warmroute/lab/cmd/lab"} { // as make build does
-		if _, err := testenv.Build(filepath.Join(s.dir, "bin"), command); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(testenv.Build(filepath.Join(s.dir, "bin"), command))(t)
 	}
 	replay := filepath.Join("examples", "replay")
-	if err := os.CopyFS(filepath.Join(s.dir, replay), os.DirFS(filepath.Join(checkout.Root(), replay))); err != nil {
-		t.Fatal(err)
-	}
-	envoy, err := testenv.EnvoyBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(s.dir, "bin/envoy"), []byte("#!/bin/sh\nexec "+envoy+" --use-dynamic-base-id --log-level error --concurrency 1 \"$@\"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(filepath.Join(s.dir, replay), os.DirFS(filepath.Join(checkout.Root(), replay))))
+	envoy := must.Get(testenv.EnvoyBinary())(t)
+	must.Do(t, os.WriteFile(filepath.Join(s.dir, "bin/envoy"), []byte("#!/bin/sh\nexec "+envoy+" --use-dynamic-base-id --log-level error --concurrency 1 \"$@\"\n"), 0o700))
 	// The README's own file, which names no ports, on free ones.
 	var readme string
 	for _, b := range blocks(t) {
@@ -279,19 +253,12 @@ func newSandbox(t *testing.T) *sandbox {
 		}
 	}
 	var c map[string]any
-	if err := yaml.Unmarshal([]byte(s.addresses.Replace(readme)), &c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(s.addresses.Replace(readme)), &c))
 	c["listen"], c["admin"], c["xds"], c["index_service"] = at[3], map[string]string{"listen": at[4]}, map[string]string{"listen": at[5]}, map[string]string{"listen": at[6]}
 	c["envoy"] = map[string]string{"listen": at[2]}
-	text, err := yaml.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(yaml.Marshal(c))(t)
 	for name, text := range map[string]string{"warmroute.yaml": string(text), "running.yaml": fmt.Sprintf("admin: {listen: %q}\n", r.reloads.inForce().Admin.Listen), "body.json": `{"model": "sim", "prompt": [1, 2, 3, 4], "max_tokens": 1}`} {
-		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600))
 	}
 	return s
 }
@@ -303,15 +270,10 @@ func (s *sandbox) run(t *testing.T, b block, answers string) {
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", "curl() { command curl -sSf \"$@\"; }\n"+s.addresses.Replace(b.text))
 	cmd.Dir, cmd.SysProcAttr = s.dir, &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"))
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.Cancel = kill
 	ended := make(chan error, 1)

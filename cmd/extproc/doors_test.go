@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/render/testkit/must"
 )
 
 // TestDoors: a port that other machines reach needs proof of its clients, or the
@@ -111,14 +112,9 @@ func TestDefaultsListenOnLoopback(t *testing.T) {
 // where that is.
 func TestClientsAreToldNothingByDefault(t *testing.T) {
 	told := func(text string) (headers string) {
-		c, err := parseConfig(t, "fleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n"+text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, "fleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n"+text))(t)
 		var b bytes.Buffer
-		if err := envoy.WriteBootstrap(&b, c.envoyOptions()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, envoy.WriteBootstrap(&b, c.envoyOptions()))
 		_, headers, _ = strings.Cut(b.String(), "response_headers_to_add:")
 		headers, _, _ = strings.Cut(headers, "routes:")
 		return headers

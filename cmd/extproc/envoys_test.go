@@ -24,6 +24,7 @@ import (
 	"warmroute/internal/admin"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestGoingDown: health fails first, and requests are still answered while an Envoy is
@@ -37,16 +38,10 @@ func TestGoingDown(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx, file) }()
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+at[1]+"/readyz"); return code == http.StatusOK })
-	conn, err := grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(at[0], grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	health := func(name string) healthpb.HealthCheckResponse_ServingStatus {
-		a, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}))(t)
 		return a.Status
 	}
 	if got := health(admin.Liveness); got != healthpb.HealthCheckResponse_SERVING {
@@ -62,13 +57,8 @@ func TestGoingDown(t *testing.T) {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
-	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{EndOfStream: true}}}); err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(extprocv3.NewExternalProcessorClient(conn).Process(t.Context()))(t)
+	must.Do(t, stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{EndOfStream: true}}}))
 	if _, err := stream.Recv(); err != nil {
 		t.Errorf("a request while the router goes down: %v", err)
 	}
@@ -136,16 +126,10 @@ func TestLameDuck(t *testing.T) {
 
 // TestOccupied: a connection counts until it is closed, once.
 func TestOccupied(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	o := &occupied{Listener: l}
 	defer o.Close()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(net.Dial("tcp", l.Addr().String()))(t)
 	defer conn.Close()
 	inside, err := o.Accept()
 	if err != nil || o.open.Load() != 1 {

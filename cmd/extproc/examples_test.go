@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
+	"warmroute/render/testkit/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the examples' envoy.yaml")
@@ -24,27 +25,17 @@ func TestExamplesLoad(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			c, err := loadConfig(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(loadConfig(file))(t)
 			boot := filepath.Join(filepath.Dir(file), "envoy.yaml")
 			if _, err := os.Stat(boot); os.IsNotExist(err) {
 				return // a gateway brings its own Envoy; a new one begins as an empty file
 			}
 			var want bytes.Buffer
-			if err := envoy.WriteBootstrap(&want, c.envoyOptions()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, envoy.WriteBootstrap(&want, c.envoyOptions()))
 			if *update {
-				if err := os.WriteFile(boot, want.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(boot, want.Bytes(), 0o644))
 			}
-			got, err := os.ReadFile(boot)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(os.ReadFile(boot))(t)
 			if !bytes.Equal(got, want.Bytes()) {
 				t.Errorf("%s is not what envoy-config prints; run go test ./cmd/extproc -update", boot)
 			}
@@ -57,19 +48,14 @@ func TestExamplesLoad(t *testing.T) {
 // reads the file.
 func TestComposeFileHoldsTogether(t *testing.T) {
 	const dir = "../../examples/compose"
-	raw, err := os.ReadFile(filepath.Join(dir, "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(filepath.Join(dir, "compose.yaml")))(t)
 	var c struct {
 		Services map[string]struct {
 			Image    string
 			Networks map[string]struct{ Aliases []string }
 		}
 	}
-	if err := yaml.Unmarshal(raw, &c); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(raw, &c))
 	names := map[string]bool{}
 	for name, s := range c.Services {
 		names[name] = true
@@ -80,10 +66,7 @@ func TestComposeFileHoldsTogether(t *testing.T) {
 	if got := c.Services["envoy"].Image; got != "${ENVOY_IMAGE:-envoyproxy/envoy:v"+envoy.Version+"}" {
 		t.Errorf("compose runs %s, tested is %s", got, envoy.Version)
 	}
-	conf, err := loadConfig(filepath.Join(dir, "warmroute.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conf := must.Get(loadConfig(filepath.Join(dir, "warmroute.yaml")))(t)
 	for _, addr := range append(conf.envoyOptions().Replicas, conf.envoyOptions().ExtProc...) {
 		host, _, _ := strings.Cut(addr, ":")
 		if !names[host] {

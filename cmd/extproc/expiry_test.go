@@ -9,6 +9,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
+	"warmroute/render/testkit/must"
 )
 
 // sidecarReport is one block of a replica that has a sidecar.
@@ -19,10 +20,7 @@ func sidecarReport(at time.Time) *indexpb.ReportCacheStateRequest {
 
 func client(t *testing.T, service string) indexpb.CacheIndexClient {
 	t.Helper()
-	conn, err := grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { conn.Close() })
 	return indexpb.NewCacheIndexClient(conn)
 }
@@ -43,9 +41,7 @@ func TestSilentSidecarsExpire(t *testing.T) {
 func TestFreshnessFollowsReplicaTTL(t *testing.T) {
 	_, service := startRouter(t, "index_service: {listen: \"SERVICE\"}\nindex: {replica_ttl: 1h}\nfleet: {replicas: [{address: \"10.0.0.1:8000\", sidecar: true}]}\n")
 	c := client(t, service)
-	if _, err := c.ReportCacheState(t.Context(), sidecarReport(time.Now().Add(-30*time.Minute))); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(c.ReportCacheState(t.Context(), sidecarReport(time.Now().Add(-30*time.Minute))))(t)
 	out, err := c.LookupRoute(t.Context(), &indexpb.LookupRouteRequest{Model: "m", HashScheme: "engine", BlockSize: 16, BlockHashes: [][]byte{{7}}})
 	if err != nil || len(out.GetRoutes()) != 1 {
 		t.Fatalf("%v, %v", out, err)

@@ -19,6 +19,7 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
+	"warmroute/render/testkit/must"
 )
 
 // TestExplainHandler: the body is judged and not kept; a body that is not a
@@ -26,10 +27,7 @@ import (
 func TestExplainHandler(t *testing.T) {
 	c := defaultConfig()
 	c.Filter.MaxBody = 1000
-	r, err := newRouter(c, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(c, slog.New(slog.DiscardHandler), prometheus.NewRegistry()))(t)
 	h := explainNow(r.envoys.filter, func() Config { return c }, r.ids.view)
 	for _, tc := range []struct {
 		target, body string
@@ -116,9 +114,7 @@ func TestExplainCommand(t *testing.T) {
 	admin := strings.TrimPrefix(srv.URL, "http://")
 	file := filepath.Join(t.TempDir(), "other.yaml")
 	other := "admin: {listen: " + admin + "}\nfleet: {replicas: [{address: 10.0.0.1:8000}]}\npolicy: {route_policy: filter-then-score, balance_abs_threshold: 0, balance_rel_threshold: 1.0}\n"
-	if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(other), 0o600))
 	explain := func(args ...string) (string, error) {
 		var out bytes.Buffer
 		err := program().Run(t.Context(), append([]string{"explain"}, args...), stdio{In: strings.NewReader("{}"), Out: &out, Err: &out})
@@ -159,14 +155,10 @@ func TestExplainCommand(t *testing.T) {
 	}
 	secret, own := filepath.Join(t.TempDir(), "token"), filepath.Join(t.TempDir(), "token")
 	for file, text := range map[string]string{secret: "s3cret\n", own: "of-the-router"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	inFile := filepath.Join(t.TempDir(), "token.yaml")
-	if err := os.WriteFile(inFile, []byte(strings.Replace(other, "admin: {", "admin: {token_file: "+own+", ", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(inFile, []byte(strings.Replace(other, "admin: {", "admin: {token_file: "+own+", ", 1)), 0o600))
 	for want, args := range map[string][]string{
 		"": {"-admin", admin}, "Bearer s3cret": {"-config", inFile, "-token-file", secret}, "Bearer of-the-router": {"-config", inFile},
 	} {

@@ -7,6 +7,7 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
+	"warmroute/render/testkit/must"
 )
 
 // TestPrintSplit: an explanation has both prices with their terms, and nothing about
@@ -19,9 +20,7 @@ func TestPrintSplit(t *testing.T) {
 		Local: policy.Price{Queue: 2, Prefill: 0.3, Decoding: 0.1, Later: 0.9, Total: 3.3}, Remote: policy.Price{Prefill: 0.35, Handover: 0.17, Decoding: 0.12, Later: 1.05, Harm: 0.01, Total: 1.7},
 	}
 	var out strings.Builder
-	if err := printSplit(&out, &decision.Record{Subject: decision.Subject{Took: 2 * time.Millisecond}, Split: s, Answered: &decision.Answered{FirstByte: 0.602}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, printSplit(&out, &decision.Record{Subject: decision.Subject{Took: 2 * time.Millisecond}, Split: s, Answered: &decision.Answered{FirstByte: 0.602}}))
 	want := `
 prefill and decode: split
      prefill on  cached    queue  prefill  handover  decoding  for later ones  for answers    cost

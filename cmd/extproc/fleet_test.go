@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // TestALaterReplicaLeavesTheRouterReady: the past events of a replica are waited for at the start
@@ -26,10 +27,7 @@ import (
 func TestALaterReplicaLeavesTheRouterReady(t *testing.T) {
 	for name, late := range map[string]bool{"of the start": false, "later": true} {
 		t.Run(name, func(t *testing.T) {
-			r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()))(t)
 			k := r.replicas
 			testenv.Run(t, k.fleet.Run)
 			testenv.Run(t, k.feed.Run)
@@ -87,10 +85,7 @@ func TestOneBudgetForAnswers(t *testing.T) {
 	if _, err := r.envoys.legs.Send(t.Context(), &prefill.Leg{Addr: replica.Listener.Addr().String(), Route: openai.Chat, Body: body, Timeout: time.Minute}); !errors.Is(err, prefill.ErrBusy) {
 		t.Errorf("a prefill: %v", err)
 	}
-	req, err := openai.Parse(openai.Chat, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(openai.Parse(openai.Chat, body))(t)
 	if _, err := r.ids.remote.Ask(t.Context(), req, "m", []tokens.Endpoint{{URL: replica.URL, Render: true}}); !errors.Is(err, intake.ErrCrowded) {
 		t.Errorf("token ids: %v", err)
 	}

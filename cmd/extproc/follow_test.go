@@ -14,6 +14,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // following is a router in this process, and a real Envoy that takes everything
@@ -39,13 +40,8 @@ func follow(t *testing.T, text string) *following {
 	testenv.Run(t, func(ctx context.Context) error { return f.r.run(ctx, file) })
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+f.admin+"/readyz"); return code == http.StatusOK })
 	var boot bytes.Buffer
-	if err := c.writeEnvoy(stdio{Out: &boot, Err: t.Output()}, false, false); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if f.envoy, err = testenv.StartEnvoy(dir, "envoy", boot.Bytes(), at[3], at[4]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.writeEnvoy(stdio{Out: &boot, Err: t.Output()}, false, false))
+	f.envoy = must.Get(testenv.StartEnvoy(dir, "envoy", boot.Bytes(), at[3], at[4]))(t)
 	t.Cleanup(f.envoy.Stop)
 	return f
 }
@@ -55,10 +51,7 @@ func (f *following) ask() string {
 	f.t.Helper()
 	f.sent++
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
-	resp, err := client.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"model":"sim","prompt":[%d,2,3],"max_tokens":1}`, f.sent)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	resp := must.Get(client.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(`{"model":"sim","prompt":[%d,2,3],"max_tokens":1}`, f.sent))))(f.t)
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
 		f.t.Fatalf("%s, %v", resp.Status, err)

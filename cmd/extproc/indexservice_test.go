@@ -26,16 +26,14 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // TestIndexService: the index of the router's own replicas is answered over
 // gRPC; a service that breaks leaves the router not ready.
 func TestIndexService(t *testing.T) {
 	sim := testenv.StartSimulator(t)
-	ports, err := testenv.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(3))(t)
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
 	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: %q}\nxds: {listen: \"\"}\nfleet: {replicas: [{address: %q}]}\n",
 		ports[0], admin, service, sim.Addr)
@@ -47,10 +45,7 @@ func TestIndexService(t *testing.T) {
 	go func() { ended <- r.run(ctx, file) }()
 	until(t, "the router is ready", func() bool { code, _ := get(t, "http://"+admin+"/readyz"); return code == http.StatusOK })
 
-	conn, err := grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(service, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	if names := services(t, conn); !strings.Contains(names, indexpb.CacheIndex_ServiceDesc.ServiceName) {
 		t.Errorf("services by reflection: %s", names)
@@ -72,9 +67,7 @@ func TestIndexService(t *testing.T) {
 		t.Error("the metrics page lacks the index's four entries")
 	}
 
-	if err := r.replicas.service.listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.replicas.service.listener.Close())
 	until(t, "not ready without its service", func() bool {
 		code, why := get(t, "http://"+admin+"/readyz")
 		return code == http.StatusServiceUnavailable && strings.Contains(why, "the index service is not serving")
@@ -96,19 +89,12 @@ func TestIndexServiceOff(t *testing.T) {
 // nothing guards it.
 func TestIndexServiceIsGuarded(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c, err := parseConfig(t, "index_service: {listen: \"127.0.0.1:0\", tls: {self_signed: true}, token_file: "+secret+"}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(secret, []byte("s3cret"), 0o600))
+	c := must.Get(parseConfig(t, "index_service: {listen: \"127.0.0.1:0\", tls: {self_signed: true}, token_file: "+secret+"}"))(t)
 	x := index.New(index.Options{})
 	defer x.Close()
 	s := newIndexService(c, x, nil, slog.New(slog.DiscardHandler))
-	if err := s.open(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.open())
 	testenv.Run(t, s.Run)
 	for bearer, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer s3cret": codes.OK} {
 		conn, err := grpc.NewClient(s.listener.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
@@ -144,10 +130,7 @@ func get(t *testing.T, url string) (code int, body string) {
 		return 0, err.Error()
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(raw)
 }
 
@@ -163,16 +146,8 @@ func until(t *testing.T, what string, ok func() bool) {
 // services lists the services that a server reports.
 func services(t *testing.T, conn *grpc.ClientConn) string {
 	t.Helper()
-	s, err := grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
-	out, err := s.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(grpc_reflection_v1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context()))(t)
+	must.Do(t, s.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}))
+	out := must.Get(s.Recv())(t)
 	return fmt.Sprint(out.GetListServicesResponse().GetService())
 }

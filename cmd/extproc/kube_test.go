@@ -11,6 +11,7 @@ import (
 
 	"warmroute/internal/kube/kubetest"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // cluster is a stand-in API server whose pods are simulated replicas on loopback addresses
@@ -76,10 +77,7 @@ func (f *following) leaves(addr string) {
 // TestAReplicaJoinsAndLeavesByPool: Envoy follows a pool's pods, where it is not a
 // gateway that does so itself.
 func TestAReplicaJoinsAndLeavesByPool(t *testing.T) {
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(1))(t)
 	c := &cluster{T: t, api: kubetest.New(t), port: ports[0]}
 	c.api.Put(kubetest.Parse(t, fmt.Sprintf(poolYAML, c.port))...)
 	first, second := c.pod("vllm-0", "127.0.0.2", "True"), c.pod("vllm-1", "127.0.0.3", "False")

@@ -9,6 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"warmroute/internal/kube"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) {
@@ -17,10 +18,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command line as people do; each script reads like a manual.
 func TestScripts(t *testing.T) {
-	models, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	models := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models")))(t)
 	if _, err := os.Stat(filepath.Join(models, "qwen3", "tokenizer.json")); err != nil {
 		t.Fatalf("the models' files are not there, run make setup: %v", err)
 	}

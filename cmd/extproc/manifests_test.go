@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/internal/testenv/manifest"
+	"warmroute/render/testkit/must"
 )
 
 // object is a Kubernetes object of an example.
@@ -68,18 +69,12 @@ func equal(t *testing.T, what string, got, want any) {
 // TestExampleDeployments: the router's Deployment and Service of every cluster
 // example fit each other and its configuration.
 func TestExampleDeployments(t *testing.T) {
-	makefile, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	makefile := must.Get(os.ReadFile("../../Makefile"))(t)
 	_, built, _ := strings.Cut(string(makefile), "\nIMAGE ?= ")
 	built, _, _ = strings.Cut(built, "\n")
 	for _, example := range []string{"inference-pool", "istio", "envoy-gateway"} {
 		t.Run(example, func(t *testing.T) {
-			c, err := loadConfig(filepath.Join("..", "..", "examples", example, "warmroute.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(loadConfig(filepath.Join("..", "..", "examples", example, "warmroute.yaml")))(t)
 			objects := manifests(t, example)
 			deployment, service := objects["Deployment warmroute"], objects["Service warmroute"]
 			pod := at(deployment, "spec", "template")

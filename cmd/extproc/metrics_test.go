@@ -9,6 +9,7 @@ import (
 
 	"warmroute/internal/telemetry"
 	"warmroute/internal/telemetry/metricstest"
+	"warmroute/render/testkit/must"
 )
 
 //go:generate go test . -run "AreDocumented|IsDocumented" -update
@@ -22,9 +23,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c.Tokens.Models = []ModelConfig{{ID: "m"}}
 	c.Tracing.Endpoint = "127.0.0.1:4317"
 	c.Filter.TraceFile = filepath.Join(t.TempDir(), "trace.jsonl")
-	if _, err := newRouter(c, slog.New(slog.DiscardHandler), catalog); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(newRouter(c, slog.New(slog.DiscardHandler), catalog))(t)
 	catalog.MustRegister(telemetry.Own("extproc", telemetry.Build{}, nil, nil)...)
 	metricstest.Docs(t, "../../docs/metrics.md", catalog.Metrics(), *update)
 	metricstest.Lint(t, reg)

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 const monitoring = "../../examples/monitoring"
@@ -23,10 +24,7 @@ const monitoring = "../../examples/monitoring"
 // monitoringTool is one of Debian's Prometheus binaries, unpacked by make setup.
 func monitoringTool(t *testing.T, name string) string {
 	t.Helper()
-	path, err := filepath.Abs("../../.cache/prometheus/usr/bin/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(filepath.Abs("../../.cache/prometheus/usr/bin/" + name))(t)
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("%v: run scripts/fetch-prometheus.sh (make setup does)", err)
 	}
@@ -35,10 +33,7 @@ func monitoringTool(t *testing.T, name string) string {
 
 func readYAML(t *testing.T, file string, v any) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(monitoring, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(monitoring, file)))(t)
 	if err := yaml.Unmarshal(text, v); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
@@ -75,19 +70,14 @@ func expressions(t *testing.T) map[string]string {
 	for i, trigger := range scaled.Spec.Triggers {
 		out[fmt.Sprint("trigger ", i)] = trigger.Metadata.Query
 	}
-	text, err := os.ReadFile(filepath.Join(monitoring, "dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(monitoring, "dashboard.json")))(t)
 	var dashboard struct {
 		Panels []struct {
 			Title   string
 			Targets []struct{ RefID, Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &dashboard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &dashboard))
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
 			out["panel "+p.Title+" "+target.RefID] = variables.Replace(target.Expr)
@@ -102,14 +92,8 @@ func expressions(t *testing.T) map[string]string {
 // TestMonitoringNamesMetrics that exist: docs/metrics.md is made from the metrics
 // that the binaries register.
 func TestMonitoringNamesMetrics(t *testing.T) {
-	documented, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	vllm, err := os.ReadFile("../../internal/fleet/testdata/metrics-0.32.0.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	documented := must.Get(os.ReadFile("../../docs/metrics.md"))(t)
+	vllm := must.Get(os.ReadFile("../../internal/fleet/testdata/metrics-0.32.0.txt"))(t)
 	name := regexp.MustCompile(`(?:warmroute_|vllm:)[a-z_]+`)
 	histogramPart := regexp.MustCompile(`_(bucket|sum|count)$`)
 	files, err := filepath.Glob(filepath.Join(monitoring, "*"))
@@ -118,10 +102,7 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 	}
 	found := 0
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		for _, metric := range name.FindAllString(string(text), -1) {
 			found++
 			if strings.HasPrefix(metric, "vllm:") {
@@ -249,14 +230,9 @@ func TestPanelsOfTwoRouters(t *testing.T) {
 			}
 		}
 	}
-	file, err := yaml.Marshal(map[string]any{"tests": []any{map[string]any{"interval": "15s", "input_series": input, "promql_expr_test": tests}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(yaml.Marshal(map[string]any{"tests": []any{map[string]any{"interval": "15s", "input_series": input, "promql_expr_test": tests}}}))(t)
 	name := filepath.Join(t.TempDir(), "panels.yaml")
-	if err := os.WriteFile(name, file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, file, 0o600))
 	if out, err := exec.Command(monitoringTool(t, "promtool"), "test", "rules", name).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -270,22 +246,15 @@ func TestPrometheusScrapes(t *testing.T) {
 	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr))
 	complete(t, sim.Addr, []uint32{1, 2, 3, 4})
 
-	rules, err := filepath.Abs(filepath.Join(monitoring, "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must.Get(filepath.Abs(filepath.Join(monitoring, "alerts.yaml")))(t)
 	dir := t.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 200ms, evaluation_interval: 200ms}\nrule_files: [%q]\nscrape_configs:\n- job_name: warmroute\n  static_configs: [{targets: [%q]}]\n",
 		rules, r.reloads.inForce().Admin.Listen)
-	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	api := testenv.Addresses(t, 1)[0]
 	cmd := exec.Command(prometheus, "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+api, "--log.level=error")
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

@@ -22,6 +22,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestFailuresInTheAccessLog: the log's ends count for all ranks of the replica that failed or
@@ -200,10 +201,7 @@ func TestNotFoundHasTheReplicaRead(t *testing.T) {
 // gathered returns the sum of a metric's series.
 func gathered(t *testing.T, reg *prometheus.Registry, name string, of func(*dto.Metric) float64) int {
 	t.Helper()
-	all, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(reg.Gather())(t)
 	sum := 0.0
 	for _, family := range all {
 		if family.GetName() == name {
@@ -218,10 +216,7 @@ func gathered(t *testing.T, reg *prometheus.Registry, name string, of func(*dto.
 // silentRouter is a router that logs nothing.
 func silentRouter(t *testing.T, c Config, reg *prometheus.Registry) *router {
 	t.Helper()
-	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(c, slog.New(slog.DiscardHandler), reg))(t)
 	return r
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"warmroute/filter"
 	"warmroute/internal/fleet"
+	"warmroute/render/testkit/must"
 )
 
 // TestWhyNoPair: roles, connectors, versions and block sizes decide who can pair.
@@ -53,10 +54,7 @@ func TestWhyNothingIsSplit(t *testing.T) {
 		"prefill_decode: {mode: pull}\nfilter: {mode: shadow}":                    "because filter.mode is shadow",
 		"prefill_decode: {mode: pull}\npolicy: {route_policy: filter-then-score}": "because policy.route_policy is filter-then-score",
 	} {
-		c, err := parseConfig(t, text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, text))(t)
 		r := silentRouter(t, c, prometheus.NewRegistry())
 		if got := strings.Join(r.unpairedModels(), " "); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%q: %q, want %q", text, got, want)

@@ -21,15 +21,13 @@ import (
 	"warmroute/internal/admin"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestReadinessFollowsReplicas: a model whose replicas are gone is a note and a
 // number; where all are gone a picker that needs one is not ready, others are.
 func TestReadinessFollowsReplicas(t *testing.T) {
-	ports, err := testenv.FreePorts(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(2))(t)
 	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
 	text := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {picker: true, ready_needs_replica: true}\n"+
 		"fleet:\n  scrape_interval: 100ms\n  dead_after: 500ms\n  replicas:\n", ports[0], admin)
@@ -58,21 +56,12 @@ func TestReadinessFollowsReplicas(t *testing.T) {
 	}
 	const alone = "note: no Envoy is connected to 127.0.0.1:"
 	state("nobody is connected", http.StatusOK, alone)
-	envoy, err := net.Dial("tcp", r.reloads.inForce().Listen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	envoy := must.Get(net.Dial("tcp", r.reloads.inForce().Listen))(t)
 	defer envoy.Close()
 	state("both serve", http.StatusOK, "", `{model="b",state="ready"} 1`, `{model="org/a",state="ready"} 1`)
 	for model, want := range map[string]int{"org/a": http.StatusOK, "org/x": http.StatusNotFound} { // a served model's settings can be changed, another's cannot
-		req, err := http.NewRequest(http.MethodPatch, "http://"+admin+"/policy/"+model, strings.NewReader(`{"min_prefix_match":0.5}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequest(http.MethodPatch, "http://"+admin+"/policy/"+model, strings.NewReader(`{"min_prefix_match":0.5}`)))(t)
+		resp := must.Get(http.DefaultClient.Do(req))(t)
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("PATCH of %s: %s, want %d", model, resp.Status, want)
@@ -120,9 +109,7 @@ func TestReadyCommand(t *testing.T) {
 		{"health: {listen: \"" + gone + "\"}\nadmin: {listen: %q}", http.StatusOK, true},
 	} {
 		file := filepath.Join(t.TempDir(), "c.yaml")
-		if err := os.WriteFile(file, fmt.Appendf(nil, c.text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n", here), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, fmt.Appendf(nil, c.text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n", here), 0o600))
 		status = c.status
 		var out, errs bytes.Buffer
 		err := program().Run(t.Context(), []string{"ready", "-config", file}, stdio{Out: &out, Err: &errs})
@@ -143,10 +130,7 @@ func TestRouterIsAskedDirectly(t *testing.T) {
 		}
 		return
 	}
-	l, err := net.Listen("tcp", "0.0.0.0:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "0.0.0.0:0"))(t)
 	srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"decisions":[{"reason":"cold"}]}`)
 	})}}
@@ -154,9 +138,7 @@ func TestRouterIsAskedDirectly(t *testing.T) {
 	defer srv.Close()
 	at := fmt.Sprintf("0.0.0.0:%d", l.Addr().(*net.TCPAddr).Port)
 	file := filepath.Join(t.TempDir(), "c.yaml")
-	if err := os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\nhealth: {listen: '"+at+"'}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\nhealth: {listen: '"+at+"'}\n"), 0o600))
 	for _, args := range [][]string{{"ready", file}, {"explain", "-last", "-admin", at}} {
 		if err := program().Run(t.Context(), args, stdio{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}); err != nil {
 			t.Errorf("%s: %v", args[0], err)
@@ -166,10 +148,7 @@ func TestRouterIsAskedDirectly(t *testing.T) {
 
 // TestTakenPorts: the error names the setting whose address is taken.
 func TestTakenPorts(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
 	for name, set := range map[string]func(c *Config) *string{

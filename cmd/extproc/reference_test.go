@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/config"
 	"warmroute/internal/config/configtest"
 	"warmroute/internal/decision/policy"
+	"warmroute/render/testkit/must"
 )
 
 const referenceIntro = `# Configuration
@@ -95,20 +96,14 @@ func TestConfigurationIsDocumented(t *testing.T) {
 		}
 	}
 	var page, text bytes.Buffer
-	if err := writeReference(&page, referenceIntro, fields); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writeReference(&page, referenceIntro, fields))
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
-	if err := e.Encode(fields); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Encode(fields))
 	for file, want := range map[string][]byte{"../../docs/configuration.md": page.Bytes(), "reference.json": text.Bytes(), chartSchema: valuesSchema(t, fields)} {
 		if *update && !t.Failed() {
-			if err := os.WriteFile(file, want, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, want, 0o644))
 		}
 		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s is not up to date (%v); make docs writes it", file, err)
@@ -124,10 +119,7 @@ const chartSchema = "../../charts/warmroute/values.schema.json"
 func valuesSchema(t *testing.T, fields []config.Field) []byte {
 	t.Helper()
 	const router = `    "router": `
-	old, err := os.ReadFile(chartSchema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(os.ReadFile(chartSchema))(t)
 	byHand, _, found := bytes.Cut(old, []byte(router))
 	if !found {
 		t.Fatalf("%s has no schema of the router's configuration", chartSchema)
@@ -137,9 +129,7 @@ func valuesSchema(t *testing.T, fields []config.Field) []byte {
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	e.SetIndent("    ", " ")
-	if err := e.Encode(config.Schema(fields)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Encode(config.Schema(fields)))
 	out.WriteString("  }\n}\n")
 	return out.Bytes()
 }
@@ -148,17 +138,12 @@ func valuesSchema(t *testing.T, fields []config.Field) []byte {
 // example, each of which names it for editors, and refuses a field that does not exist.
 func TestSchemaCommand(t *testing.T) {
 	var out, errs bytes.Buffer
-	if err := program().Run(t.Context(), []string{"schema"}, stdio{Out: &out, Err: &errs}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, program().Run(t.Context(), []string{"schema"}, stdio{Out: &out, Err: &errs}))
 	var schema map[string]any
 	if err := json.Unmarshal(out.Bytes(), &schema); err != nil || schema["$schema"] == nil {
 		t.Fatalf("%v: %.200s", err, out.Bytes())
 	}
-	fields, err := documented()
-	if err != nil {
-		t.Fatal(err)
-	}
+	fields := must.Get(documented())(t)
 	for _, f := range fields {
 		if !described(schema, strings.Split(strings.ReplaceAll(f.Path, "[]", ".[]"), ".")) {
 			t.Errorf("%s is not in the schema", f.Path)
@@ -169,17 +154,12 @@ func TestSchemaCommand(t *testing.T) {
 		t.Fatalf("examples: %v, %v", files, err)
 	}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(os.ReadFile(file))(t)
 		if !bytes.HasPrefix(raw, []byte("# yaml-language-server: $schema=warmroute.schema.json\n")) {
 			t.Errorf("%s names no schema for editors", file)
 		}
 		var example any
-		if err := yaml.Unmarshal(raw, &example); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal(raw, &example))
 		if at := unknown(schema, example, ""); at != "" {
 			t.Errorf("%s: the schema has no %s", file, at)
 		}

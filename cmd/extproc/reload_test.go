@@ -27,26 +27,21 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // TestHonestReload: a changed file takes effect on SIGHUP, fields that need a
 // restart are named until file and process agree, and a refused file is
 // reported.
 func TestHonestReload(t *testing.T) {
-	ports, err := testenv.FreePorts(4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(4))(t)
 	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
 	base := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: {listen: %q}\nindex_service: {listen: \"\"}\nxds: {listen: 127.0.0.1:%d}\npeers: {url: \"nats://127.0.0.1:1\"}\n", ports[0], admin, ports[2])
 	hangup := make(chan os.Signal, 1)
 	file := &config.File[Config]{Path: filepath.Join(t.TempDir(), "c.yaml"), Defaults: defaultConfig, Every: time.Hour, Settle: time.Millisecond, Now: hangup}
 	const replicas = "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"
 	r, _ := routerOf(t, file, base+replicas)
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.Create(filepath.Join(t.TempDir(), "log")))(t)
 	defer log.Close()
 	r.log = slog.New(slog.NewTextHandler(log, nil))
 	testenv.Run(t, func(ctx context.Context) error { return r.run(ctx, file) })
@@ -120,14 +115,9 @@ func TestHonestReload(t *testing.T) {
 
 // TestPatchesOutlastReloads: what was set at run time stays until the file's policy changes.
 func TestPatchesOutlastReloads(t *testing.T) {
-	c, err := parseConfig(t, "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(parseConfig(t, "fleet: {replicas: [{address: \"127.0.0.1:1\"}]}\n"))(t)
 	r := silentRouter(t, c, prometheus.NewRegistry())
-	if _, err := r.decisions.book.Patch("", []byte(`{"min_prefix_match":0}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.decisions.book.Patch("", []byte(`{"min_prefix_match":0}`)))(t)
 	for _, step := range []struct {
 		change func()
 		want   float64
@@ -155,9 +145,7 @@ func TestAReloadReachesItsParts(t *testing.T) {
 		t.Helper()
 		c := r.reloads.inForce()
 		change(&c)
-		if err := r.apply(c); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.apply(c))
 	}
 	ask := func(route openai.Route, body string) decision.Decision {
 		d := r.envoys.filter.Route(t.Context(), &filter.Query{ID: body, Route: route, Body: []byte(body)})
@@ -179,9 +167,7 @@ func TestAReloadReachesItsParts(t *testing.T) {
 	}
 	signal := func(s syscall.Signal) {
 		for _, sim := range []testenv.Simulator{stays, goes} {
-			if err := sim.Signal(s); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sim.Signal(s))
 		}
 	}
 	signal(syscall.SIGSTOP)
@@ -223,23 +209,16 @@ func TestAReloadedKeyIsSent(t *testing.T) {
 	}))
 	defer replica.Close()
 	addr, key := strings.TrimPrefix(replica.URL, "http://"), filepath.Join(t.TempDir(), "key")
-	if err := os.WriteFile(key, []byte("of-the-replicas"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(key, []byte("of-the-replicas"), 0o600))
 	c := defaultConfig()
 	c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: addr}}
 	r := silentRouter(t, c, prometheus.NewRegistry())
 	body := []byte(`{"model":"m","prompt":"a"}`)
-	req, err := openai.NewReader(0).Parse(openai.Completions, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(openai.NewReader(0).Parse(openai.Completions, body))(t)
 	for _, want := range []string{"", "Bearer of-the-replicas"} {
 		if want != "" {
 			c.Fleet.HTTP.TokenFile = key
-			if err := r.apply(c); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.apply(c))
 		}
 		_, _ = r.ids.remote.Ask(t.Context(), req, "m", []tokens.Endpoint{{URL: replica.URL}})
 		_, _ = r.envoys.legs.Send(t.Context(), &prefill.Leg{Addr: addr, Route: openai.Completions, Body: body, Timeout: time.Minute})

@@ -24,6 +24,7 @@ import (
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
 	"warmroute/internal/xds"
+	"warmroute/render/testkit/must"
 )
 
 // secured is a replica behind HTTPS of TLS 1.3, which requires a certificate of its clients.
@@ -34,10 +35,7 @@ type secured struct {
 
 func secure(t *testing.T, own certstest.Pair, curve tls.CurveID, clients *x509.CertPool, replica string) *secured {
 	t.Helper()
-	pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := must.Get(tls.LoadX509KeyPair(own.CertFile, own.KeyFile))(t)
 	c := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}}
 	if curve != 0 {
 		c.CurvePreferences = []tls.CurveID{curve}
@@ -45,10 +43,7 @@ func secure(t *testing.T, own certstest.Pair, curve tls.CurveID, clients *x509.C
 	if clients != nil {
 		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, clients
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(tls.Listen("tcp", "127.0.0.1:0", c))(t)
 	s := &secured{addr: l.Addr().String()}
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: replica})
 	server := &http.Server{ErrorLog: nil, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -71,10 +66,7 @@ func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p521Key, err := ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p521Key := must.Get(ecdsa.GenerateKey(elliptic.P521(), rand.Reader))(t)
 	for name, c := range map[string]struct {
 		settings string
 		mutual   bool
@@ -122,15 +114,10 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 	both := t.TempDir() + "/both.pem" // authorities beside a key
 	var text []byte
 	for _, file := range []string{mine.KeyFile, ca.CAFile} {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(file))(t)
 		text = append(text, b...)
 	}
-	if err := os.WriteFile(both, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(both, text, 0o600))
 	const replicas = "fleet:\n  replicas: [{address: \"10.0.0.1:8000\"}]\n  tls: {enabled: true, "
 	for settings, want := range map[string]string{
 		"ca_file: " + both: "san_type: IP_ADDRESS, matcher: {safe_regex",
@@ -141,14 +128,9 @@ func TestReplicaTLSIsPrinted(t *testing.T) {
 		"insecure_skip_verify: true":                                                              "transport_socket",
 		"insecure_skip_verify: true, cert_file: " + mine.CertFile + ", key_file: " + mine.KeyFile: mine.CertFile,
 	} {
-		c, err := parseConfig(t, replicas+settings+"}\n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, replicas+settings+"}\n"))(t)
 		var out bytes.Buffer
-		if err := c.writeEnvoy(stdio{Out: &out}, true, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.writeEnvoy(stdio{Out: &out}, true, false))
 		got := out.String()
 		if !strings.Contains(got, want) || strings.Contains(got, "PRIVATE KEY") || strings.Contains(got, "trusted_ca: {inline") == strings.Contains(settings, "insecure") {
 			t.Errorf("%s: want %q in\n%s", settings, want, got)
@@ -174,9 +156,7 @@ func TestMissingAuthoritiesAreSaid(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f.yaml")
 	for settings, missing := range map[string]bool{"": true, ", insecure_skip_verify: true": false} {
 		text := "xds: {listen: \"\"}\nfleet: {tls: {enabled: true" + settings + "}, replicas: [{address: \"10.0.0.1:8000\"}]}\n"
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 		run := func(command string) (said string, err error) {
 			var out bytes.Buffer
 			err = program().Run(t.Context(), []string{command, "-config", file}, stdio{Out: &out, Err: &out})

@@ -18,6 +18,7 @@ import (
 	"warmroute/internal/load"
 	"warmroute/internal/testenv"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // TestAReplicaThatDoesNotHitIsSaidOnce: from fleet snapshots and counters to the
@@ -25,10 +26,7 @@ import (
 // judged.
 func TestAReplicaThatDoesNotHitIsSaidOnce(t *testing.T) {
 	var log bytes.Buffer
-	r, err := newRouter(defaultConfig(), slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(defaultConfig(), slog.New(slog.NewTextHandler(&log, nil)), prometheus.NewRegistry()))(t)
 	predicted := int64(0)
 	now := time.Unix(1_700_000_000, 0)
 	for minute := range 20 {

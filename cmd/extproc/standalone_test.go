@@ -17,15 +17,13 @@ import (
 
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // shellBlocks are the blocks of a document that are marked as shell.
 func shellBlocks(t *testing.T, file string) []string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	var out []string
 	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
 		out = append(out, m[1])
@@ -84,13 +82,8 @@ func runExample(t *testing.T, example string, change func(script string) string)
 	onFreePorts := free(t)
 	dir := t.TempDir()
 	for _, file := range []string{example + "/warmroute.yaml", example + "/envoy.yaml"} {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
+		must.Do(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o755))
 		// On a busy machine Envoy would go on without the router, and the router without token ids.
 		patient := strings.Replace(string(text), "message_timeout: 0.2s", "message_timeout: 30s", 1)
 		if strings.HasSuffix(file, "/warmroute.yaml") {
@@ -98,14 +91,10 @@ func runExample(t *testing.T, example string, change func(script string) string)
 			// The file leaves these at their defaults, which another router on the machine may have.
 			patient += "index_service: {listen: \"127.0.0.1:0\"}\nxds: {listen: \"127.0.0.1:0\"}\n"
 		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(onFreePorts(patient)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, file), []byte(onFreePorts(patient)), 0o600))
 	}
 	for _, command := range []string{"cmd/extproc", "lab/cmd/vllmsim"} { // as make build does
-		if _, err := testenv.Build(filepath.Join(dir, "bin"), "warmroute/"+command); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(testenv.Build(filepath.Join(dir, "bin"), "warmroute/"+command))(t)
 	}
 	script, isThere := strings.CutPrefix(blocks[0], "make build\n")
 	if !isThere {
@@ -136,10 +125,7 @@ func runExample(t *testing.T, example string, change func(script string) string)
 func free(t *testing.T) func(string) string {
 	t.Helper()
 	fixed := []string{"9002", "9006", "9090", "9901", "8080", "8001", "8002", "8003", "8004", "5601", "5602", "5603", "5604", "5701", "5702", "5703", "5704"}
-	ports, err := testenv.FreePorts(len(fixed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(len(fixed)))(t)
 	var pairs []string
 	for i, port := range fixed {
 		free := fmt.Sprint(ports[i])

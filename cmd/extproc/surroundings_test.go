@@ -15,15 +15,14 @@ import (
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/cli"
 	"warmroute/internal/config"
+	"warmroute/render/testkit/must"
 )
 
 // put writes a file of a configuration, and returns its name.
 func put(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "warmroute.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -91,10 +90,7 @@ func TestCheckFindsWhatServeFinds(t *testing.T) {
 			want = nil
 		}
 		file := &config.File[Config]{Path: path, Defaults: defaultConfig}
-		loaded, err := file.Load()
-		if err != nil {
-			t.Fatal(err)
-		}
+		loaded := must.Get(file.Load())(t)
 		r, err := newRouter(loaded, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		if err == nil {
 			r.ids.remote.Close()
@@ -123,9 +119,7 @@ func expect(t *testing.T, about string, err error, want []string) {
 func TestCheckMakesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := put(t, "fleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\nxds: {state: "+dir+"/state}\nfilter: {trace_file: "+dir+"/trace}\n")
-	if _, err := run(t, "check", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(run(t, "check", path))(t)
 	if made, err := os.ReadDir(dir); err != nil || len(made) > 0 {
 		t.Errorf("%v, %v", made, err)
 	}
@@ -162,9 +156,7 @@ func TestTokensThatCannotBeReadAgain(t *testing.T) {
 	files := map[string]string{}
 	for _, section := range []string{"admin", "index_service", "fleet"} {
 		files[section] = filepath.Join(t.TempDir(), section)
-		if err := os.WriteFile(files[section], []byte("secret"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(files[section], []byte("secret"), 0o600))
 	}
 	r, _ := startRouter(t, fmt.Sprintf("index_service: {listen: SERVICE, token_file: %q}\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}], token_file: %q}\n",
 		files["index_service"], files["fleet"]))
@@ -185,9 +177,7 @@ func TestTokensThatCannotBeReadAgain(t *testing.T) {
 			{"removed", func() error { return os.Remove(file) }, true},
 			{"renewed", func() error { return os.WriteFile(file, []byte("another"), 0o600) }, false},
 		} {
-			if err := step.change(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, step.change())
 			if got := noted(section); got != step.want {
 				t.Errorf("%s: the file is %s, noted: %v", section, step.what, got)
 			}

@@ -16,15 +16,13 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
 	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/must"
 )
 
 // A request's text is shown to the replicas that may be named for it: ready, of its model, of its
 // tenant or shared, and of the gateway's subset. The start-up conversations go to all.
 func TestWhoIsAskedForTokens(t *testing.T) {
-	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()))(t)
 	replica := func(addr, tenant, model string, ready bool) *fleet.Replica {
 		return &fleet.Replica{Addr: addr, Configured: fleet.Configured{Tenant: tenant}, Ready: ready, Reported: fleet.Reported{Version: "0.32.0", Models: []fleet.Model{{ID: model, Base: model, MaxLen: 9}}}}
 	}
@@ -67,10 +65,7 @@ func TestWhoIsAskedForTokens(t *testing.T) {
 // A feature that a replica's answer demoted is in the explain output about its model, with
 // the position of the difference and without any text.
 func TestExplainTellsOfDemotedFeatures(t *testing.T) {
-	r, err := newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()))(t)
 	ask := func(h http.Handler, method, body string) map[string]json.RawMessage {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(method, "/debug/explain", strings.NewReader(body)))
@@ -108,13 +103,8 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	remote := tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }, Client: replica.Client()})
 	defer remote.Close()
 	r.ids.local = tokens.NewLocal(tokens.LocalOptions{Reference: remote, Endpoints: func(string) []tokens.Endpoint { return endpoints }})
-	m, err := tokens.LoadFolder(t.Context(), chattest.BytesFolder(t, "text:{{ messages[0].content }}"), tokens.Flags{Transformers: "5.19.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.ids.local.Load("m", m); err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(tokens.LoadFolder(t.Context(), chattest.BytesFolder(t, "text:{{ messages[0].content }}"), tokens.Flags{Transformers: "5.19.0"}))(t)
+	must.Do(t, r.ids.local.Load("m", m))
 	r.ids.local.CheckAll(t.Context())
 	for method, h := range handlers {
 		var demoted []demotion

@@ -15,6 +15,7 @@ import (
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/tracefile"
+	"warmroute/render/testkit/must"
 )
 
 // TestPrefillsOfTheFleet: what replicas have counted since the last call, by model; those that have
@@ -54,9 +55,7 @@ func TestPrefillsAreTraced(t *testing.T) {
 		w := newTraceFile(c, snapshot, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := w.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.Run(ctx))
 		text, err := os.ReadFile(c.TraceFile)
 		if err != nil || !strings.Contains(string(text), `{"prefills":"m",`) {
 			t.Errorf("%s, %v", text, err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestBothSidesObey: Envoy waits as long as the router may take, and speaks TLS with a router's
@@ -20,10 +22,7 @@ func TestBothSidesObey(t *testing.T) {
 		"xds: {tls: {self_signed: true}}\nenvoy: {tls: {enabled: true}}": "200ms false",
 		"envoy: {tls: {enabled: true}, extproc: [10.0.0.1:1]}":           "200ms true",
 	} {
-		c, err := parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n"))(t)
 		if o := c.envoyOptions(); fmt.Sprint(o.MessageTimeout, o.TLS.Enabled) != want {
 			t.Errorf("%q: %v %v, want %s", text, o.MessageTimeout, o.TLS.Enabled, want)
 		}
@@ -40,14 +39,8 @@ func TestUsageIsReadInTrials(t *testing.T) {
 		"filter: {share: 50}\nenvoy: {usage_share: 100}":  100,
 		"envoy: {usage_share: 3}":                         3,
 	} {
-		c, err := parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := c.xdsSettings()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, text+"\nfleet: {replicas: [{address: \"10.0.0.1:8000\"}]}\n"))(t)
+		s := must.Get(c.xdsSettings())(t)
 		if got := *s.Envoy.UsageShare; got != want || c.usageShare() != want {
 			t.Errorf("%q: %d for Envoy and %d for the router, want %d", text, got, c.usageShare(), want)
 		}

@@ -15,29 +15,22 @@ import (
 	"warmroute/index"
 	"warmroute/internal/config"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // rewrite replaces a configuration file's content by text.
 func rewrite(t *testing.T, file *config.File[Config], text string) {
 	t.Helper()
-	if err := os.WriteFile(file.Path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file.Path, []byte(text), 0o600))
 }
 
 // routerOf writes a configuration file and makes its router, with metrics.
 func routerOf(t *testing.T, file *config.File[Config], text string) (*router, Config) {
 	t.Helper()
 	rewrite(t, file, text)
-	c, err := file.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(file.Load())(t)
 	reg := prometheus.NewRegistry()
-	r, err := newRouter(c, slog.New(slog.DiscardHandler), reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(newRouter(c, slog.New(slog.DiscardHandler), reg))(t)
 	r.metrics = reg
 	return r, c
 }
@@ -46,10 +39,7 @@ func routerOf(t *testing.T, file *config.File[Config], text string) (*router, Co
 // text is its configuration except for the addresses.
 func startRouter(t *testing.T, text string) (r *router, service string) {
 	t.Helper()
-	ports, err := testenv.FreePorts(3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(3))(t)
 	service, admin := fmt.Sprint("127.0.0.1:", ports[1]), fmt.Sprint("127.0.0.1:", ports[2])
 	if !strings.Contains(text, "index_service:") {
 		text += "index_service: {listen: \"\"}\n" // its default port may be another process's
@@ -67,9 +57,7 @@ func startRouter(t *testing.T, text string) (r *router, service string) {
 func TestWarmUp(t *testing.T) {
 	sim := testenv.StartSimulator(t, "-buffer-steps", "3")
 	secret := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(secret, []byte("s3cret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(secret, []byte("s3cret"), 0o600))
 	fleet := fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr)
 	old, service := startRouter(t, fleet+"index_service: {listen: \"SERVICE\", token_file: "+secret+"}\n")
 	holder := index.Holder{Replica: sim.Addr}

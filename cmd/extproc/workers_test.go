@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"warmroute/render/testkit/must"
 )
 
 // goroutines notes which goroutines answer.
@@ -32,10 +34,7 @@ func (g *goroutines) Check(context.Context, *healthpb.HealthCheckRequest) (*heal
 // Streams that come one after the other are followed by the same goroutines, whose stacks
 // need not grow again.
 func TestStreamsShareGoroutines(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	on := &goroutines{seen: map[string]int{}}
 	g := grpc.NewServer(grpcOptions(nil)...)
 	healthpb.RegisterHealthServer(g, on)
@@ -43,16 +42,11 @@ func TestStreamsShareGoroutines(t *testing.T) {
 	serving.Go(func() { _ = g.Serve(listener) })
 	defer serving.Wait()
 	defer g.Stop()
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	const streams = 4 * streamWorkers
 	for range streams {
-		if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), new(healthpb.HealthCheckRequest)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(healthpb.NewHealthClient(conn).Check(t.Context(), new(healthpb.HealthCheckRequest)))(t)
 	}
 	if n := len(on.seen); n > 2*streamWorkers { // the first streams may come before the workers have started
 		t.Errorf("%d streams on %d goroutines, want at most %d", streams, n, 2*streamWorkers)

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestFlagsAreDocumented: docs/protocol.md has a row for every flag, with its default.
 func TestFlagsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/protocol.md"))(t)
 	defaults := map[string]string{} // by flag
 	for _, row := range regexp.MustCompile("(?m)^\\| (`-[^|]*) \\| ([^|]*) \\|").FindAllStringSubmatch(string(text), -1) {
 		names, values := regexp.MustCompile("`-([a-z-]+)`").FindAllStringSubmatch(row[1], -1), regexp.MustCompile("[,;] ").Split(row[2], -1)

@@ -11,15 +11,13 @@ import (
 
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/reporter"
+	"warmroute/render/testkit/must"
 )
 
 // running is a sidecar of a publisher, started with flags; it ends with the test.
 func running(t *testing.T, addr string, flags ...string) *kvtest.Publisher {
 	t.Helper()
-	p, err := kvtest.Start(kvtest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	args := append([]string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", addr, "-replica", "10.0.0.1:8000",
@@ -120,11 +118,8 @@ const patience = 15 * time.Second
 
 // TestFlagsReachTheirParts: the reporter has its own flags, and the reports of stats theirs.
 func TestFlagsReachTheirParts(t *testing.T) {
-	o, err := parse(reportingArgs("-window", "1s", "-rpc-timeout", "2s", "-backoff", "3s", "-tenant", "blue", "-metrics-every", "4s",
-		"-metrics-timeout", "5s", "-metrics-model", "a", "-cache-tier", "cpu", "-ceiling", "8"), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(parse(reportingArgs("-window", "1s", "-rpc-timeout", "2s", "-backoff", "3s", "-tenant", "blue", "-metrics-every", "4s",
+		"-metrics-timeout", "5s", "-metrics-model", "a", "-cache-tier", "cpu", "-ceiling", "8"), io.Discard))(t)
 	log := slog.New(slog.DiscardHandler)
 	if got, want := o.reporting(log), (reporter.Options{Tenant: "blue", Model: "m", Window: time.Second, Timeout: 2 * time.Second, Backoff: 3 * time.Second, Log: log}); got.Now != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the reporter has %+v, want %+v", got, want)

@@ -19,15 +19,13 @@ import (
 	"warmroute/internal/telemetry/metricstest"
 	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // TestAdminPages: a sidecar is ready once the index has its replica's blocks, not
 // ready while the index is away, and counts both.
 func TestAdminPages(t *testing.T) {
-	p, err := kvtest.Start(kvtest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{}))(t)
 	defer p.Close()
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	one := serveIndex(t, "127.0.0.1:0")
@@ -44,10 +42,7 @@ func TestAdminPages(t *testing.T) {
 			return err.Error()
 		}
 		defer resp.Body.Close()
-		raw, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(io.ReadAll(resp.Body))(t)
 		return fmt.Sprint(resp.StatusCode, "\n", string(raw))
 	}
 	defer http.DefaultClient.CloseIdleConnections()
@@ -87,17 +82,11 @@ func TestAdminPages(t *testing.T) {
 // TestMetricsAreNamedAndDocumented: by Prometheus' rules, each in the manual.
 func TestMetricsAreNamedAndDocumented(t *testing.T) {
 	reports := reporter.New(nil, index.Holder{Replica: "r"}, reporter.Options{})
-	subscriber, err := kvevents.New(kvevents.Options{Replica: "r", Endpoint: "tcp://127.0.0.1:1", Model: "m", Scheme: "engine"}, reports)
-	if err != nil {
-		t.Fatal(err)
-	}
+	subscriber := must.Get(kvevents.New(kvevents.Options{Replica: "r", Endpoint: "tcp://127.0.0.1:1", Model: "m", Scheme: "engine"}, reports))(t)
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(gauges{index.Holder{Replica: "r"}, subscriber, reports, new(tally), nil})
 	metricstest.Lint(t, reg)
-	manual, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	manual := must.Get(os.ReadFile("../../docs/protocol.md"))(t)
 	for _, m := range series {
 		if !strings.Contains(string(manual), fmt.Sprintf("| `%s` | %s |", m.name, m.help)) {
 			t.Errorf("docs/protocol.md lacks | `%s` | %s |", m.name, m.help)

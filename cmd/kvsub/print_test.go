@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/cli/predict"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,10 +47,7 @@ func lines(t *testing.T, n int, args ...string) []string {
 
 func publish(t *testing.T, enc kvtest.Encoding) *kvtest.Publisher {
 	t.Helper()
-	p, err := kvtest.Start(kvtest.Options{Encoding: enc, Topic: "kv@a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{Encoding: enc, Topic: "kv@a"}))(t)
 	t.Cleanup(p.Close)
 	parent := uint64(5)
 	p.PublishRaw(enc.Batch(1.5, 2,
@@ -161,19 +159,14 @@ func reportingArgs(wrong ...string) []string {
 // TestPrintRaw: frames come as lab predict reads them, byte for byte.
 func TestPrintRaw(t *testing.T) {
 	enc := kvtest.Encoding{Generation: kvtest.Maps}
-	p, err := kvtest.Start(kvtest.Options{Encoding: enc, Topic: "kv@a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{Encoding: enc, Topic: "kv@a"}))(t)
 	t.Cleanup(p.Close)
 	tokens := make([]uint32, 32)
 	p.PublishRaw(enc.Batch(1.5, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1, 2}, Tokens: tokens, BlockSize: 16}))
 	got := lines(t, 1, "-print", "-raw", "-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-topic", "kv@a")
 	in := got[0] + "\n" + `{"query":{"tokens":[` + strings.Repeat("0,", 32) + `0]}}` + "\n"
 	var out strings.Builder
-	if err := predict.Run(strings.NewReader(in), &out, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, predict.Run(strings.NewReader(in), &out, nil))
 	if !strings.HasPrefix(out.String(), `{"cached":32,`) {
 		t.Errorf("%s\n%s", got[0], out.String())
 	}

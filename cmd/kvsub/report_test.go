@@ -22,6 +22,7 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // stamped is a message of the contract that names whose blocks it is about.
@@ -135,10 +136,7 @@ func TestReportsNameTheirTenantModelAndScheme(t *testing.T) {
 
 // TestTopicIsSubscribedToWhenReporting: the publisher receives the prefix of -topic.
 func TestTopicIsSubscribedToWhenReporting(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -152,19 +150,10 @@ func TestTopicIsSubscribedToWhenReporting(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(l.Accept())(t)
 	defer c.Close()
-	z, err := zmq4.Open(c, null.Security(), zmq4.Pub, nil, true, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := z.RecvMsg()
-	if err != nil {
-		t.Fatal(err)
-	}
+	z := must.Get(zmq4.Open(c, null.Security(), zmq4.Pub, nil, true, nil))(t)
+	m := must.Get(z.RecvMsg())(t)
 	if len(m.Frames) != 1 || string(m.Frames[0]) != "\x01kv@10.0.0.1@m" {
 		t.Errorf("subscribed with %q", m.Frames)
 	}
@@ -173,10 +162,7 @@ func TestTopicIsSubscribedToWhenReporting(t *testing.T) {
 // TestReceivedEventsAreReportedAtTheEnd: the subscription applies the batches that
 // have been received, for as long as one call of the index may take.
 func TestReceivedEventsAreReportedAtTheEnd(t *testing.T) {
-	o, err := parse(reportingArgs("-rpc-timeout", "7m"), io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(parse(reportingArgs("-rpc-timeout", "7m"), io.Discard))(t)
 	if s := o.subscription(slog.New(slog.DiscardHandler)); s.DrainWithin != 7*time.Minute || s.RetryAfter != 200*time.Millisecond {
 		t.Errorf("at the end %v for received batches, between connections %v", s.DrainWithin, s.RetryAfter)
 	}

@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // served is an index behind gRPC.
@@ -31,10 +32,7 @@ type served struct {
 func serveIndex(t *testing.T, addr string, options ...grpc.ServerOption) served {
 	t.Helper()
 	x := index.New(index.Options{})
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", addr))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- indexrpc.New(x, indexrpc.Options{}).Serve(ctx, l, options...) }()
@@ -86,10 +84,7 @@ func TestSidecar(t *testing.T) {
 	}
 	for scheme, scope := range scopes {
 		t.Run(scheme, func(t *testing.T) {
-			p, err := kvtest.Start(kvtest.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(kvtest.Start(kvtest.Options{}))(t)
 			defer p.Close()
 			one := serveIndex(t, "127.0.0.1:0")
 			ctx, cancel := context.WithCancel(context.Background())
@@ -129,23 +124,12 @@ func TestSidecar(t *testing.T) {
 func TestSidecarIsLetIn(t *testing.T) {
 	ca := certstest.New(t)
 	own, sidecar := ca.Issue("index"), ca.Issue("sidecar")
-	source, err := certs.New(certs.Options{CertFile: own.CertFile, KeyFile: own.KeyFile, ClientCAFile: ca.CAFile}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(certs.New(certs.Options{CertFile: own.CertFile, KeyFile: own.KeyFile, ClientCAFile: ca.CAFile}, nil))(t)
 	secret := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	token, err := indexrpc.NewToken(secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(secret, []byte("s3cret\n"), 0o600))
+	token := must.Get(indexrpc.NewToken(secret))(t)
 	served := serveIndex(t, "127.0.0.1:0", append(token.ServerOptions(), grpc.Creds(credentials.NewTLS(source.Server("h2"))))...)
-	p, err := kvtest.Start(kvtest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{}))(t)
 	defer p.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -16,14 +16,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"warmroute/index/indexpb"
+	"warmroute/render/testkit/must"
 )
 
 func read(t *testing.T, m *meter, model string, lines ...string) *indexpb.ReplicaStats {
 	t.Helper()
-	p, err := parsePage(strings.NewReader(strings.Join(lines, "\n")+"\n"), model)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(parsePage(strings.NewReader(strings.Join(lines, "\n")+"\n"), model))(t)
 	return m.read(p)
 }
 
@@ -80,10 +78,7 @@ func TestStatsPage(t *testing.T) {
 // TestStatsFailAlone: a scrape that fails is logged, the next one reports.
 func TestStatsFailAlone(t *testing.T) {
 	x := serveIndex(t, "127.0.0.1:0")
-	conn, err := grpc.NewClient(x.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(x.addr, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	var scrapes atomic.Int32
 	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -106,10 +101,7 @@ func TestStatsFailAlone(t *testing.T) {
 		(&stats{o, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted}).run(ctx)
 	}()
 	for ok := false; !ok && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		state, err := client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		state := must.Get(client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true}))(t)
 		ok = len(state.GetReplicas()) == 1 && state.GetReplicas()[0].GetStats().GetRunning() == 5
 	}
 	if ctx.Err() != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"warmroute/internal/bearer"
+	"warmroute/render/testkit/must"
 )
 
 // guarded serves a page that changes state and a page of files, and returns the
@@ -28,20 +29,14 @@ func guarded(t *testing.T, a Access) func(method, path, host string, header ...s
 	})
 	return func(method, path, host string, header ...string) int {
 		t.Helper()
-		req, err := http.NewRequest(method, url+path, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequest(method, url+path, strings.NewReader("{}")))(t)
 		if host != "" {
 			req.Host = host
 		}
 		for i := 0; i < len(header); i += 2 {
 			req.Header.Set(header[i], header[i+1])
 		}
-		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get((&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req))(t)
 		resp.Body.Close()
 		return resp.StatusCode
 	}
@@ -51,13 +46,8 @@ func guarded(t *testing.T, a Access) func(method, path, host string, header ...s
 // files do not.
 func TestToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	token, err := bearer.File(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("secret"), 0o600))
+	token := must.Get(bearer.File(file))(t)
 	try := guarded(t, Access{Token: token})
 	for _, page := range [][2]string{{"PATCH", "/policy"}, {"GET", "/policy"}, {"POST", "/debug/explain"}, {"GET", "/debug/pprof/"}, {"GET", "/debug/pprof/cmdline"}, {"POST", "/debug/pprof/symbol"}} {
 		for header, want := range map[string]int{"": 401, "Bearer wrong": 401, "Bearer ": 401, "Basic c2VjcmV0": 401, "Bearer secret": 200} {
@@ -113,10 +103,7 @@ func TestHealthHasEveryName(t *testing.T) {
 		"admin":                 {Options{Listen: "0.0.0.0:9090", Handlers: page}, 421},
 		"health, with profiles": {Options{Listen: "0.0.0.0:9006", Pprof: true}, 421},
 	} {
-		mux, err := c.o.mux()
-		if err != nil {
-			t.Fatal(err)
-		}
+		mux := must.Get(c.o.mux())(t)
 		answer := httptest.NewRecorder()
 		c.o.browsers(mux).ServeHTTP(answer, httptest.NewRequest("GET", "http://warmroute.svc:9006/readyz", nil))
 		if answer.Code != c.want {

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,10 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func serve(t *testing.T, o Options) (url string, stop func() error) {
 	t.Helper()
 	o.Listen = "127.0.0.1:0"
-	s, err := Listen(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Listen(o))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
@@ -38,15 +37,9 @@ func serve(t *testing.T, o Options) (url string, stop func() error) {
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get((&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get(url))(t)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(body)
 }
 
@@ -108,10 +101,7 @@ func TestPprofAndDefaults(t *testing.T) {
 
 // A mistake is an error of Listen, not a log line later.
 func TestListenFails(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	for name, o := range map[string]Options{
 		"taken port":   {Listen: l.Addr().String()},
@@ -169,10 +159,7 @@ func TestGracefulShutdown(t *testing.T) {
 }
 
 func TestGRPCHealth(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var gate Gate
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -181,10 +168,7 @@ func TestGRPCHealth(t *testing.T) {
 	RegisterHealth(watches, server, &gate)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	defer conn.Close()
 	client := healthpb.NewHealthClient(conn)
 	check := func(service string, want healthpb.HealthCheckResponse_ServingStatus) {
@@ -200,10 +184,7 @@ func TestGRPCHealth(t *testing.T) {
 		check(name, not)
 	}
 	check("liveness", serving)
-	watch, err := client.Watch(ctx, &healthpb.HealthCheckRequest{Service: "readiness"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	watch := must.Get(client.Watch(ctx, &healthpb.HealthCheckRequest{Service: "readiness"}))(t)
 	next := func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
 		if r, err := watch.Recv(); err != nil || r.Status != want {
@@ -222,10 +203,7 @@ func TestGRPCHealth(t *testing.T) {
 	if _, err := client.Check(ctx, &healthpb.HealthCheckRequest{Service: "other"}); status.Code(err) != codes.NotFound {
 		t.Errorf("an unknown service: %v", err)
 	}
-	unknown, err := client.Watch(ctx, &healthpb.HealthCheckRequest{Service: "other"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	unknown := must.Get(client.Watch(ctx, &healthpb.HealthCheckRequest{Service: "other"}))(t)
 	if r, err := unknown.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_SERVICE_UNKNOWN {
 		t.Errorf("watching an unknown service: %v, %v", r, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestUnknownParametersAreRefused on every page, also where there is none at all.
@@ -16,10 +18,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 		},
 		Query: map[string][]string{"GET /one": {"id", "n"}},
 	}
-	mux, err := o.mux()
-	if err != nil {
-		t.Fatal(err)
-	}
+	mux := must.Get(o.mux())(t)
 	for request, want := range map[string]string{
 		"GET /one?id=1&n=2": "", "GET /one": "", "POST /one": "", "GET /healthz": "", "GET /": "",
 		"GET /one?ids=1":       `"ids" is not a parameter; this page has id, n`,

@@ -6,22 +6,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 func file(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func TestAccepts(t *testing.T) {
-	token, err := File(file(t, "secret\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must.Get(File(file(t, "secret\n")))(t)
 	for header, want := range map[string]bool{
 		"Bearer secret": true, "Bearer secre": false, "Bearer secret2": false, "bearer secret": false, "secret": false, "": false, "Bearer ": false,
 	} {
@@ -38,10 +35,7 @@ func TestAccepts(t *testing.T) {
 // changes nothing.
 func TestRenewal(t *testing.T) {
 	path := file(t, "first")
-	token, err := File(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must.Get(File(path))(t)
 	now := time.Unix(1, 0)
 	token.now, token.readAt = func() time.Time { return now }, now
 	for _, step := range []struct {
@@ -49,9 +43,7 @@ func TestRenewal(t *testing.T) {
 		age  time.Duration
 		want string
 	}{{"second", readEvery - 1, "Bearer first"}, {"second", readEvery, "Bearer second"}, {"", 2 * readEvery, "Bearer second"}} {
-		if err := os.WriteFile(path, []byte(step.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(step.text), 0o600))
 		now = time.Unix(1, 0).Add(step.age)
 		if got := token.Header(); got != step.want {
 			t.Errorf("after %v the header is %q, want %q", step.age, got, step.want)

@@ -15,23 +15,19 @@ import (
 
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // install replaces one file by another, as the renewal of certificates does.
 func install(t *testing.T, file, renewed string) {
 	t.Helper()
-	data, err := os.ReadFile(renewed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(renewed))(t)
 	write(t, file, string(data))
 }
 
 func write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
 // handshake connects a client to a server and returns the serial number of the
@@ -67,10 +63,7 @@ func handshake(server, client *tls.Config) (serial int64, err error) {
 // follow runs a Source of a pair of files until the test ends. Its log lines go to log.
 func follow(t *testing.T, of certstest.Pair, log io.Writer) *Source {
 	t.Helper()
-	s, err := New(Options{CertFile: of.CertFile, KeyFile: of.KeyFile}, slog.New(slog.NewTextHandler(log, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Options{CertFile: of.CertFile, KeyFile: of.KeyFile}, slog.New(slog.NewTextHandler(log, nil))))(t)
 	testenv.Run(t, s.Run)
 	return s
 }
@@ -106,9 +99,7 @@ func TestRenewalWithoutRestart(t *testing.T) {
 		write(t, used.CertFile, "garbage")
 		tick()
 		want(renewed.Serial, "PEM data")
-		if err := os.Remove(used.KeyFile); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(used.KeyFile))
 		tick()
 		want(renewed.Serial, "tls.key_file: open ")
 		if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
@@ -179,10 +170,7 @@ func TestCertificatesOfTomorrow(t *testing.T) {
 func TestTheClientsFormerCertificateStays(t *testing.T) {
 	ca := certstest.New(t)
 	own := ca.Issue("own")
-	c, err := Client(ClientOptions{Enabled: true, CertFile: own.CertFile, KeyFile: own.KeyFile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Client(ClientOptions{Enabled: true, CertFile: own.CertFile, KeyFile: own.KeyFile}))(t)
 	shows := func(serial int64) {
 		t.Helper()
 		if pair, err := c.GetClientCertificate(nil); err != nil || pair.Leaf.SerialNumber.Int64() != serial {
@@ -194,25 +182,17 @@ func TestTheClientsFormerCertificateStays(t *testing.T) {
 	shows(own.Serial)
 	install(t, own.KeyFile, renewed.KeyFile)
 	shows(renewed.Serial)
-	if err := os.Remove(own.KeyFile); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(own.KeyFile))
 	shows(renewed.Serial)
 }
 
 func TestClientsMustShowACertificate(t *testing.T) {
 	ca, other := certstest.New(t), certstest.New(t)
 	server := ca.Issue("server")
-	s, err := New(Options{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ca.CAFile}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Options{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ca.CAFile}, nil))(t)
 	pair := func(a *certstest.Authority) []tls.Certificate {
 		client := a.Issue("client")
-		p, err := tls.LoadX509KeyPair(client.CertFile, client.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(tls.LoadX509KeyPair(client.CertFile, client.KeyFile))(t)
 		return []tls.Certificate{p}
 	}
 	for name, tt := range map[string]struct {
@@ -227,13 +207,8 @@ func TestClientsMustShowACertificate(t *testing.T) {
 }
 
 func TestSelfSignedIsRenewedAtHalfItsLife(t *testing.T) {
-	s, err := New(Options{SelfSigned: true}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := handshake(s.Server("h2"), &tls.Config{InsecureSkipVerify: true}); err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Options{SelfSigned: true}, nil))(t)
+	must.Get(handshake(s.Server("h2"), &tls.Config{InsecureSkipVerify: true}))(t)
 	if _, err := handshake(s.Server("h2"), &tls.Config{ServerName: "localhost", RootCAs: x509.NewCertPool()}); err == nil {
 		t.Error("somebody vouched for it")
 	}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 type server struct {
@@ -100,7 +102,7 @@ fleet:
 	if err == nil {
 		t.Fatalf("only ${NAME} is expanded, got %+v", got)
 	}
-	got, err = Parse("f", []byte(`
+	got = must.Get(Parse("f", []byte(`
 fleet:
   servers:
   - {address: "${HOST}:80", timeout: 1m, weight: 3}
@@ -109,10 +111,7 @@ labels: {price: "$5 $${HOST}"}
 byte: ${W}
 bind: "[::1]:70"
 log: {level: quiet}
-`), defaults(), env("HOST", "ten: {x", "W", "7"))
-	if err != nil {
-		t.Fatal(err)
-	}
+`), defaults(), env("HOST", "ten: {x", "W", "7")))(t)
 	want := settings{
 		Fleet:  fleet{Servers: []server{{"ten: {x:80", 3, time.Minute}, {"x:2", 0, 0}}},
 		Labels: map[string]string{"price": "$5 ${HOST}"}, Byte: 7, Bind: netip.MustParseAddrPort("[::1]:70"),
@@ -247,10 +246,7 @@ func TestParseAliasBomb(t *testing.T) {
 func TestPrintRoundTrip(t *testing.T) {
 	v := defaults()
 	v.Labels = map[string]string{"a": "${HOME} $$ ${", "b": "yes", "c": "12"}
-	out, err := Print(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(Print(v))(t)
 	if !strings.Contains(string(out), "wait: 50ms") {
 		t.Errorf("durations print with their unit:\n%s", out)
 	}
@@ -267,24 +263,18 @@ func TestLoad(t *testing.T) {
 		t.Errorf("missing file: %v", err)
 	}
 	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(pipe, 0o600))
 	for _, path := range []string{dir, pipe} {
 		if _, err := Load(path, defaults); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if err := os.WriteFile(path, make([]byte, maxFile+1), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, make([]byte, maxFile+1), 0o600))
 	if _, err := Load(path, defaults); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a huge file: %v", err)
 	}
 	t.Setenv("WARMROUTE_TEST_RATIO", "0.5")
-	if err := os.WriteFile(path, []byte("ratio: ${WARMROUTE_TEST_RATIO}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("ratio: ${WARMROUTE_TEST_RATIO}\n"), 0o600))
 	if got, err := Load(path, defaults); err != nil || got.Ratio != 0.5 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -300,10 +290,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		out, err := Print(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(Print(v))(t)
 		back, err := Parse("f", out, settings{}, env())
 		if err != nil {
 			t.Fatalf("%v from\n%s", err, out)

@@ -3,22 +3,21 @@ package config
 import (
 	"encoding/json"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestSchema: sections, lists and mappings of them, and a mapping whose keys are fixed,
 // allow the fields of the reference and no others.
 func TestSchema(t *testing.T) {
 	field := func(path, kind string) Field { return Field{Path: path, Type: kind, Meaning: path} }
-	got, err := json.MarshalIndent(Schema([]Field{
+	got := must.Get(json.MarshalIndent(Schema([]Field{
 		field("on", "boolean"),
 		field("list", "list of sections"), field("list[].name", "string"), field("list[].words", "list of strings"),
 		field("by_name", "mapping of sections"), field("by_name.*.wait", "duration"),
 		field("fixed", "mapping of numbers"), field("fixed.beta", "number"),
 		field("free", "mapping of integers"),
-	}), "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}), "", " "))(t)
 	want := `{
  "additionalProperties": false,
  "properties": {

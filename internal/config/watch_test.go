@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 type watched struct {
@@ -27,9 +29,7 @@ type watched struct {
 
 func (w *watched) start() (stop func()) {
 	f := &File[settings]{Path: filepath.Join(w.dir, "c.yaml"), Defaults: defaults, Now: w.now}
-	if _, err := f.Load(); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(f.Load())(w.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -56,9 +56,7 @@ func (w *watched) start() (stop func()) {
 }
 
 func (w *watched) write(text string) {
-	if err := os.WriteFile(filepath.Join(w.dir, "c.yaml"), []byte(text), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Do(w.t, os.WriteFile(filepath.Join(w.dir, "c.yaml"), []byte(text), 0o600))
 }
 
 // pass advances the virtual time.
@@ -93,9 +91,7 @@ func TestWatchKeepsTheOldOnABadFile(t *testing.T) {
 		w.pass(20 * time.Second) // a mistake is reported once
 		mistake := "c.yaml:1: ratio: \"much\" is not a number"
 		w.expect([]float64{2}, mistake)
-		if err := os.Remove(filepath.Join(dir, "c.yaml")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Remove(filepath.Join(dir, "c.yaml")))
 		w.pass(20 * time.Second) // and so is a missing file
 		missing := "no such file or directory"
 		w.expect([]float64{2}, mistake, missing)
@@ -118,9 +114,7 @@ func TestWatchAppliesAFileThatComesBack(t *testing.T) {
 		now := make(chan os.Signal)
 		w := &watched{t: t, dir: dir, now: now}
 		remove := func() {
-			if err := os.Remove(filepath.Join(dir, "c.yaml")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(filepath.Join(dir, "c.yaml")))
 			w.pass(3 * time.Second)
 		}
 		write := func(text string) { w.write(text); w.pass(3 * time.Second) }

@@ -74,7 +74,7 @@ func TestPassedOver(t *testing.T) {
 				if warm := tt.want[0] == policy.Ranked; len(rec.Candidates) != 3 || warm != (d.Reason == ReasonWarm) || rec.Exceeds != tt.exceeds || rec.scored() != able {
 					t.Errorf("%v, %+v", d.Reason, rec)
 				}
-				if scores, at := rec.Rescore(r.decider.Settings(must(r.decider.Find("m", "")))); rec.Candidates[at].Replica != first(d) || len(scores) != 3 {
+				if scores, at := rec.Rescore(r.decider.Settings(viewOf(r.decider.Find("m", "")))); rec.Candidates[at].Replica != first(d) || len(scores) != 3 {
 					t.Errorf("scored again, %d wins: %+v", at, scores)
 				}
 				if rec.Explain(); able < 3 && tt.want[0] == policy.Context && !strings.Contains(rec.Why.Text, "its context is too short") ||

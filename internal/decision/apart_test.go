@@ -89,7 +89,7 @@ func TestSplitDecision(t *testing.T) {
 	if c := candidate(t, rec, d.Split.Prefill); c.Match.Matched() != toldOf(512) || c.Match.Cached() != 0 {
 		t.Errorf("the replica that prefills is not expected to hold the prompt: %+v", c)
 	}
-	scores, winner := rec.Rescore(r.decider.Settings(must(r.decider.Find("m", ""))))
+	scores, winner := rec.Rescore(r.decider.Settings(viewOf(r.decider.Find("m", ""))))
 	if rec.Candidates[winner].Replica != rec.Split.Decode || !slices.EqualFunc(scores, rec.Candidates, func(s policy.Score, c CandidateRecord) bool { return s == c.Score }) {
 		t.Errorf("the record does not repeat the decision")
 	}
@@ -101,7 +101,7 @@ func TestSplitDecision(t *testing.T) {
 	}
 }
 
-func must(mv *View, _ Reason) *View { return mv }
+func viewOf(mv *View, _ Reason) *View { return mv }
 
 // TestSplitListsOnlyReplicasThatTakeTheCache: the list of a split request has neither
 // replicas of another connector nor the one that computes the prompt.

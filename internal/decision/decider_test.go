@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // rig is a decider over a real index, on a clock of its own.
@@ -156,9 +157,7 @@ func (r *rig) stored(addr string, p chained) {
 		return
 	}
 	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: from.life, Events: []index.Event{e}}
-	if _, err := r.index.Apply(b); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.index.Apply(b))(r.t)
 	r.ledger.Applied(b)
 }
 

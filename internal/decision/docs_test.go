@@ -7,16 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestEveryReasonIsDocumented: docs/routing.md has every reason and no others, those with a
 // hint first: each in a row that ends with what to do, or in the list for which the client
 // must be fixed.
 func TestEveryReasonIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/routing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/routing.md"))(t)
 	var rows []Reason
 	do := map[Reason]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| .+ \\| (.+) \\|$").FindAllSubmatch(page, -1) {
@@ -54,10 +53,7 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 
 // TestEverySplitReasonIsDocumented: docs/prefill-decode.md has a row for every reason.
 func TestEverySplitReasonIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/prefill-decode.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/prefill-decode.md"))(t)
 	for _, r := range SplitReasons() {
 		if !regexp.MustCompile("(?m)^\\|.*`" + string(r) + "`[^|]*\\| .+ \\|$").Match(page) {
 			t.Errorf("%s is not documented", r)
@@ -68,10 +64,7 @@ func TestEverySplitReasonIsDocumented(t *testing.T) {
 // TestEveryClassIsDocumented: the table of classes in docs/routing.md has each class with its
 // reasons.
 func TestEveryClassIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/routing.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/routing.md"))(t)
 	var classes []Class
 	named := map[Reason]Class{}
 	_, table, _ := bytes.Cut(page, []byte("| class | decisions |"))

@@ -13,6 +13,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/sessions"
+	"warmroute/render/testkit/must"
 )
 
 // crammed returns a rig with one replica, whose speed is known and whose cache a session at work
@@ -192,9 +193,7 @@ func TestNotHeld(t *testing.T) {
 func TestALoadedPromptIsNotHeld(t *testing.T) {
 	for seconds, held := range map[float64]bool{1e-7: false, 1: true} {
 		r, busy := crammed(t, sessions.Settings{Share: 1e-6})
-		if _, err := r.book.Replace(policy.Config{Sessions: sessions.Settings{Share: 1e-6}, Overrides: policy.Overrides{TTFT: policy.Constants{"load_token": &seconds}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.book.Replace(policy.Config{Sessions: sessions.Settings{Share: 1e-6}, Overrides: policy.Overrides{TTFT: policy.Constants{"load_token": &seconds}}}))(t)
 		p := prompt(2, 0, 800)
 		r.below("10.0.0.1:8000", p, index.TierCPU, false)
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, MayHold: true}, new(Work))

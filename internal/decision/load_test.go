@@ -12,6 +12,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func TestStrangersTrafficCountsAsLoad(t *testing.T) {
@@ -145,9 +146,7 @@ func TestAnAdapterFromTwoPaths(t *testing.T) {
 		for k := range e.Hashes {
 			e.Hashes[k] += uint64(i) << 40
 		}
-		if _, err := r.index.Apply(&index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.index.Apply(&index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e}}))(t)
 	}
 	w := new(Work)
 	r.decider.Decide(&Ask{Model: "sql", Prompts: variant{p, false}, Dry: true}, w)

@@ -11,6 +11,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
+	"warmroute/render/testkit/must"
 )
 
 // node returns replica n with these ranks, the first of which a header calls 0 if that is known.
@@ -222,7 +223,7 @@ func TestRetriesKeepToTheRank(t *testing.T) {
 	}
 	for _, tt := range tests {
 		r := newRig(t, policy.Config{}, tt.first, tt.next)
-		mv := must(r.decider.Find("m", ""))
+		mv := viewOf(r.decider.Find("m", ""))
 		from := mv.find(tt.first.Addr, tt.first.Ranks[0])
 		at := mv.serving(tt.next.Addr, from.asks())
 		if got := from.follows(at); got != tt.want {
@@ -266,9 +267,7 @@ func TestRankWithoutFollowers(t *testing.T) {
 			r := newRig(t, policy.Config{}, append([]*fleet.Replica{tt.first}, tt.others...)...)
 			r.decider.SetRanked(tt.ranked)
 			at := index.Holder{Replica: tt.first.Addr, Rank: tt.first.Ranks[1]}
-			if _, err := r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}))(t)
 			d, _ := r.ask(prompt(1, 0, 10))
 			if list := strings.Split(d.Chosen, ","); list[0] != tt.first.Addr || len(list) != tt.list || (d.Rank != "") != tt.named || (d.Reported > 0) != tt.named {
 				t.Errorf("rank %q, of %s, %d tokens claimed", d.Rank, d.Chosen, d.Reported)
@@ -284,9 +283,7 @@ func TestRankItChooses(t *testing.T) {
 		c := node(1, first, 2, 3)
 		r := newRig(t, policy.Config{}, c)
 		at := index.Holder{Replica: c.Addr, Rank: 3}
-		if _, err := r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}))(t)
 		d, rec := r.ask(prompt(1, 0, 10))
 		if d.Reason != ReasonWarm || rec.Predicted != 10*decisiontest.BlockSize || (d.Reported > 0) != (first == 2) || (d.Rank == "1") != (first == 2) {
 			t.Errorf("%+v", d)

@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // below stores a prompt in a tier below the GPU of a replica.
@@ -17,9 +18,7 @@ func (r *rig) below(addr string, p chained, tier index.Tier, shared bool) {
 	e.Tier = tier
 	pub := r.publishers[addr]
 	b := &index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: pub.life, Shared: shared, Events: []index.Event{e}}
-	if _, err := r.index.Apply(b); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.index.Apply(b))(r.t)
 	r.ledger.Applied(b)
 }
 

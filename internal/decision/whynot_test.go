@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/decision/why"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 const one = "10.0.0.1:8000"
@@ -35,9 +36,7 @@ func (r *rig) explainOf(a *Ask) Record {
 // apply has a replica publish events.
 func (r *rig) apply(events ...index.Event) {
 	r.t.Helper()
-	if _, err := r.index.Apply(&index.Batch{Holder: index.Holder{Replica: one}, Incarnation: r.publishers[one].life, Events: events}); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Get(r.index.Apply(&index.Batch{Holder: index.Holder{Replica: one}, Incarnation: r.publishers[one].life, Events: events}))(r.t)
 }
 
 func (p chained) removed(from int) index.Event {
@@ -197,9 +196,7 @@ func TestWholeMatchesOfTwoBlockSizes(t *testing.T) {
 			n := p.Tokens(0) / c.BlockSize
 			e.Scope.BlockSize, e.Hashes, e.Content = c.BlockSize, e.Hashes[:n], e.Content[:n]
 			b := index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e}}
-			if _, err := r.index.Apply(&b); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(r.index.Apply(&b))(t)
 		}
 		w := new(Work)
 		r.decider.Decide(&Ask{Model: "m", Prompts: p, Must: true}, w)
@@ -244,9 +241,7 @@ func TestEveryDecisionKeepsWhatCandidatesLack(t *testing.T) {
 				e.Hashes[k] += uint64(i) << 40
 			}
 			b := index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e, {Kind: index.Removed, Hashes: e.Hashes}}}
-			if _, err := r.index.Apply(&b); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(r.index.Apply(&b))(t)
 		}
 		w := new(Work)
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Least: 100}, w)
@@ -372,9 +367,7 @@ func TestMoreElsewhere(t *testing.T) {
 			}
 		}
 		e.Scope = s
-		if _, err := r.index.Apply(&index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: r.publishers[addr].life, Events: []index.Event{e}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.index.Apply(&index.Batch{Holder: index.Holder{Replica: addr}, Incarnation: r.publishers[addr].life, Events: []index.Event{e}}))(t)
 	}
 	salted := variant{p, true}
 	store(one, index.Scope{Model: "m"}, salted, 2)
@@ -583,10 +576,7 @@ func TestAskedIsBounded(t *testing.T) {
 // TestEveryCauseIsDocumented: the tables of docs/explain.md have a row for every cause, with
 // what to do, and for every place.
 func TestEveryCauseIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/explain.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/explain.md"))(t)
 	rows := map[string]string{}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| .+ \\| (.+) \\|$").FindAllSubmatch(page, -1) {
 		rows[string(m[1])] = string(m[2])

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"warmroute/render/testkit/must"
 )
 
 // hint is an answer with headers and dynamic metadata.
@@ -134,17 +136,11 @@ func TestAnswersAreAsProtobufWritesThem(t *testing.T) {
 	c := NewCodec()
 	handmade, others := answers()
 	for i, r := range append(handmade, others...) {
-		want, err := proto.MarshalOptions{Deterministic: true}.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(proto.MarshalOptions{Deterministic: true}.Marshal(r))(t)
 		if _, ok := encodeResponse(r); ok != (i < len(handmade)) {
 			t.Errorf("%v: written by hand is %v", r, ok)
 		}
-		got, err := c.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(c.Marshal(r))(t)
 		if i >= len(handmade) { // maps have no order in the usual way
 			var back response
 			if err := proto.Unmarshal(got.Materialize(), &back); err != nil || !proto.Equal(&back, r) {
@@ -253,10 +249,7 @@ func messages(t testing.TB) (out [][]byte) {
 	end.EndOfStream = true
 	odd := headerMap("a", "b")
 	odd.Attributes = map[string]*structpb.Struct{"x": {}} //nolint:staticcheck // deprecated, and to be read all the same
-	lb, err := structpb.NewStruct(map[string]any{"k": "v"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lb := must.Get(structpb.NewStruct(map[string]any{"k": "v"}))(t)
 	for _, m := range []*request{
 		{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: headerMap(":method", "POST", ":path", "/v1/x", "empty", "")},
 			ProtocolConfig: &extprocv3.ProtocolConfiguration{RequestBodyMode: modev3.ProcessingMode_FULL_DUPLEX_STREAMED}},
@@ -272,10 +265,7 @@ func messages(t testing.TB) (out [][]byte) {
 		{Request: &extprocv3.ProcessingRequest_ResponseBody{ResponseBody: &extprocv3.HttpBody{Body: []byte("r")}}},
 		{},
 	} {
-		b, err := proto.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(m))(t)
 		out = append(out, b)
 	}
 	first := out[0]
@@ -349,14 +339,9 @@ func FuzzRequest(f *testing.F) {
 func TestBodiesAreNotShared(t *testing.T) {
 	c := NewCodec()
 	read := func(fill byte, size int) []byte {
-		b, err := proto.Marshal(&request{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte{fill}, size)}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(&request{Request: &extprocv3.ProcessingRequest_RequestBody{RequestBody: &extprocv3.HttpBody{Body: bytes.Repeat([]byte{fill}, size)}}}))(t)
 		var m Incoming
-		if err := c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &m))
 		return m.GetRequestBody().Body
 	}
 	a := read('a', 20_000)

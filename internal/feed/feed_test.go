@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/sglang"
 	"warmroute/internal/telemetry/metricstest"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // harness is a feed over simulated replicas that publish over real sockets.
@@ -254,10 +255,7 @@ func TestAReplicaOfGarbageIsNamed(t *testing.T) {
 	})
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(h.feed)
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	for _, f := range families {
 		if f.GetName() != "warmroute_kv_interruptions_total" {
 			continue

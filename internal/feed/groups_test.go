@@ -11,6 +11,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // TestWhatASidecarCannotTellIsALimit: where a sidecar stands between, reports in
@@ -73,18 +74,13 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 				Scope: index.Scope{Model: model, Scheme: "engine", BlockSize: 16, Group: group},
 			})
 		}
-		if _, err := x.Apply(b); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(b))(t)
 	}
 	known := func(addr, model string) bool {
 		g, ok := x.ExplainGroups(x.ID(index.Holder{Replica: addr}), index.Scope{Model: model}, nil)
 		return ok && !strings.Contains(g.Trust.Why, "chunk")
 	}
-	l, err := cachelayout.Parse([]byte(`{"model_type": "llama4_text", "num_hidden_layers": 4}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(cachelayout.Parse([]byte(`{"model_type": "llama4_text", "num_hidden_layers": 4}`)))(t)
 	join("before", "m")
 	join("other", "o")
 	if known("before", "m") {
@@ -116,10 +112,7 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 func TestNotesOfEvents(t *testing.T) {
 	h := newHarness(t)
 	h.feed.o.AdapterPath = func(_ context.Context, replica, name string, _ bool) string { return replica + "/" + name }
-	p, err := kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}}))(t)
 	defer p.Close()
 	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Reported: fleet.Reported{BlockSize: 16, Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}, Ranks: []int{0}}
 	h.feed.Join(r)

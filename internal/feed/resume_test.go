@@ -19,24 +19,19 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/render/testkit/must"
 )
 
 // serve offers the harness's index to peers.
 func (h *harness) serve() indexpb.CacheIndexClient {
 	h.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(h.t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- indexrpc.New(h.index, indexrpc.Options{Cursors: h.feed.Cursors}).Serve(ctx, l)
 	}()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(h.t)
 	h.t.Cleanup(func() {
 		conn.Close()
 		cancel()
@@ -82,19 +77,14 @@ func heard(t *testing.T, publishers ...*kvtest.Publisher) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for _, p := range publishers {
-		if err := p.WaitSubscribers(ctx, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.WaitSubscribers(ctx, 1))
 	}
 }
 
 // publisher is a replica whose events the test writes.
 func publisher(t *testing.T, addr string, o kvtest.Options) (*kvtest.Publisher, *fleet.Replica) {
 	t.Helper()
-	p, err := kvtest.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(o))(t)
 	t.Cleanup(p.Close)
 	return p, &fleet.Replica{Addr: addr, Ready: true, Reported: fleet.Reported{BlockSize: 2, Models: []fleet.Model{{ID: "m", Base: "m"}}, Events: []fleet.EventSource{{Endpoint: p.Endpoint(), ReplayEndpoint: p.ReplayEndpoint()}}}, Ranks: []int{0}}
 }

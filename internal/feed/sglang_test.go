@@ -11,6 +11,7 @@ import (
 	"warmroute/internal/sglang"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 // sglangPrompt is a prompt of a request to SGLang.
@@ -60,10 +61,7 @@ func TestSGLang(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHarness(t)
-			p, err := kvtest.Start(kvtest.Options{Topic: "kv"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(kvtest.Start(kvtest.Options{Topic: "kv"}))(t)
 			defer p.Close()
 			server := c.server
 			server.Version, server.PageSize, server.Kinds = "0.5.23", 16, []string{"full"}
@@ -83,9 +81,7 @@ func TestSGLang(t *testing.T) {
 					}
 					Cached int
 				}
-				if err := json.Unmarshal(line, &l); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal(line, &l))
 				switch {
 				case l.Frame != nil:
 					last = p.PublishRaw(l.Frame.Payload)
@@ -118,10 +114,7 @@ func TestSGLang(t *testing.T) {
 // engine's rules, so no prediction for SGLang is called exact.
 func TestSGLangBesideVLLM(t *testing.T) {
 	h := newHarness(t)
-	p, err := kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(kvtest.Options{Encoding: kvtest.Encoding{Generation: kvtest.Maps}}))(t)
 	defer p.Close()
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, BlockSize: 1, Hashes: []uint64{1}, Tokens: []uint32{1}})
 	models := []fleet.Model{{ID: "m", Base: "m"}}

@@ -13,6 +13,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/kvevents"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func TestAReplicaHasTheWorstStateOfItsRanks(t *testing.T) {
@@ -83,10 +84,7 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(s)
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	values := map[string]float64{}
 	for _, m := range families[0].Metric {
 		values[m.Label[0].GetValue()] = m.GetGauge().GetValue()
@@ -145,9 +143,7 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 	s := &supply{replica: r, joined: now}
 	f.replicas[r.Addr] = s
 	f.mu.Unlock()
-	if err := f.subscribe(s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.subscribe(s))
 	told := Sources{f, func() *fleet.Snapshot { return fleet.NewSnapshot(r) }}
 	if notes := told.Notes(); len(notes) != 0 {
 		t.Errorf("notes %q while it is waited for", notes)

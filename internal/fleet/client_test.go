@@ -16,15 +16,13 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/telemetry/metricstest"
+	"warmroute/render/testkit/must"
 )
 
 // run starts a fleet on real sockets and waits until cond holds.
 func run(t testing.TB, o Options, cond func(*Snapshot) bool) *Fleet {
 	t.Helper()
-	f, err := New(o, Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(New(o, Hooks{}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -65,10 +63,7 @@ func TestRealSockets(t *testing.T) {
 	}
 	f.metrics.sourceFailures.WithLabelValues("static")
 	metricstest.Lint(t, registry)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(registry.Gather())(t)
 	if documented := catalog.Metrics(); len(families) != len(documented) {
 		t.Errorf("%d metrics are collected, %d described", len(families), len(documented))
 	}
@@ -89,12 +84,8 @@ func TestAuthorizationAndTLS(t *testing.T) {
 	defer s.Close()
 	dir := t.TempDir()
 	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(key, []byte("s3cret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600))
+	must.Do(t, os.WriteFile(key, []byte("s3cret\n"), 0o600))
 	ready := func(s *Snapshot) bool { return s.Ready == 1 }
 	run(t, Options{Replicas: list(hostOf(s)), HTTP: HTTPOptions{TLS: certs.ClientOptions{Enabled: true, CAFile: ca}, TokenFile: key}}, ready)
 	why := func(prefix string) func(*Snapshot) bool {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // stranger hides from net/http that a body is in memory.
@@ -52,10 +54,7 @@ func TestHeaderAndBodyAreOnePacket(t *testing.T) {
 		{0, func(r io.Reader) io.Reader { return r }, 1},
 	} {
 		text := strings.Repeat("x", c.bytes)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, c.body(strings.NewReader(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, c.body(strings.NewReader(text))))(t)
 		req.ContentLength = int64(c.bytes)
 		writes.Store(0)
 		resp, err := tr.RoundTrip(req)
@@ -75,20 +74,11 @@ func TestHeaderAndBodyAreOnePacket(t *testing.T) {
 
 // TestClientsWithManySendsAreCorked: the others send no bodies.
 func TestClientsWithManySendsAreCorked(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	for idle, want := range map[int]bool{1: false, 2: true} {
-		h, err := HTTPOptions{}.Client(idle)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := h.Transport.(*http.Transport).DialContext(t.Context(), "tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		h := must.Get(HTTPOptions{}.Client(idle))(t)
+		c := must.Get(h.Transport.(*http.Transport).DialContext(t.Context(), "tcp", l.Addr().String()))(t)
 		defer c.Close()
 		if _, ok := c.(*corked); ok != want {
 			t.Errorf("a client that keeps %d connections dials a %T", idle, c)

@@ -20,6 +20,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
+	"warmroute/render/testkit/must"
 )
 
 // TestFailuresInWords: what an operator reads of a replica that does not answer says what is
@@ -34,15 +35,9 @@ func TestFailuresInWords(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
 	ca := certstest.New(t)
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	serves := func(own certstest.Pair, suites ...uint16) *httptest.Server {
-		pair, err := tls.LoadX509KeyPair(own.CertFile, own.KeyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := must.Get(tls.LoadX509KeyPair(own.CertFile, own.KeyFile))(t)
 		s := httptest.NewUnstartedServer(http.NotFoundHandler())
 		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, CipherSuites: suites}
 		if len(suites) > 0 {
@@ -55,10 +50,7 @@ func TestFailuresInWords(t *testing.T) {
 	}
 	signs := serves(ca.IssueFor("signs", signer, x509.KeyUsageCertSign))
 	old := serves(ca.Issue("old"), tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA)
-	other, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer other.Close()
 	go func() {
 		for {

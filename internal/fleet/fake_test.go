@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // network is a fake of the wire, an http.RoundTripper that works in virtual
@@ -121,10 +122,7 @@ func startWith(t *testing.T, o Options, h Hooks, replicas map[string]*fakeReplic
 		o.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
 	h.Joined, h.Left = func(r *Replica) { w.event("joined", r) }, func(r *Replica) { w.event("left", r) }
-	f, err := New(o, h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(New(o, h))(t)
 	w.fleet = f
 	testenv.Run(t, f.Run)
 	synctest.Wait()

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 const a, b = "10.0.0.1:8000", "[fd00::2]:8000"
@@ -93,9 +94,7 @@ func TestModelsAreKnownBeforeTheirReplicasAnswer(t *testing.T) {
 		w.net.change(func() { delete(w.net.replicas, a) })
 		w.pass(10 * time.Second)
 		check(map[string]string{a: "m"})
-		if err := w.fleet.Set(Options{Replicas: []ReplicaOptions{{Address: a, Name: "other"}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.fleet.Set(Options{Replicas: []ReplicaOptions{{Address: a, Name: "other"}}}))
 		w.pass(10 * time.Second)
 		if r := w.fleet.Snapshot().Replica(a); r.Name != "other" || r.Ready {
 			t.Errorf("its settings are not others: %+v", r)
@@ -453,10 +452,7 @@ func TestBackoff(t *testing.T) {
 func TestOwnPauseIsNotTheirDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{replicas: map[string]*fakeReplica{a: fake(1, 0)}, asked: map[string]int{}}
-		f, err := New(Options{Transport: n}, Hooks{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(New(Options{Transport: n}, Hooks{}))(t)
 		w := newWorker(f, a, ReplicaOptions{Address: a})
 		w.up, w.answered, w.nextLearn = true, time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 		go w.refresh(t.Context())
@@ -484,18 +480,14 @@ func TestSet(t *testing.T) {
 		}
 		w.pass(time.Second)
 		w.expect()
-		if err := w.fleet.Set(Options{Replicas: list(b, c)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.fleet.Set(Options{Replicas: list(b, c)}))
 		w.pass(time.Second)
 		w.expect(fmt.Sprintf("left %s %d", a, joined), "joined "+c+" 3")
 		w.expectServing(c, b)
 		if w.fleet.Snapshot().Replica(a) != nil {
 			t.Error("a removed replica is still listed")
 		}
-		if err := w.fleet.Set(Options{Replicas: []ReplicaOptions{{Address: b, Tenant: "acme"}, {Address: c}}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.fleet.Set(Options{Replicas: []ReplicaOptions{{Address: b, Tenant: "acme"}, {Address: c}}}))
 		w.pass(time.Second)
 		if events := w.take(); len(events) != 2 || events[1] != "joined "+b+" 4" {
 			t.Errorf("changed settings are a new join: %q", events)
@@ -504,9 +496,7 @@ func TestSet(t *testing.T) {
 			t.Errorf("acme may use %q", got)
 		}
 		w.expectServing(c)
-		if err := w.fleet.Set(Options{Replicas: nil}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.fleet.Set(Options{Replicas: nil}))
 		w.pass(time.Second)
 		if events := w.take(); len(events) != 2 || len(w.fleet.Snapshot().Replicas) != 0 {
 			t.Errorf("an empty list: %q", events)
@@ -651,10 +641,7 @@ func TestServingDoesNotAllocate(t *testing.T) {
 }
 
 func TestRunOnce(t *testing.T) {
-	f, err := New(Options{}, Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(New(Options{}, Hooks{}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := f.Run(ctx); err != nil {

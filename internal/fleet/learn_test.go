@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // The answer is vLLM 0.32's with one adapter loaded.
 func TestDecodeModelsOfARealServer(t *testing.T) {
-	data, err := os.ReadFile("testdata/models-lora-0.32.0.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile("testdata/models-lora-0.32.0.json"))(t)
 	got, _, err := decodeModels(data)
 	want := []Model{
 		{ID: "qwen-tiny", Base: "qwen-tiny", Root: "/models/qwen-tiny", MaxLen: 4000},

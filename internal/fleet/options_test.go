@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/internal/config"
+	"warmroute/render/testkit/must"
 )
 
 type file struct {
@@ -107,7 +108,7 @@ func at(s []string, i int) string {
 }
 
 func TestOptionsFromYAML(t *testing.T) {
-	o, err := parse(`
+	o := must.Get(parse(`
 fleet:
   dead_after: 3s
   replicas:
@@ -126,18 +127,12 @@ fleet:
   - {name: "_http._tcp.vllm.default.svc"}
   tls: {enabled: true, server_name: vllm}
   token_file: /key
-`)
-	if err != nil {
-		t.Fatal(err)
-	}
+`))(t)
 	if o.DeadAfter != 3*time.Second || o.ScrapeInterval != time.Second || len(o.Replicas) != 2 || *o.Replicas[1].HashSeed != "42" ||
 		o.DNS[0].Replica.Tenant != "acme" {
 		t.Errorf("%+v", o)
 	}
-	out, err := config.Print(file{o})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(config.Print(file{o}))(t)
 	if back, err := parse(string(out)); err != nil || !reflect.DeepEqual(back, o) {
 		t.Errorf("printed and read back: %v\n%s", err, out)
 	}

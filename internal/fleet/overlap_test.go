@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestOverlap: replicas that are no longer listed stay for as long as others that
@@ -31,9 +33,7 @@ func TestOverlap(t *testing.T) {
 				if test.change != nil {
 					w.net.change(func() { test.change(w.net.replicas[b]) })
 				}
-				if err := w.fleet.Set(Options{Replicas: list(test.after...)}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.fleet.Set(Options{Replicas: list(test.after...)}))
 				w.pass(800 * time.Millisecond)
 				happened(w, test.soon)
 				w.expectServing(test.serving...)
@@ -66,9 +66,7 @@ func TestRelisted(t *testing.T) {
 		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: fake(1, 0), b: {hang: true}})
 		w.take()
 		for _, addr := range []string{b, a} {
-			if err := w.fleet.Set(Options{Replicas: list(addr)}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.fleet.Set(Options{Replicas: list(addr)}))
 			w.pass(300 * time.Millisecond)
 		}
 		w.pass(10 * time.Second)

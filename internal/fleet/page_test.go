@@ -13,14 +13,13 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 func realPage(t testing.TB, version string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "metrics-"+version+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("testdata", "metrics-"+version+".txt")))(t)
 	return data
 }
 
@@ -36,9 +35,7 @@ func TestPageOfRealServers(t *testing.T) {
 		{"0.21.0", "sha256_cbor", 16, 7381, 1296, 0.3783104419708252, 21},
 	} {
 		var p page
-		if err := p.read(bytes.NewReader(realPage(t, c.version)), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(bytes.NewReader(realPage(t, c.version)), 1<<20))
 		loads := p.loads(at)
 		if p.blockSize != c.block || string(p.hashAlgo) != c.algorithm || p.start != 1.79523166413e+09 || len(loads) != 1 {
 			t.Errorf("%s: block %d, algorithm %q, start %v, %d ranks", c.version, p.blockSize, p.hashAlgo, p.start, len(loads))
@@ -72,9 +69,7 @@ vllm:time_to_first_token_seconds_bucket{engine="1",le="0.5",model_name="b"} 1
 func TestPageRanksAndAdapters(t *testing.T) {
 	var p page
 	for range 2 { // the second time over the values of the first
-		if err := p.read(strings.NewReader(busyPage), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(strings.NewReader(busyPage), 1<<20))
 		loras := []string{"de", "fr", "sql"}
 		want := []Load{
 			{Rank: 0, Running: 5, KVUsage: 1, PrefixQueries: 1000, LoRAs: loras, MaxLoRAs: 2},
@@ -102,9 +97,7 @@ vllm:kv_offload_load_time_total{engine="0"} 0.25
 		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {Connector: Connector{MoveSeconds: 1.5, AskedTokens: 7000, LoadedTokens: 5000}},
 	} {
 		var p page
-		if err := p.read(strings.NewReader(text+moved), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(strings.NewReader(text+moved), 1<<20))
 		if l := p.loads(time.Time{}); len(l) != 1 || !reflect.DeepEqual(l[0], want) {
 			t.Errorf("%q: %+v, want %+v", moved, l, want)
 		}
@@ -140,9 +133,7 @@ func TestPageIgnoresNonsense(t *testing.T) {
 		`vllm:`, `v`, `p`, ``, `process_start_time_seconds`, `process_start_time_seconds x`, "\x00\xff", `vllm:num_requests_running_total 5`,
 	} {
 		var p page
-		if err := p.read(strings.NewReader(line), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(strings.NewReader(line), 1<<20))
 		if len(p.loads(time.Time{})) != 0 || p.blockSize != 0 || p.start != 0 {
 			t.Errorf("%q: %+v, block size %d, start %v", line, p.loads(time.Time{}), p.blockSize, p.start)
 		}
@@ -159,9 +150,7 @@ func TestPageBoundsValues(t *testing.T) {
 			}
 		}
 		var p page
-		if err := p.read(strings.NewReader(text.String()), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(strings.NewReader(text.String()), 1<<20))
 		l := p.loads(time.Time{})[0]
 		if l.Running != maxRequests || l.Waiting != maxRequests || l.PrefixQueries != 3*maxCount || l.TTFT.Seconds != 3*maxCount || l.Steps > 4*maxCount {
 			t.Errorf("%s: %+v", v, l)
@@ -175,12 +164,8 @@ func TestPageInPieces(t *testing.T) {
 	data = append([]byte("vllm:num_requests_running{engine=\"0\",x=\""+strings.Repeat("y", 3*pageBuffer)+"\"} 99\n"), data...)
 	data = append(data, "vllm:num_requests_running{engine=\"0\"} 4"...) // no newline at the end
 	var whole, pieces page
-	if err := whole.read(bytes.NewReader(data), 1<<20); err != nil {
-		t.Fatal(err)
-	}
-	if err := pieces.read(iotest.OneByteReader(bytes.NewReader(data)), 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, whole.read(bytes.NewReader(data), 1<<20))
+	must.Do(t, pieces.read(iotest.OneByteReader(bytes.NewReader(data)), 1<<20))
 	if a, b := whole.loads(time.Time{}), pieces.loads(time.Time{}); !reflect.DeepEqual(a, b) || a[0].Running != 4 || a[0].PrefixQueries != 7381 {
 		t.Errorf("whole  %+v\npieces %+v", a, b)
 	}
@@ -202,9 +187,7 @@ func TestPageLimits(t *testing.T) {
 	for i := range 5000 {
 		fmt.Fprintf(&many, "vllm:num_requests_running{engine=\"%d\"} 1\n", i)
 	}
-	if err := p.read(strings.NewReader(many.String()), 10<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.read(strings.NewReader(many.String()), 10<<20))
 	loads := p.loads(time.Time{})
 	if len(loads) != maxRank+1 {
 		t.Errorf("%d ranks", len(loads))
@@ -272,12 +255,8 @@ func FuzzPage(f *testing.F) {
 	f.Add([]byte("process_start_time_seconds 1e9"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p, q page
-		if err := p.read(bytes.NewReader(data), 1<<20); err != nil {
-			t.Fatal(err)
-		}
-		if err := q.read(iotest.HalfReader(bytes.NewReader(data)), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(bytes.NewReader(data), 1<<20))
+		must.Do(t, q.read(iotest.HalfReader(bytes.NewReader(data)), 1<<20))
 		a, b := p.loads(time.Time{}), q.loads(time.Time{})
 		if !reflect.DeepEqual(a, b) {
 			t.Fatalf("%+v\n%+v", a, b)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"warmroute/internal/certs"
+	"warmroute/render/testkit/must"
 )
 
 // Whatever else changes, replicas stay as long as some source names them.
@@ -16,9 +17,7 @@ func TestSetOtherOptions(t *testing.T) {
 		w.expect("joined " + a + " 1")
 		set := func(o Options) {
 			t.Helper()
-			if err := w.fleet.Set(o); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.fleet.Set(o))
 		}
 		scrapes := func(during time.Duration) int {
 			before := w.net.count(a)

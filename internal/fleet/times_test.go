@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // firstTokens returns numbers by their bounds.
@@ -24,9 +26,7 @@ func firstTokens(of map[float64]float64) (f FirstTokens) {
 func TestTimesOfRealServers(t *testing.T) {
 	for _, version := range []string{"0.21.0", "0.32.0"} {
 		var p page
-		if err := p.read(bytes.NewReader(realPage(t, version)), 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.read(bytes.NewReader(realPage(t, version)), 1<<20))
 		l := p.loads(time.Time{})[0]
 		var sum float64
 		for _, n := range l.FirstTokens {
@@ -57,9 +57,7 @@ func TestFirstTokensOfSeveralSeries(t *testing.T) {
 		series(1, "a", 0.03, 5, 0.3, 6, 99999, 7, "+Inf", 8) + // counted up to 0.04, 0.5 and above all
 		series(2, "a", 0.001, 5, 0.25, 3, "+Inf", 6) + series(2, "a", "x", 5, "-1", 3, "NaN", 6) + series(2, "a", 0.5, -1)
 	var p page
-	if err := p.read(strings.NewReader(text), 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.read(strings.NewReader(text), 1<<20))
 	want := []FirstTokens{
 		firstTokens(map[float64]float64{0.001: 1, 0.25: 4, math.Inf(1): 1}),
 		firstTokens(map[float64]float64{0.04: 5, 0.5: 1, math.Inf(1): 2}),

@@ -21,16 +21,14 @@ import (
 	pb "warmroute/index/indexpb"
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
+	"warmroute/render/testkit/must"
 )
 
 // guarded serves an index on a real socket with options.
 func guarded(t *testing.T, options ...grpc.ServerOption) (addr string) {
 	t.Helper()
 	x := index.New(index.Options{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- New(x, Options{}).Serve(ctx, l, options...) }()
@@ -47,10 +45,7 @@ func guarded(t *testing.T, options ...grpc.ServerOption) (addr string) {
 // try makes a single call and a stream, and returns the code both end with.
 func try(t *testing.T, addr string, a Access) codes.Code {
 	t.Helper()
-	conn, err := Dial(addr, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(Dial(addr, a))(t)
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -69,18 +64,13 @@ func try(t *testing.T, addr string, a Access) codes.Code {
 func writeToken(t *testing.T, text string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
 func TestBearerToken(t *testing.T) {
 	path := writeToken(t, "secret\n")
-	token, err := NewToken(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must.Get(NewToken(path))(t)
 	addr := guarded(t, token.ServerOptions()...)
 	if got := try(t, addr, Access{}); got != codes.Unauthenticated {
 		t.Errorf("without a token: %v", got)
@@ -96,10 +86,7 @@ func TestBearerToken(t *testing.T) {
 func TestMutualTLS(t *testing.T) {
 	ours, others := certstest.New(t), certstest.New(t)
 	server, stranger, sidecar := ours.Issue("server"), others.Issue("stranger"), ours.Issue("sidecar")
-	source, err := certs.New(certs.Options{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ours.CAFile}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := must.Get(certs.New(certs.Options{CertFile: server.CertFile, KeyFile: server.KeyFile, ClientCAFile: ours.CAFile}, nil))(t)
 	addr := guarded(t, grpc.Creds(credentials.NewTLS(source.Server("h2"))))
 	client := certs.ClientOptions{Enabled: true, CAFile: ours.CAFile}
 	if got := try(t, addr, Access{}); got != codes.Unavailable {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	pb "warmroute/index/indexpb"
+
+	"warmroute/render/testkit/must"
 )
 
 // holding is what one call reports of the replica r: two blocks.
@@ -49,10 +51,7 @@ func (b *bench) wantLost(after string, lost ...int) {
 	for i, h := range held {
 		q := ask(h.scheme, first(i), 2)
 		q.Tenant, q.Model = h.tenant, h.model
-		out, err := b.c.LookupRoute(b.ctx(), q)
-		if err != nil {
-			b.t.Fatal(err)
-		}
+		out := must.Get(b.c.LookupRoute(b.ctx(), q))(b.t)
 		var blocks uint64
 		for _, r := range out.GetRoutes() {
 			if r.GetRank() == h.rank {

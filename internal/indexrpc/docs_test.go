@@ -14,25 +14,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"warmroute/index"
+	"warmroute/render/testkit/must"
 )
 
 // TestWorkedExample runs the shell block of docs/protocol.md with the real
 // grpcurl: after each command, every line behind "# =>" is part of its output.
 func TestWorkedExample(t *testing.T) {
-	bin, err := filepath.Abs("../../.cache/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := must.Get(filepath.Abs("../../.cache/bin"))(t)
 	if _, err := os.Stat(filepath.Join(bin, "grpcurl")); err != nil {
 		t.Fatalf("%v: run scripts/fetch-grpcurl.sh (make setup does)", err)
 	}
 	x := index.New(index.Options{})
 	defer x.Close()
 	s := New(x, Options{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
@@ -65,10 +60,7 @@ func TestWorkedExample(t *testing.T) {
 // document's text, and the number of checks.
 func worked(t *testing.T) (script string, expected int) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/protocol.md"))(t)
 	_, after, _ := strings.Cut(string(text), "## Queries of the index")
 	_, after, _ = strings.Cut(after, "```sh\n")
 	block, _, found := strings.Cut(after, "```\n")

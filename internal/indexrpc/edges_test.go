@@ -10,6 +10,7 @@ import (
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // TestReasonsOfTenants: another tenant's reports do not show, shared ones do; a lease
@@ -114,10 +115,7 @@ func TestLeasesAreCounted(t *testing.T) {
 	if out := b.report(mixed); out.GetStored() != 2 {
 		t.Errorf("%v, want two stored", out)
 	}
-	state, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}))(t)
 	blocks := map[uint32]uint64{}
 	for _, m := range state.GetModels() {
 		blocks[m.GetBlockSize()] += m.GetBlocks()
@@ -190,10 +188,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 	if got := x.Holdings(r); got != 2*entriesPerMessage+5 || x.Holdings(stranger) != 0 {
 		t.Errorf("%d blocks of the holder whose place is known, %d of the other", got, x.Holdings(stranger))
 	}
-	stream, err := b.c.StreamSnapshot(b.ctx(), &pb.SnapshotRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(b.c.StreamSnapshot(b.ctx(), &pb.SnapshotRequest{}))(t)
 	var sizes []int
 	for {
 		part, err := stream.Recv()

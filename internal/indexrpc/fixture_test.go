@@ -17,6 +17,7 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,22 +51,16 @@ func (b *bench) advance(d time.Duration) {
 func serve(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Unix(1_800_000_000, 0), served: make(chan error, 1)}
-	var err error
 	b.x = index.New(index.Options{Now: b.clock})
 	b.s = New(b.x, Options{Now: b.clock})
 	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	go func() { b.served <- b.s.Serve(ctx, l) }()
-	b.conn, err = grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b.conn = must.Get(grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
 	b.c = pb.NewCacheIndexClient(b.conn)
-	if _, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)))(t)
 	t.Cleanup(func() {
 		b.conn.Close()
 		cancel()
@@ -103,19 +98,13 @@ func from(replica, scheme string, first uint64, n int) *pb.ReportCacheStateReque
 
 func (b *bench) report(q *pb.ReportCacheStateRequest) *pb.ReportCacheStateResponse {
 	b.t.Helper()
-	out, err := b.c.ReportCacheState(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	out := must.Get(b.c.ReportCacheState(b.ctx(), q))(b.t)
 	return out
 }
 
 func (b *bench) publish(q *pb.PublishEventRequest) *pb.PublishEventResponse {
 	b.t.Helper()
-	out, err := b.c.PublishEvent(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	out := must.Get(b.c.PublishEvent(b.ctx(), q))(b.t)
 	return out
 }
 
@@ -126,10 +115,7 @@ func ask(scheme string, first uint64, n int) *pb.LookupRouteRequest {
 // lookup gives "replica:tokens" of every route, best first, or the reason for none.
 func (b *bench) lookup(q *pb.LookupRouteRequest) string {
 	b.t.Helper()
-	out, err := b.c.LookupRoute(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	out := must.Get(b.c.LookupRoute(b.ctx(), q))(b.t)
 	if (out.GetHint() == pb.Hint_USE_HINT) != (out.GetReason() == pb.Reason_MATCHED) || (len(out.GetRoutes()) > 0) != (out.GetHint() == pb.Hint_USE_HINT) {
 		b.t.Fatalf("hint, reason and routes disagree: %v", out)
 	}

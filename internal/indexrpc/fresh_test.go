@@ -10,6 +10,7 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/render/testkit/must"
 )
 
 // TestOnlyReportsMakeABlockFresher: stats, and an eviction do not; a report of other blocks and a
@@ -42,10 +43,7 @@ func TestOnlyReportsMakeABlockFresher(t *testing.T) {
 			b.report(from("r", "engine", 100, 2))
 			b.advance(index.DefaultReplicaTTL / 2)
 			c.send(b)
-			out, err := b.c.LookupRoute(b.ctx(), ask("engine", 100, 1))
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := must.Get(b.c.LookupRoute(b.ctx(), ask("engine", 100, 1)))(t)
 			for _, r := range out.GetRoutes() {
 				if r.GetRank() == 0 && (r.GetFreshness() != c.want || r.GetMatchedTokens() != 128) {
 					t.Errorf("%v, want freshness %v", r, c.want)
@@ -64,9 +62,7 @@ func (b *bench) subscribes(replica string, hashes ...uint64) {
 	h := index.Holder{Replica: replica}
 	incarnation := b.x.Begin(h)
 	e := index.Event{Kind: index.Stored, Scope: index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}, Hashes: hashes}
-	if _, err := b.x.Apply(&index.Batch{Holder: h, Incarnation: incarnation, At: b.clock(), Events: []index.Event{e}}); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Get(b.x.Apply(&index.Batch{Holder: h, Incarnation: incarnation, At: b.clock(), Events: []index.Event{e}}))(b.t)
 }
 
 // TestLookupsAreTimed: each lookup is one observation, of the time it took.
@@ -81,10 +77,7 @@ func TestLookupsAreTimed(t *testing.T) {
 	longest := time.Since(begun).Seconds()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(b.s.Collectors()...)
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	counts := map[string]uint64{}
 	for _, f := range families {
 		if f.GetName() != "warmroute_lookup_route_latency_seconds" {

@@ -18,6 +18,7 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/render/testkit/must"
 )
 
 func TestIdempotentDeltas(t *testing.T) {
@@ -51,10 +52,7 @@ func TestEmptySchemeKeepsStats(t *testing.T) {
 	if out := b.report(q); out.GetStored() != 0 || out.GetDropped() != 2 {
 		t.Errorf("%v", out)
 	}
-	state, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}))(t)
 	if len(state.GetModels()) != 0 || len(state.GetReplicas()) != 1 {
 		t.Fatalf("%v", state)
 	}
@@ -90,10 +88,7 @@ func TestLiveness(t *testing.T) {
 	}
 	b.advance(index.DefaultReplicaTTL/2 + time.Minute)
 	b.want(ask("engine", 100, 2), "current:128") // quiet has expired, alive's report is as old as the TTL
-	out, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}))(t)
 	for _, r := range out.GetReplicas() {
 		if want := map[string]uint64{"alive": 1, "current": 1, "quiet": 0}[r.GetReplicaId()]; r.GetBlocks() != want {
 			t.Errorf("%s holds %d blocks, want %d", r.GetReplicaId(), r.GetBlocks(), want)
@@ -145,26 +140,17 @@ func TestTimestamps(t *testing.T) {
 func TestStreamEvents(t *testing.T) {
 	b := serve(t)
 	b.report(from("r", "engine", 100, 4))
-	s, err := b.c.StreamEvents(b.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(b.c.StreamEvents(b.ctx()))(t)
 	for _, h := range []uint64{103, 102, 102} {
-		if err := s.Send(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(h)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Send(&pb.PublishEventRequest{Type: pb.EventType_PREFIX_EVICTED, ReplicaId: "r", Model: "m", HashScheme: "engine", BlockHash: hash(h)}))
 	}
 	out, err := s.CloseAndRecv()
 	if err != nil || out.GetRemoved() != 2 || out.GetFirst() || out.GetEpoch() == 0 {
 		t.Fatalf("%v, %v: want two removed by a known replica", out, err)
 	}
 	b.want(ask("engine", 100, 4), "r:256")
-	if s, err = b.c.StreamEvents(b.ctx()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Send(&pb.PublishEventRequest{ReplicaId: "r"}); err != nil {
-		t.Fatal(err)
-	}
+	s = must.Get(b.c.StreamEvents(b.ctx()))(t)
+	must.Do(t, s.Send(&pb.PublishEventRequest{ReplicaId: "r"}))
 	if _, err := s.CloseAndRecv(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("%v, want the bad event refused", err)
 	}
@@ -173,10 +159,7 @@ func TestStreamEvents(t *testing.T) {
 // state is everything the service reports of itself, as text.
 func (b *bench) state() string {
 	b.t.Helper()
-	out, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{AllTenants: true})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	out := must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{AllTenants: true}))(b.t)
 	return prototext.Format(out)
 }
 
@@ -228,10 +211,7 @@ func TestStateIsOfTheTenantAskedFor(t *testing.T) {
 		{&pb.GetCacheStateRequest{AllTenants: true, Model: "m-b"}, "one:5 two:5"},
 		{&pb.GetCacheStateRequest{AllTenants: true}, "idle:0 lent:0 one:7 shared:1 theirs:3 two:5"},
 	} {
-		out, err := b.c.GetCacheState(b.ctx(), c.q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(b.c.GetCacheState(b.ctx(), c.q))(t)
 		var got []string
 		for _, r := range out.GetReplicas() {
 			got = append(got, fmt.Sprintf("%s:%d", r.GetReplicaId(), r.GetBlocks()))
@@ -255,18 +235,13 @@ func TestStateIsOfTheTenantAskedFor(t *testing.T) {
 
 func TestStream(t *testing.T) {
 	b := serve(t)
-	in, err := b.c.StreamCacheState(b.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(b.c.StreamCacheState(b.ctx()))(t)
 	for i := range 10 {
 		q := from("r", "engine", uint64(100+i), 1)
 		if i > 0 {
 			q.Prefixes[0].ParentHash = hash(uint64(99 + i))
 		}
-		if err := in.Send(q); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, in.Send(q))
 	}
 	out, err := in.CloseAndRecv()
 	if err != nil || out.GetStored() != 10 || !out.GetFirst() {
@@ -350,13 +325,8 @@ func TestReadyLifecycle(t *testing.T) {
 
 func TestReflection(t *testing.T) {
 	b := serve(t)
-	stream, err := grpc_reflection_v1.NewServerReflectionClient(b.conn).ServerReflectionInfo(b.ctx())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}); err != nil {
-		t.Fatal(err)
-	}
+	stream := must.Get(grpc_reflection_v1.NewServerReflectionClient(b.conn).ServerReflectionInfo(b.ctx()))(t)
+	must.Do(t, stream.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}}))
 	out, err := stream.Recv()
 	if err != nil || !strings.Contains(out.String(), "warmroute.index.v1.CacheIndex") {
 		t.Errorf("%v, %v", out, err)

@@ -8,16 +8,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "warmroute/index/indexpb"
+
+	"warmroute/render/testkit/must"
 )
 
 // seen is the service's report of a replica: its stats, and the time of its
 // last report.
 func (b *bench) seen(replica string) (stats *pb.ReplicaStats, lastMs int64) {
 	b.t.Helper()
-	state, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{})
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	state := must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}))(b.t)
 	for _, r := range state.GetReplicas() {
 		if r.GetReplicaId() == replica {
 			return r.GetStats(), r.GetLastSeenMs()
@@ -75,9 +74,7 @@ func TestTheCallsReplicaOwnsItsStats(t *testing.T) {
 			b.report(own)
 			_, before := b.seen("other")
 			b.advance(time.Second)
-			if err := send(b); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, send(b))
 			if s, last := b.seen("r"); s.GetReplicaId() != "r" || s.GetRunning() != 9 || s.GetWaiting() != 8 || s.GetCacheBlocks() != 7 ||
 				s.GetHitRate() != 0.25 || s.GetPressure() != 0.75 || last != b.clock().UnixMilli() {
 				t.Errorf("the call's replica: %v, last heard of at %d", s, last)

@@ -23,6 +23,7 @@ import (
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube/kubetest"
+	"warmroute/render/testkit/must"
 )
 
 // hang is how long something may take before a test calls it stuck; a failure is
@@ -149,9 +150,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	pods := api.Resource(podResource()).Namespace("inference")
 	update := func(o kubetest.Object) {
 		t.Helper()
-		if _, err := pods.Update(t.Context(), &unstructured.Unstructured{Object: o}, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(pods.Update(t.Context(), &unstructured.Unstructured{Object: o}, metav1.UpdateOptions{}))(t)
 	}
 	w.expect("a 10.0.0.1:8000")
 	w.until("both watches", func() bool { return watching(api, "pods") && watching(api, "inferencepools") })
@@ -165,9 +164,7 @@ func TestPodsComeAndGo(t *testing.T) {
 	w.expect("")
 	update(onePod("a", "10.0.0.9", true)) // the same pod with another address is another replica
 	w.expect("a 10.0.0.9:8000")
-	if err := pods.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pods.Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	w.expect("")
 }
 

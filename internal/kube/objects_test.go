@@ -14,25 +14,20 @@ import (
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube/kubetest"
+	"warmroute/render/testkit/must"
 )
 
 // recorded reads the objects of a file in testdata.
 func recorded(t testing.TB, file string) []kubetest.Object {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join("testdata", file)))(t)
 	return kubetest.Parse(t, string(b))
 }
 
 // example returns the only object of a kind in a file of the example.
 func example(t testing.TB, file, kind string) kubetest.Object {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "examples", "inference-pool", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join("..", "..", "examples", "inference-pool", file)))(t)
 	for _, o := range kubetest.Parse(t, string(b)) {
 		if o["kind"] == kind {
 			return o
@@ -45,10 +40,7 @@ func example(t testing.TB, file, kind string) kubetest.Object {
 // TestExamplePool: the pool of the example selects the pods of its deployment,
 // on a port they have.
 func TestExamplePool(t *testing.T) {
-	p, err := readPool(example(t, "pool.yaml", "InferencePool"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(readPool(example(t, "pool.yaml", "InferencePool")))(t)
 	template := section(example(t, "vllm.yaml", "Deployment"), "spec", "template")
 	if want, err := selector(section(template, "metadata", "labels")); err != nil || p.selector != want {
 		t.Errorf("it selects %q, the pods are %q, %v", p.selector, want, err)
@@ -89,9 +81,7 @@ func TestReadPoolRefuses(t *testing.T) {
 		`{"spec":{"selector":{"matchLabels":{"a":"b"}},"targetPorts":[{"number":5},{"number":5}]}}`: "spec: the target port 5 is there twice",
 	} {
 		var o object
-		if err := json.Unmarshal([]byte(text), &o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(text), &o))
 		if _, err := readPool(o); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube/kubetest"
+	"warmroute/render/testkit/must"
 )
 
 // overHTTP runs a source against a stand-in server with the recorded pool and
@@ -26,10 +27,7 @@ func overHTTP(t *testing.T, f kubetest.Faults, changes ...func(*kubetest.Server,
 	for _, change := range changes {
 		change(api, &o)
 	}
-	src, err := New(o, s, logTo(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	src := must.Get(New(o, s, logTo(t)))(t)
 	return api, run(t, src, s)
 }
 

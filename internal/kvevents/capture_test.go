@@ -12,6 +12,7 @@ import (
 	"warmroute/index"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 // capture is real traffic of one vLLM server: the requests, and the batches that
@@ -106,9 +107,7 @@ type truth struct {
 func (tr *truth) apply(t *testing.T, payload []byte) {
 	t.Helper()
 	var b []any
-	if err := msgpack.Unmarshal(payload, &b); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, msgpack.Unmarshal(payload, &b))
 	for _, raw := range b[1].([]any) {
 		var tag string
 		var hashes []any
@@ -182,10 +181,7 @@ type player struct {
 
 func newPlayer(t testing.TB, to Sink) *player {
 	t.Helper()
-	s, err := New(Options{Replica: "127.0.0.1:1", Model: captureModel, Endpoint: "tcp://127.0.0.1:1"}, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(Options{Replica: "127.0.0.1:1", Model: captureModel, Endpoint: "tcp://127.0.0.1:1"}, to))(t)
 	s.begin()
 	return &player{to: to, world: s}
 }
@@ -242,10 +238,7 @@ func TestCaptureGenerations(t *testing.T) {
 	arrays, dicts, raw, adapters, clears, removed := 0, 0, 0, 0, 0, 0
 	for _, c := range captures(t) {
 		for _, f := range c.Frames {
-			b, err := new(Decoder).Decode(f.Payload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(new(Decoder).Decode(f.Payload))(t)
 			if c.VLLM == "0.21.0" {
 				arrays++
 			} else {

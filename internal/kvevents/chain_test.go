@@ -5,15 +5,13 @@ import (
 
 	"warmroute/index"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // hashing is a configuration of vLLM's own hash.
 func hashing(t *testing.T, a prefixhash.Algorithm, g prefixhash.Generation, seed string) *prefixhash.VLLM {
 	t.Helper()
-	v, err := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: a, Generation: g, Seed: &seed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: a, Generation: g, Seed: &seed}))(t)
 	return v
 }
 
@@ -149,10 +147,7 @@ func TestChainIsLookedAtNowAndThen(t *testing.T) {
 // groups' blocks consist of, until a block disproves it.
 func TestPresumedChain(t *testing.T) {
 	untagged, tagged := hashing(t, prefixhash.SHA256CBOR, prefixhash.Untagged, "0"), hashing(t, prefixhash.XXHash, prefixhash.Tagged, "0")
-	random, err := prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: prefixhash.Untagged})
-	if err != nil {
-		t.Fatal(err)
-	}
+	random := must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: prefixhash.Untagged}))(t)
 	stored := func(size int, spec string) Event {
 		return Event{Kind: index.Stored, BlockSize: size, CacheGroup: CacheGroup{Spec: spec}, HasParent: true}
 	}

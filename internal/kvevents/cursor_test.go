@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"warmroute/render/testkit/must"
 )
 
 // packed writes a value as the library does.
 func packed(t *testing.T, put func(*msgpack.Encoder) error) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := put(msgpack.NewEncoder(&b)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, put(msgpack.NewEncoder(&b)))
 	return b.Bytes()
 }
 

@@ -10,6 +10,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func generations() map[string]kvtest.Encoding {
@@ -33,10 +34,7 @@ func TestDecodeBothGenerations(t *testing.T) {
 					Group:    ptr(1),
 					Trailing: []string{"something_new"}},
 			)
-			b, err := new(Decoder).Decode(payload)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(new(Decoder).Decode(payload))(t)
 			if b.Time != 12.5 || b.Rank != 3 || b.Unknown != 0 || len(b.Events) != 3 {
 				t.Fatalf("batch %+v", b)
 			}
@@ -287,11 +285,8 @@ func TestConvert(t *testing.T) {
 func TestEngineScheme(t *testing.T) {
 	d := Decoder{SkipTokens: true}
 	c := converter{scheme: SchemeEngine}
-	b, err := d.Decode(kvtest.Encoding{Generation: kvtest.Maps}.Batch(1, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1, 2},
-		Tokens: []uint32{1, 2, 3, 70000}, BlockSize: 2, Extras: [][]any{{"salt"}, nil}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(d.Decode(kvtest.Encoding{Generation: kvtest.Maps}.Batch(1, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1, 2},
+		Tokens: []uint32{1, 2, 3, 70000}, BlockSize: 2, Extras: [][]any{{"salt"}, nil}})))(t)
 	if e := b.Events[0]; e.Tokens != nil || e.TokenCount != 4 || e.Extras != nil {
 		t.Errorf("%+v", e)
 	}

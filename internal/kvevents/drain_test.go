@@ -10,6 +10,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // gatedSink is a mapSink whose first batch with events waits for the gate.
@@ -68,20 +69,14 @@ func TestReceivedBatchesAreAppliedAtTheEnd(t *testing.T) {
 // again after RetryAfter, not at once.
 func TestPauseBetweenConnections(t *testing.T) {
 	const pause, tries = 30 * time.Millisecond, 5
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	s := subscriber(t, Options{Replica: "r", Model: "m", Endpoint: "tcp://" + l.Addr().String(), RetryAfter: pause})
 	s.to = newMapSink()
 	begun := time.Now()
 	testenv.Run(t, s.Run)
 	for range tries {
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(l.Accept())(t)
 		c.Close()
 	}
 	if took := time.Since(begun); took < (tries-1)*pause {

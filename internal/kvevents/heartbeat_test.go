@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-zeromq/zmq4"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestSilence: a connection that carries nothing is lost within seconds if its peer speaks
@@ -60,10 +62,7 @@ func TestSilence(t *testing.T) {
 						}
 					}
 				}()
-				conn, err := handshake(ctx, near, zmq4.Sub, NewRoom().live)
-				if err != nil {
-					t.Fatal(err)
-				}
+				conn := must.Get(handshake(ctx, near, zmq4.Sub, NewRoom().live))(t)
 				stop := make(chan struct{})
 				go func() {
 					far.Write(c.partial)

@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func realIndex(t testing.TB) *index.Index {
@@ -122,14 +123,9 @@ func TestChunkWithoutItsSalt(t *testing.T) {
 		return e
 	}
 	read := func(events ...any) {
-		b, err := r.Read(kvtest.Pack([]any{1.0, events, nil}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.Read(kvtest.Pack([]any{1.0, events, nil})))(t)
 		b.Holder, b.Incarnation = h, inc
-		if _, err := x.Apply(b); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(b))(t)
 	}
 	lower := func(tokens []uint32, salt string) int32 {
 		var extras [][]prefixhash.ExtraKey

@@ -7,6 +7,7 @@ import (
 
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // TestAdapterPaths: the adapter of an event has the path from which the replica has loaded it. The
@@ -21,10 +22,7 @@ func TestAdapterPaths(t *testing.T) {
 		return path
 	}}
 	of := func(name string, id any, history bool) *Batch {
-		b, err := new(Decoder).Decode(pack(named(map[string]any{"lora_name": name, "lora_id": id})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(new(Decoder).Decode(pack(named(map[string]any{"lora_name": name, "lora_id": id}))))(t)
 		p.resolve(b, now, history)
 		return b
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-zeromq/zmq4"
 
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/render/testkit/must"
 )
 
 // TestPausesGrowAndAreForgiven: a few troubles have no consequence; without end,
@@ -170,10 +171,7 @@ func TestConnectionsThatBreakAreMadeMoreRarely(t *testing.T) {
 // claimant is a publisher that shakes hands, and then writes the given bytes.
 func claimant(t *testing.T, then func(net.Conn)) *counting {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	c := &counting{Listener: l}
 	done := make(chan struct{})
 	t.Cleanup(func() { l.Close(); <-done })
@@ -206,10 +204,7 @@ func TestClaimsOfMessagesTakeNoMoreThanTheRoom(t *testing.T) {
 	ctx := t.Context()
 	reading := make(chan *conn, 6)
 	for range 6 {
-		c, err := dial(ctx, "tcp://"+l.Addr().String(), zmq4.Sub, room)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(dial(ctx, "tcp://"+l.Addr().String(), zmq4.Sub, room))(t)
 		reading <- c
 		go func() { _, _, _ = c.recv(); c.close() }()
 	}

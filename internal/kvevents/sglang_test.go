@@ -12,6 +12,7 @@ import (
 	"warmroute/index"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 // TestSGLangFirstHashes: the computed hash of each prompt's first page is the one that
@@ -29,9 +30,7 @@ func TestSGLangFirstHashes(t *testing.T) {
 		var hash prefixhash.SGLang
 		for line := range golden.Lines(t, name) {
 			var l struct{ Frame *struct{ Payload []byte } }
-			if err := json.Unmarshal(line, &l); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(line, &l))
 			if l.Frame == nil {
 				continue
 			}
@@ -73,10 +72,7 @@ func sglangStoredPayload(t *testing.T, tokens any, more ...any) []byte {
 	for i := 0; i < len(more); i += 2 {
 		e[more[i].(string)] = more[i+1]
 	}
-	b, err := msgpack.Marshal([]any{1.5, []any{e}, 0})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(msgpack.Marshal([]any{1.5, []any{e}, 0}))(t)
 	return b
 }
 
@@ -98,10 +94,7 @@ func TestSGLangPairs(t *testing.T) {
 	if b, err := d.Decode(sglangStoredPayload(t, []any{}, "extra_keys", []any{})); err != nil || b.Events[0].TokenCount != 0 || b.Events[0].Ahead != 0 {
 		t.Errorf("no tokens: %v, %+v", err, b)
 	}
-	empty, err := msgpack.Marshal([]any{1.5, []any{[]any{"BlockRemoved", []int64{}}, []any{"BlockStored", []int64{}, nil, []int{}, []int{2}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	empty := must.Get(msgpack.Marshal([]any{1.5, []any{[]any{"BlockRemoved", []int64{}}, []any{"BlockStored", []int64{}, nil, []int{}, []int{2}}}}))(t)
 	if _, err := d.Decode(empty); !errors.Is(err, ErrType) {
 		t.Errorf("%v, want ErrType", err)
 	}
@@ -115,16 +108,10 @@ func TestSGLangPairs(t *testing.T) {
 // TestSGLangArrays: the array form has medium where SGLang writes it, and vLLM's later fields
 // do not follow.
 func TestSGLangArrays(t *testing.T) {
-	payload, err := msgpack.Marshal([]any{1.5, []any{
-		[]any{"BlockStored", []int64{1}, nil, []int{5, 6}, 2, nil, "CPU_PINNED"}, []any{"BlockRemoved", []int64{1}, "CPU_PINNED"}, []any{"BlockStored", []int64{2}, nil, []int{5, 6}, 2, nil}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	payload := must.Get(msgpack.Marshal([]any{1.5, []any{
+		[]any{"BlockStored", []int64{1}, nil, []int{5, 6}, 2, nil, "CPU_PINNED"}, []any{"BlockRemoved", []int64{1}, "CPU_PINNED"}, []any{"BlockStored", []int64{2}, nil, []int{5, 6}, 2, nil}}}))(t)
 	r := NewReader(ReaderOptions{Model: "m", Adapter: SGLang(SGLangOptions{})})
-	b, err := r.Read(payload)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(r.Read(payload))(t)
 	if len(b.Events) != 3 || b.Events[0].Tier != index.TierCPU || b.Events[1].Tier != index.TierCPU || b.Events[2].Tier != index.TierGPU || b.Events[0].ByHash {
 		t.Errorf("%+v", b.Events)
 	}

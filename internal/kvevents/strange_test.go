@@ -7,6 +7,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/render/testkit/must"
 )
 
 // TestStrangeEvents: whatever of a publisher's events is not known and may change what it holds
@@ -44,10 +45,7 @@ func TestStrangeEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := NewReader(ReaderOptions{Model: "m"})
 			for _, payload := range [][]byte{pack(c.event, named(nil)), pack(named(nil))} {
-				b, err := r.Read(payload)
-				if err != nil {
-					t.Fatal(err)
-				}
+				b := must.Get(r.Read(payload))(t)
 				if !strings.Contains(b.Doubt, c.want) || (b.Doubt == "") != (c.want == "") || len(b.Doubt) > 200 {
 					t.Errorf("doubt %q, want %q in it", b.Doubt, c.want)
 				}
@@ -62,10 +60,7 @@ func TestStrangeEvents(t *testing.T) {
 	t.Run("many", func(t *testing.T) {
 		r, long := NewReader(ReaderOptions{Model: "m"}), ""
 		for i := range 1000 {
-			b, err := r.Read(pack([]any{fmt.Sprintf("%d%s", i, strings.Repeat("x", 100))}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(r.Read(pack([]any{fmt.Sprintf("%d%s", i, strings.Repeat("x", 100))})))(t)
 			long = b.Doubt
 		}
 		if len(long) > 600 {

@@ -15,6 +15,7 @@ import (
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,10 +33,7 @@ type rig struct {
 
 func publisher(t *testing.T, o kvtest.Options) *kvtest.Publisher {
 	t.Helper()
-	p, err := kvtest.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(kvtest.Start(o))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -60,10 +58,7 @@ func newRig(t *testing.T, po kvtest.Options, change func(*Options)) *rig {
 
 func subscriber(t *testing.T, o Options) *Subscriber {
 	t.Helper()
-	s, err := New(o, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(o, nil))(t)
 	return s
 }
 
@@ -117,9 +112,7 @@ func (r *rig) exact(what string) {
 // first replay and this time is found by the next probe only.
 func (r *rig) subscribed() {
 	r.t.Helper()
-	if err := r.pub.WaitSubscribers(r.ctx, 1); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, r.pub.WaitSubscribers(r.ctx, 1))
 }
 
 func TestSubscriberFollows(t *testing.T) {
@@ -281,9 +274,7 @@ func TestSubscriberMuteReplay(t *testing.T) {
 	r.store(1)
 	r.run()
 	r.subscribed()
-	if err := r.pub.WaitRequests(r.ctx, attemptLimit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.pub.WaitRequests(r.ctx, attemptLimit))
 	r.store(1)
 	r.until("live events", func(held map[uint64]int, s Status) bool { return s.Synced && held[2] == 1 && !s.Complete })
 	r.pub.Mute(false) // the next probe gets the missing batches
@@ -297,9 +288,7 @@ func TestSubscriberUnreadDuringAReplay(t *testing.T) {
 	r.pub.Mute(true)
 	r.run()
 	r.subscribed()
-	if err := r.pub.WaitRequests(r.ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.pub.WaitRequests(r.ctx, 1))
 	for range 5 * cap(r.sub.live) {
 		r.store(1)
 	}
@@ -341,9 +330,7 @@ func TestSubscriberEndDuringAReplay(t *testing.T) {
 	r.pub.Mute(true)
 	r.run()
 	r.subscribed()
-	if err := r.pub.WaitRequests(r.ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.pub.WaitRequests(r.ctx, 1))
 	r.store(1)
 	go r.pub.Restart()
 	for _, want := range []bool{false, true, false} {
@@ -365,9 +352,7 @@ func TestSubscriberProbesAfterAReplay(t *testing.T) {
 	r.pub.Mute(true)
 	r.store(1)
 	r.run()
-	if err := r.pub.WaitRequests(r.ctx, attemptLimit); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.pub.WaitRequests(r.ctx, attemptLimit))
 	r.pub.Mute(false)
 	r.exact("history")
 }
@@ -379,9 +364,7 @@ func TestSubscriberProbes(t *testing.T) {
 	r.run()
 	r.exact("history")
 	r.subscribed()
-	if err := r.pub.WaitRequests(r.ctx, 3); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.pub.WaitRequests(r.ctx, 3))
 	if q := r.pub.Requests(); q[0] != 0 || q[1] != 0 || q[2] != 0 {
 		t.Errorf("asked for %v, want 0, then from the last, 0, on", q)
 	}
@@ -407,10 +390,7 @@ func TestDialHostile(t *testing.T) {
 	}
 	for name, sent := range cases {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 			defer l.Close()
 			go func() {
 				c, err := l.Accept()

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"warmroute/render/testkit/must"
 )
 
 // HF_TOKEN goes to the hub alone. A redirect to another port of its host, which net/http
@@ -27,9 +29,7 @@ func TestTokenStaysWithTheHub(t *testing.T) {
 	front := httptest.NewServer(fake)
 	defer front.Close()
 	h := open(t, map[string]string{"HF_ENDPOINT": front.URL, "HF_HOME": t.TempDir(), "HF_TOKEN": "secret"})
-	if _, err := h.Fetch(t.Context(), "own/model"); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(h.Fetch(t.Context(), "own/model"))(t)
 	hub, elsewhere := 0, 0
 	for _, a := range fake.auth {
 		if a == "Bearer secret" {
@@ -107,10 +107,7 @@ func endless(t *testing.T) (front *httptest.Server, asked *atomic.Int64) {
 
 func partial(t *testing.T, home string) []string {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(home, "hub", "*", "blobs", "*.incomplete"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must.Get(filepath.Glob(filepath.Join(home, "hub", "*", "blobs", "*.incomplete")))(t)
 	return list
 }
 
@@ -184,9 +181,7 @@ func TestFullDisk(t *testing.T) {
 		return
 	}
 	signal.Ignore(syscall.SIGXFSZ)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}))
 	front, asked := endless(t)
 	home := t.TempDir()
 	h := open(t, map[string]string{"HF_ENDPOINT": front.URL, "HF_HOME": home})

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // Only tokenizer, template and configuration files are requested, not a model's
@@ -26,19 +28,13 @@ func TestOnlyATokenizersFilesAreFetched(t *testing.T) {
 		fake.ServeHTTP(w, r)
 	}))
 	defer front.Close()
-	dir, err := open(t, map[string]string{"HF_ENDPOINT": front.URL, "HF_HOME": t.TempDir()}).Fetch(context.Background(), "own/model")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(open(t, map[string]string{"HF_ENDPOINT": front.URL, "HF_HOME": t.TempDir()}).Fetch(context.Background(), "own/model"))(t)
 	for _, name := range asked {
 		if !slices.Contains(slices.Concat(tokenizers, settings), name) {
 			t.Errorf("%s was asked for", name)
 		}
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Name())

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 const commit = "0123456789abcdef0123456789abcdef01234567"
@@ -94,10 +96,7 @@ func newHub(t *testing.T) (*hub, *Hub, string) {
 
 func open(t *testing.T, env map[string]string) *Hub {
 	t.Helper()
-	h, err := New(func(k string) string { return env[k] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := must.Get(New(func(k string) string { return env[k] }))(t)
 	return h
 }
 
@@ -106,10 +105,7 @@ func TestFetch(t *testing.T) {
 	if _, err := h.Find("own/model"); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("before: %v", err)
 	}
-	dir, err := h.Fetch(context.Background(), "own/model")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(h.Fetch(context.Background(), "own/model"))(t)
 	if want := filepath.Join(home, "hub", "models--own--model", "snapshots", commit); dir != want {
 		t.Errorf("folder %s, want %s", dir, want)
 	}
@@ -153,10 +149,7 @@ func TestFetch(t *testing.T) {
 func TestDownloadGoesOnWhereItBroke(t *testing.T) {
 	fake, h, _ := newHub(t)
 	fake.cutAt = 30_000
-	dir, err := h.Fetch(context.Background(), "own/model")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(h.Fetch(context.Background(), "own/model"))(t)
 	if got, err := os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil || string(got) != fake.files["tokenizer.json"] {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -188,10 +181,7 @@ func TestSlowHub(t *testing.T) {
 		t.Errorf("half a model is found: %v", err)
 	}
 	before := arrived()
-	dir, err := h.Fetch(context.Background(), "own/model")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(h.Fetch(context.Background(), "own/model"))(t)
 	if got, err := os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil || string(got) != fake.files["tokenizer.json"] {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
@@ -238,9 +228,7 @@ func TestErrorsSayWhatIsMissing(t *testing.T) {
 	if _, err := h.Find(dir); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "tokenizer.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), nil, 0o644))
 	if got, err := h.Fetch(context.Background(), dir); err != nil || got != dir {
 		t.Errorf("a folder: %s, %v", got, err)
 	}

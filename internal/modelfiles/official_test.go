@@ -8,16 +8,14 @@ import (
 	"path/filepath"
 	"testing"
 
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/oracle"
 )
 
 // The official client finds files fetched here without a request to the hub, and
 // files that it fetches are found here: the same folder, the same files.
 func TestTheOfficialClientSharesTheCache(t *testing.T) {
-	p, err := oracle.Start("hub.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(oracle.Start("hub.py"))(t)
 	defer p.Close()
 	fake, h, home := newHub(t)
 	official := func(file, cache string, local bool) (path string) {
@@ -32,10 +30,7 @@ func TestTheOfficialClientSharesTheCache(t *testing.T) {
 		}
 		return answer.Path
 	}
-	dir, err := h.Fetch(context.Background(), "own/model")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(h.Fetch(context.Background(), "own/model"))(t)
 	asked := fake.asked
 	for file := range fake.files {
 		if path := official(file, filepath.Join(home, "hub"), true); path != filepath.Join(dir, file) {

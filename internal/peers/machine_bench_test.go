@@ -8,6 +8,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // BenchmarkRequest is the cost of one request in addition to the decision: told,
@@ -75,9 +76,7 @@ func BenchmarkRequest(b *testing.B) {
 func reportCPU(b *testing.B) func() {
 	used := func() time.Duration {
 		var u syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	before := used()

@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/peers/peerspb"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 func TestAChargeIsToldAtOnce(t *testing.T) {
@@ -203,11 +204,8 @@ func TestNoVersionWinsForEver(t *testing.T) {
 	seq := uint64(0)
 	send := func(version uint64, kind string) error {
 		seq++
-		b, err := proto.Marshal(&peerspb.Message{Protocol: Protocol, From: "rogue", Epoch: 1, Seq: seq, Full: true,
-			Policy: &peerspb.Policy{Version: version, By: "stranger", Config: []byte(`{"route_policy":"` + kind + `"}`)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(&peerspb.Message{Protocol: Protocol, From: "rogue", Epoch: 1, Seq: seq, Full: true,
+			Policy: &peerspb.Policy{Version: version, By: "stranger", Config: []byte(`{"route_policy":"` + kind + `"}`)}}))(t)
 		return n.m.Read(w.now, b)
 	}
 	limit := uint64(w.now.Add(Ahead).UnixMilli())
@@ -242,12 +240,8 @@ func TestHeldRequestsAreEachRoutersOwn(t *testing.T) {
 	w := newMesh(t, 2)
 	w.settle()
 	from, to := w.nodes[0], w.nodes[1]
-	if _, err := to.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := from.book.Patch("", []byte(`{"route_policy":"filter-then-score"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(to.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}))(t)
+	must.Get(from.book.Patch("", []byte(`{"route_policy":"filter-then-score"}`)))(t)
 	c, _ := from.book.Config()
 	from.outbox.PolicyChanged(c)
 	w.settle()
@@ -263,9 +257,7 @@ func TestTheLastWriterOfThePolicyWins(t *testing.T) {
 	w.settle()
 	set := func(n *node, kind string) {
 		t.Helper()
-		if _, err := n.book.Patch("", []byte(`{"route_policy":"`+kind+`"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(n.book.Patch("", []byte(`{"route_policy":"`+kind+`"}`)))(t)
 		c, _ := n.book.Config()
 		n.outbox.PolicyChanged(c)
 	}
@@ -332,10 +324,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	w := newMesh(t, 1)
 	m := w.nodes[0].m
 	text := func(in *peerspb.Message) []byte {
-		b, err := proto.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(in))(t)
 		return b
 	}
 	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 2, From: "x", Seq: 1})); !says(err, `router "x" uses version 2 of the protocol, this one version 1`) {

@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
+	"warmroute/render/testkit/must"
 )
 
 // heard is a fleet that records the calls it gets.
@@ -55,10 +56,7 @@ func newMesh(t testing.TB, n int) *mesh {
 
 func (w *mesh) node(id string, epoch uint64) *node {
 	w.t.Helper()
-	book, err := policy.NewBook(policy.Config{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	book := must.Get(policy.NewBook(policy.Config{}))(w.t)
 	n := &node{
 		ledger: load.NewLedger(func() time.Time { return w.now }), outbox: NewOutbox(), book: book,
 		fleet: &heard{pressure: decision.NewPressure(), now: func() time.Time { return w.now }},

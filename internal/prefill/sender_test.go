@@ -21,6 +21,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/intake"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 const patience = time.Minute
@@ -30,10 +31,7 @@ func start(t *testing.T, h http.HandlerFunc) (*Sender, *Metrics, *Leg) {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	client, err := fleet.HTTPOptions{}.Client(Connections)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(fleet.HTTPOptions{}.Client(Connections))(t)
 	m := NewMetrics(prometheus.NewRegistry())
 	s := New(Options{Client: client, URL: fleet.HTTPOptions{}.URL, Metrics: m})
 	return s, m, &Leg{Addr: srv.Listener.Addr().String(), Route: openai.Chat, Body: []byte(`{"model":"m","messages":[]}`), Timeout: patience}
@@ -95,10 +93,7 @@ func TestLegIsTheBodyWithOneToken(t *testing.T) {
 			if route == openai.Generate { // its prompt is not text, and it is never split
 				continue
 			}
-			req, err := openai.Parse(route, []byte(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(openai.Parse(route, []byte(body)))(t)
 			got := string(bytes.Join(appendBody(nil, &Leg{Route: route, Body: []byte(body), Lengths: req.Lengths()}), nil))
 			begin := "{" + oneToken(route) + pulled
 			if got != begin+want || !json.Valid([]byte(got)) {
@@ -183,10 +178,7 @@ func TestOutcomes(t *testing.T) {
 
 func TestADeadReplicaIsAFailure(t *testing.T) {
 	s, m, l := start(t, nil)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dead := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	l.Addr = dead.Addr().String()
 	dead.Close()
 	if _, err := s.Send(t.Context(), l); err == nil || testutil.ToFloat64(m.legs.WithLabelValues(outcomeFailed)) != 1 {

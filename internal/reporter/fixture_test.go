@@ -18,6 +18,7 @@ import (
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -48,21 +49,15 @@ func (b *bench) advance(d time.Duration) {
 func serve(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Unix(1_800_000_000, 0)}
-	var err error
 	b.x = index.New(index.Options{Now: b.clock})
 	l, served := bufconn.Listen(1<<20), make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.s = indexrpc.New(b.x, indexrpc.Options{Now: b.clock})
 	go func() { served <- b.s.Serve(ctx, l) }()
-	conn, err := grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
 	b.c = pb.NewCacheIndexClient(conn)
-	if _, err := b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)))(t)
 	t.Cleanup(func() {
 		conn.Close()
 		cancel()
@@ -91,10 +86,7 @@ func ask(scheme string, first uint64, n int) *pb.LookupRouteRequest {
 // want compares with "replica:tokens" of every route, best first, or the reason for none.
 func (b *bench) want(q *pb.LookupRouteRequest, want string) {
 	b.t.Helper()
-	out, err := b.c.LookupRoute(b.ctx(), q)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	out := must.Get(b.c.LookupRoute(b.ctx(), q))(b.t)
 	got := out.GetReason().String()
 	if len(out.GetRoutes()) > 0 {
 		var all []string

@@ -20,6 +20,7 @@ import (
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 var engineScope = index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}
@@ -43,18 +44,14 @@ func reporting(t *testing.T, b *bench, o Options) (*Reporter, *tap) {
 
 func apply(t *testing.T, r *Reporter, events ...index.Event) {
 	t.Helper()
-	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}))(t)
 }
 
 func flush(t *testing.T, r *Reporter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := r.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Flush(ctx))
 }
 
 func TestReporterOrder(t *testing.T) {
@@ -109,11 +106,8 @@ func TestReporterClearSupersedes(t *testing.T) {
 // first one.
 func TestReporterClearsTheRank(t *testing.T) {
 	b := serve(t)
-	_, err := b.c.ReportCacheState(b.ctx(), &pb.ReportCacheStateRequest{ReplicaId: "r", Model: "m", HashScheme: "engine",
-		Prefixes: []*pb.Prefix{{BlockHashes: ask("engine", 100, 2).GetBlockHashes(), BlockSize: 128}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(b.c.ReportCacheState(b.ctx(), &pb.ReportCacheStateRequest{ReplicaId: "r", Model: "m", HashScheme: "engine",
+		Prefixes: []*pb.Prefix{{BlockHashes: ask("engine", 100, 2).GetBlockHashes(), BlockSize: 128}}}))(t)
 	r, _ := reporting(t, b, Options{Tenant: "blue", Model: "other"})
 	flush(t, r)
 	b.want(ask("engine", 100, 2), "NO_MATCH")
@@ -288,11 +282,8 @@ func TestReporterIsBounded(t *testing.T) {
 	pb.RegisterCacheIndexServer(g, hanging{})
 	served := make(chan error, 1)
 	go func() { served <- g.Serve(l) }()
-	conn, err := grpc.NewClient("passthrough:///hanging", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient("passthrough:///hanging", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
 	t.Cleanup(func() {
 		conn.Close()
 		g.Stop()
@@ -359,9 +350,7 @@ func TestReporterVouches(t *testing.T) {
 	r, _ := reporting(t, b, Options{Tenant: "a", Model: "m", Now: b.clock})
 	batch := func(events ...index.Event) {
 		t.Helper()
-		if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: events}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: events}))(t)
 	}
 	fresh := func() float64 {
 		t.Helper()
@@ -433,9 +422,7 @@ func TestTwinsStay(t *testing.T) {
 			t.Errorf("%d blocks are held, want %d", got, want)
 		}
 	}
-	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: []index.Event{twin(1), twin(2)}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: []index.Event{twin(1), twin(2)}}))(t)
 	held(1)
 	apply(t, r, removed(1))
 	held(1)
@@ -551,9 +538,7 @@ func TestSkewedClocks(t *testing.T) {
 			}
 			arrived := func(events ...index.Event) { // as a subscriber of the same machine
 				t.Helper()
-				if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation, At: r.o.Now(), Events: events}); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, At: r.o.Now(), Events: events}))(t)
 			}
 			flush(t, r)
 			arrived(stored(0, 1))

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"warmroute/index"
+	"warmroute/render/testkit/must"
 )
 
 // info is an answer of /server_info, as far as it is read.
@@ -15,10 +16,7 @@ const info = `{"version":"0.5.23","page_size":16,"dcp_size":2,"speculative_algor
 
 func decode(t *testing.T, text string) *Server {
 	t.Helper()
-	s, err := Decode([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(Decode([]byte(text)))(t)
 	return s
 }
 

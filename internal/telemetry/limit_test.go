@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // flood logs n lines of one kind about each replica.
@@ -86,9 +88,7 @@ func TestALongValueIsCut(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
 		var d LogDial
-		if err := d.Set(LogOptions{Format: format}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.Set(LogOptions{Format: format}))
 		log := d.Logger(&out)
 		long := strings.Repeat("é", 1<<20)
 		log.Info("one", "error", errors.New(long), "envoy_says", long, "n", 1)

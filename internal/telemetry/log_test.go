@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) {
@@ -50,9 +52,7 @@ func TestLoggerWritesLines(t *testing.T) {
 	var buf bytes.Buffer
 	w := NewLogWriter(&buf)
 	var d LogDial
-	if err := d.Set(LogOptions{Level: "info", Format: "json"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.Set(LogOptions{Level: "info", Format: "json"}))
 	log := d.Logger(w)
 	log.Debug("not this")
 	for i := range 100 {
@@ -195,9 +195,7 @@ func TestLogDial(t *testing.T) {
 	log := d.Logger(&out).With("a", 1).WithGroup("g")
 	log.Debug("not said")
 	log.Info("one", "b", 2)
-	if err := d.Set(LogOptions{Level: "debug", Format: "json"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.Set(LogOptions{Level: "debug", Format: "json"}))
 	log.Debug("two", "b", 3)
 	if err := d.Set(LogOptions{Level: "loud"}); err == nil || d.Level() != slog.LevelDebug {
 		t.Errorf("%v, %v", err, d.Level())

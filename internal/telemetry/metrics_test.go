@@ -11,15 +11,13 @@ import (
 
 	"warmroute/internal/telemetry"
 	"warmroute/internal/telemetry/metricstest"
+	"warmroute/render/testkit/must"
 )
 
 func TestRegistryIsClean(t *testing.T) {
 	r := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), nil, nil)
 	metricstest.Lint(t, r)
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(r.Gather())(t)
 	var names []string
 	for _, f := range families {
 		names = append(names, f.GetName())

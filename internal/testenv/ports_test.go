@@ -4,20 +4,16 @@ import (
 	"net"
 	"strconv"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestProcessesGetPortsOfTheirOwn: a claim stands until its process ends, as
 // two claims of one process do.
 func TestProcessesGetPortsOfTheirOwn(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
-	a, err := claimBlock()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := claimBlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(claimBlock())(t)
+	b := must.Get(claimBlock())(t)
 	if a.first == b.first {
 		t.Fatalf("two claims of the block at %d", a.first)
 	}
@@ -25,17 +21,11 @@ func TestProcessesGetPortsOfTheirOwn(t *testing.T) {
 
 func TestPortsAreFreeAndNotHandedOutTwice(t *testing.T) {
 	b := &portBlock{first: firstPort - blockSize} // no process claims it
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(b.first+1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(b.first+1)))(t)
 	defer l.Close()
 	seen := map[int]bool{b.first + 1: true}
 	for range 3 {
-		got, err := b.take(50)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(b.take(50))(t)
 		for _, port := range got {
 			if seen[port] {
 				t.Fatalf("port %d is taken", port)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/render/testkit/must"
 	"warmroute/render/work"
 )
 
@@ -36,9 +37,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 	}
 	l.Unload("m")
 	for _, name := range []string{"slow 1", "slow 2", "slow 3", "slow 4"} {
-		if err := l.Load(name, fakeModel(t)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Load(name, fakeModel(t)))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -46,9 +45,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 	for range 4 {
 		<-asked
 	}
-	if err := l.Load("m", fakeModel(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", fakeModel(t)))
 	waitFor(t, func() bool { _, err := l.Tokens(ctx, chatRequest(t, "hi"), someModel); return err == nil })
 	busy := l.Busy()
 	if len(l.Status()) != 5 || len(busy) < 4 || busy[len(busy)-1].Model != "slow 4" || busy[len(busy)-1].Phase != phaseComparing {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"warmroute/internal/modelfiles"
+	"warmroute/render/testkit/must"
 )
 
 const hubCommit = "0123456789abcdef0123456789abcdef01234567"
@@ -68,10 +69,7 @@ func (d *discovered) wanted() map[string]Wanted {
 
 func newDiscovered(t *testing.T, env map[string]string, download bool) *discovered {
 	t.Helper()
-	hub, err := modelfiles.New(func(k string) string { return env[k] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	hub := must.Get(modelfiles.New(func(k string) string { return env[k] }))(t)
 	d := &discovered{served: map[string]string{}, configured: map[string]string{}, now: time.Unix(1000, 0), local: NewLocal(LocalOptions{})}
 	d.Discovery = NewDiscovery(DiscoveryOptions{
 		Wanted: d.wanted, Hub: hub, Download: func() bool { return download }, Local: d.local, Now: func() time.Time { return d.now },
@@ -95,10 +93,7 @@ func (d *discovered) loaded(model string) bool {
 }
 
 func TestDiscoveryFindsAPath(t *testing.T) {
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, true)
 	d.served["m"] = dir
 	if f := d.only(t); f.From != FromPath || f.Folder != dir || f.Error != "" || !d.loaded("m") {
@@ -115,10 +110,7 @@ func TestDiscoveryFindsAPath(t *testing.T) {
 
 // Found files, and missing ones, are in the log once.
 func TestDiscoverySaysOnceWhatItFound(t *testing.T) {
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
 	var log strings.Builder
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
 	d.o.Log = slog.New(slog.NewTextHandler(&log, nil))
@@ -141,9 +133,7 @@ func TestAFailureIsAWarning(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file") // no folder can be made in it
 	broken := t.TempDir()
 	for path, text := range map[string]string{file: "", filepath.Join(broken, "tokenizer.json"): "{"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	for name, c := range map[string]struct {
 		root, home, endpoint string
@@ -184,10 +174,7 @@ func TestAFailureIsAWarning(t *testing.T) {
 
 // Without a cache (no HOME) a path is found all the same, and a name is not.
 func TestDiscoveryWithoutACache(t *testing.T) {
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, true)
 	d.o.Hub = nil
 	d.served["m"] = dir
@@ -314,10 +301,7 @@ func TestDiscoveryStuckModelsDelayNoOther(t *testing.T) {
 // A fetched model that is loaded beside the searches lets no further search begin.
 func TestDiscoveryBoundsSearches(t *testing.T) {
 	behind, _ := standIn(t)
-	to, err := url.Parse(behind)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(url.Parse(behind))(t)
 	answers, reached, release := make(chan struct{}), make(chan string), make(chan struct{})
 	hub := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-answers
@@ -451,9 +435,7 @@ func TestDiscoveryAgain(t *testing.T) {
 	if f := d.only(t); f.Error == "" {
 		t.Fatalf("%+v", f)
 	}
-	if err := os.Symlink(gpt2(t), d.served["m"]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(gpt2(t), d.served["m"]))
 	if d.Look(t.Context()); d.loaded("m") {
 		t.Error("tried before its time")
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // Large bodies fill their lane, and refuse no small one.
@@ -48,10 +49,7 @@ func TestAFullLaneIsBusy(t *testing.T) {
 	l.enter(SmallBody + 1)
 	c := &Chooser{Local: NewLocal(LocalOptions{}), Lanes: &l}
 	read := func(route openai.Route, body string) *openai.Request {
-		req, err := openai.Parse(route, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(openai.Parse(route, []byte(body)))(t)
 		return req
 	}
 	large := strings.Repeat(" ", SmallBody)

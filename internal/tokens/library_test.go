@@ -12,15 +12,13 @@ import (
 	"time"
 
 	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/must"
 )
 
 // gpt2 is the folder of a small tokenizer.
 func gpt2(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
 	return dir
 }
 
@@ -28,18 +26,13 @@ func gpt2(t *testing.T) string {
 func copyModel(t *testing.T, from string, extra map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	raw, err := os.ReadFile(filepath.Join(from, "tokenizer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(filepath.Join(from, "tokenizer.json")))(t)
 	files := map[string]string{"tokenizer.json": string(raw)}
 	for name, text := range extra {
 		files[name] = text
 	}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	return dir
 }
@@ -48,9 +41,7 @@ func copyModel(t *testing.T, from string, extra map[string]string) string {
 func TestDiscoverySharesEqualModels(t *testing.T) {
 	dir := gpt2(t)
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(dir, link))
 	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, false)
 	for i := range 200 {
 		d.served[fmt.Sprintf("m%d", i)] = dir + strings.Repeat("/.", i/2) + strings.Repeat("/", i%2)
@@ -121,10 +112,7 @@ func TestLibraryKeepsModelsApart(t *testing.T) {
 	dir := copyModel(t, gpt2(t), nil)
 	l := NewLibrary(DefaultModelBytes)
 	load := func(name string, f Flags) Model {
-		m, err := l.Load(t.Context(), name, dir, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(l.Load(t.Context(), name, dir, f))(t)
 		return m
 	}
 	none := Flags{StoreBytes: -1}
@@ -136,9 +124,7 @@ func TestLibraryKeepsModelsApart(t *testing.T) {
 	if utc != a || zone == a || load("e", Flags{StoreBytes: -1, MaxLen: 10}) == a {
 		t.Error("flags are not told apart, or the default is")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ 1 }}"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ 1 }}"), 0o644))
 	if load("a", none) == a || l.Stats().Models != 4 {
 		t.Errorf("a changed folder is the same model: %+v", l.Stats())
 	}
@@ -195,10 +181,7 @@ func TestLibraryRefusesFiles(t *testing.T) {
 func TestLibraryMistral(t *testing.T) {
 	l := NewLibrary(DefaultModelBytes)
 	dir := chattest.MistralFolder(t, 3, true)
-	a, err := l.Load(t.Context(), "a", dir, Flags{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(l.Load(t.Context(), "a", dir, Flags{}))(t)
 	if b, err := l.Load(t.Context(), "b", dir+"/.", Flags{}); err != nil || b != a {
 		t.Error(err)
 	}

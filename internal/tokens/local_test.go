@@ -14,6 +14,7 @@ import (
 	"warmroute/render"
 	"warmroute/render/openai"
 	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/must"
 )
 
 const fakeTemplate = `{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}` +
@@ -31,10 +32,7 @@ const fakeLen = 4000
 func bytesModel(t *testing.T, template string, f Flags) Model {
 	t.Helper()
 	f.Transformers, f.StoreBytes = "5.19.0", -1
-	m, err := LoadFolder(t.Context(), chattest.BytesFolder(t, template), f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(LoadFolder(t.Context(), chattest.BytesFolder(t, template), f))(t)
 	return m
 }
 
@@ -47,10 +45,7 @@ func honest(t *testing.T) func(string, []byte) [][]uint32 {
 // answers is a server of vLLM 0.32 of a model.
 func answers(t *testing.T, m Model, byClass bool) func(string, []byte) [][]uint32 {
 	t.Helper()
-	r, err := m.Renderer(t.Context(), "0.32.0", byClass)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(m.Renderer(t.Context(), "0.32.0", byClass))(t)
 	return func(path string, body []byte) [][]uint32 {
 		ids, _ := r.(*render.Server).Tokenize(strings.TrimSuffix(path, "/render"), body)
 		return ids
@@ -74,9 +69,7 @@ func newLocal(t *testing.T, f *fakeServer, o LocalOptions) (*Local, *events) {
 	o.Hooks = seen.hooks()
 	o.Reference = newRemote(t, RemoteOptions{Endpoints: f.endpoints(true)})
 	l := NewLocal(o)
-	if err := l.Load("m", fakeModel(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", fakeModel(t)))
 	return l, seen
 }
 
@@ -169,9 +162,7 @@ func TestLocalSamplesTraffic(t *testing.T) {
 	f.answer = honest(t)
 	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}})
 	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), someModel))(t)
 	large := parse(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}]}`+strings.Repeat(" ", sampledBody))
 	if _, err := l.Tokens(t.Context(), large, someModel); err != nil || len(l.samples) != 1 {
 		t.Errorf("%d samples wait, %v: a large body is no sample", len(l.samples), err)
@@ -182,9 +173,7 @@ func TestLocalSamplesTraffic(t *testing.T) {
 	}
 	// The server changes under us, without a new version.
 	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{1, 2, 3}} }
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), someModel))(t)
 	l.compare(t.Context(), <-l.samples)
 	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("chat must not be trusted any more: %v", err)
@@ -208,9 +197,7 @@ func TestAnswersOfAnotherLengthAreFollowedUp(t *testing.T) {
 		for range 3 {
 			for _, extra := range []string{``, `,"tools":[{"function":{"name":"f"}}]`} {
 				body := `{"model":"m","messages":[{"role":"user","content":"x"}]` + extra + `}`
-				if _, err := l.Tokens(t.Context(), parse(t, openai.Chat, body), someModel); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(l.Tokens(t.Context(), parse(t, openai.Chat, body), someModel))(t)
 			}
 		}
 		if len(l.samples) != want {
@@ -326,9 +313,7 @@ func TestLocalSampleOfTheFormerVersion(t *testing.T) {
 	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
 	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), someModel))(t)
 	version = "0.33.0"
 	l.CheckAll(t.Context())
 	f.answer = func(string, []byte) [][]uint32 { return [][]uint32{{1, 2, 3}} }
@@ -380,9 +365,7 @@ func TestWhatCannotFitIsNotComputed(t *testing.T) {
 	f.answer = honest(t)
 	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	m := &counting{Model: fakeModel(t)}
-	if err := l.Load("m", m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", m))
 	l.CheckAll(t.Context())
 	most := fakeLen * mostBytes
 	long, larger := strings.Repeat("x", most-1000), strings.Repeat("x", most+1000)
@@ -475,9 +458,7 @@ func TestChooserAsksNoReplicaThatRendersOtherwise(t *testing.T) {
 	model := bytesModel(t, `{{ {"low":"a","none":"b","max":"b"}[reasoning_effort or "max"] }}{{ messages[0].content }}`, Flags{})
 	f.answer = answers(t, model, false)
 	l.Unload("m")
-	if err := l.Load("m", model); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", model))
 	l.CheckAll(t.Context())
 	asked := f.asked.Load()
 	c := &Chooser{Local: l, Remote: l.o.Reference}
@@ -488,10 +469,7 @@ func TestChooserAsksNoReplicaThatRendersOtherwise(t *testing.T) {
 }
 
 func TestProbesAreGood(t *testing.T) {
-	r, err := fakeModel(t).Renderer(t.Context(), "0.32.0", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(fakeModel(t).Renderer(t.Context(), "0.32.0", false))(t)
 	var all openai.Features
 	for _, p := range probes(`odd "name"`) {
 		if !json.Valid(p.body) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // several are replicas of one model, of which each can have another answer.
@@ -137,9 +138,7 @@ func TestOneReplicaDoesNotDemote(t *testing.T) {
 				f.answer = honest(t)
 			}
 			for range 12 {
-				if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), someModel))(t)
 				l.compare(t.Context(), <-l.samples)
 			}
 			if left := l.Status()[0].Dissent; len(left) > 0 {
@@ -200,9 +199,7 @@ func TestAFewThatRender(t *testing.T) {
 		}
 		r := newRemote(t, RemoteOptions{Endpoints: func(Served) []Endpoint { return endpoints }})
 		for i := range 24 {
-			if _, err := r.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(r.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel))(t)
 		}
 		if len(renders) != c.renders || len(tokenizes) != c.tokenizes {
 			t.Errorf("%+v: asked to render %v, to tokenize %v", c, renders, tokenizes)
@@ -237,9 +234,7 @@ func TestSamplesAreNotRenderedByAFew(t *testing.T) {
 		return endpoints
 	}
 	l.o.Reference.o.Endpoints = func(Served) []Endpoint { return l.o.Endpoints("m") }
-	if err := l.Load("m", fakeModel(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", fakeModel(t)))
 	l.CheckAll(t.Context())
 	right, asked := s[0].answer, 0
 	for _, f := range s {
@@ -251,9 +246,7 @@ func TestSamplesAreNotRenderedByAFew(t *testing.T) {
 		}
 	}
 	for i := range 12 {
-		if _, err := l.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(l.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel))(t)
 		l.compare(t.Context(), <-l.samples)
 	}
 	if asked < 12 {

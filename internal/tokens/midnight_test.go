@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // TestNearMidnight: while the servers' day may be another than the router's, a
@@ -19,20 +20,12 @@ func TestNearMidnight(t *testing.T) {
 		Now:       func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }, // a router whose wall clock was set since its start
 		Wall:      func() time.Time { return now },
 		Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} }})
-	if err := l.Load("m", model); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", model))
 	ask := func(route openai.Route, body string, at time.Time) Result {
 		t.Helper()
 		now = at
-		req, err := openai.Parse(route, []byte(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := l.Tokens(context.Background(), req, Served{Model: "m"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(openai.Parse(route, []byte(body)))(t)
+		result := must.Get(l.Tokens(context.Background(), req, Served{Model: "m"}))(t)
 		return result
 	}
 	const chatBody = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`

@@ -10,6 +10,7 @@ import (
 
 	"warmroute/render"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // twoReadings is fakeModel with another reading, whose ids begin with a 7.
@@ -64,9 +65,7 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 				return marked(right(path, body), tt.mark)
 			}
 			l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-			if err := l.Load("m", twoReadings{fakeModel(t)}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Load("m", twoReadings{fakeModel(t)}))
 			f.status.Store(503) // no replica answers yet: nothing is decided
 			l.CheckAll(t.Context())
 			if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
@@ -106,9 +105,7 @@ func TestReadingIsDecidedPerVersion(t *testing.T) {
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
-	if err := l.Load("m", twoReadings{fakeModel(t)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", twoReadings{fakeModel(t)}))
 	for _, want := range []uint32{7, '<', 7} {
 		if mark = 0; want == 7 {
 			mark = 7
@@ -125,19 +122,14 @@ func TestReadingIsDecidedPerVersion(t *testing.T) {
 func writeTemplate(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "t.jinja")
-	if err := os.WriteFile(path, []byte(fakeTemplate), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(fakeTemplate), 0o600))
 	return path
 }
 
 // Of a folder that transformers may read by the tokenizer's class, a replica's ids by that
 // class are computed.
 func TestFolderWithTwoReadings(t *testing.T) {
-	m, err := LoadFolder(t.Context(), filepath.Join("..", "..", ".cache", "models", "llama2"), Flags{ChatTemplate: writeTemplate(t), Transformers: "5.19.0"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(LoadFolder(t.Context(), filepath.Join("..", "..", ".cache", "models", "llama2"), Flags{ChatTemplate: writeTemplate(t), Transformers: "5.19.0"}))(t)
 	const body = `{"model":"m","prompt":"a</s> b  c","add_special_tokens":false}`
 	byFile, byClass := answers(t, m, false), answers(t, m, true)
 	want := byClass("/v1/completions", []byte(body))
@@ -147,9 +139,7 @@ func TestFolderWithTwoReadings(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = byClass
 	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	if err := l.Load("m", m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", m))
 	l.CheckAll(t.Context())
 	got, err := l.Tokens(t.Context(), parse(t, openai.Completions, body), someModel)
 	if err != nil || !equalIDs(want, got.Prompts) {

@@ -8,32 +8,22 @@ import (
 
 	"warmroute/render/openai"
 	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/must"
 )
 
 // The memory of ids is used again once they are released, and not that of ids which
 // wait to be compared with a replica's.
 func TestRelease(t *testing.T) {
-	m, err := LoadFolder(t.Context(), chattest.MistralFolder(t, 7, true), Flags{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(LoadFolder(t.Context(), chattest.MistralFolder(t, 7, true), Flags{}))(t)
 	for _, every := range []int{-1, 1} {
 		l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: every},
 			Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} }})
-		if err := l.Load("m", m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.Load("m", m))
 		l.CheckAll(t.Context())
 		ask := func(text string) Result {
 			t.Helper()
-			req, err := openai.Parse(openai.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			result, err := l.Tokens(t.Context(), req, Served{Model: "m"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(openai.Parse(openai.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text)))(t)
+			result := must.Get(l.Tokens(t.Context(), req, Served{Model: "m"}))(t)
 			return result
 		}
 		first := ask(strings.Repeat("one two three ", 3000))

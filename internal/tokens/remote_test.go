@@ -14,6 +14,7 @@ import (
 
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -313,9 +314,7 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 		tenant      string
 		shared, own int64
 	}{{"", 1, 0}, {"acme", 1, 1}, {"acme", 1, 1}, {"other", 2, 1}, {"", 2, 1}} {
-		if _, err := r.Tokens(t.Context(), chatRequest(t, "hi"), Served{Model: "m", Tenant: tt.tenant}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(r.Tokens(t.Context(), chatRequest(t, "hi"), Served{Model: "m", Tenant: tt.tenant}))(t)
 		if shared.asked.Load() != tt.shared || own.asked.Load() != tt.own {
 			t.Errorf("%d, tenant %q: shared asked %d times, own %d", i, tt.tenant, shared.asked.Load(), own.asked.Load())
 		}
@@ -323,17 +322,13 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}, Reference: r, Endpoints: func(string) []Endpoint {
 		return append(shared.endpoints(true)(Served{}), own.endpoints(true)(Served{})...)
 	}})
-	if err := l.Load("m", fakeModel(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", fakeModel(t)))
 	l.CheckAll(t.Context())
 	sharedBefore, ownBefore := shared.asked.Load(), own.asked.Load()
 	if sharedBefore < 10 || ownBefore < 10 {
 		t.Errorf("the start-up conversations asked shared %d, own %d times", sharedBefore, ownBefore)
 	}
-	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", "acme", []string{"10.0.0.1"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", "acme", []string{"10.0.0.1"}}))(t)
 	l.compare(t.Context(), <-l.samples)
 	if !slices.Equal(subset, []string{"10.0.0.1"}) {
 		t.Errorf("the sample is shown to replicas of %q, which its gateway did not allow", subset)

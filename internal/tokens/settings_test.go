@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 const settingTemplate = `{% if thinking %}{{ style }}{% endif %}{% if tools %}{{ tools | tojson }}{% endif %}` +
@@ -54,9 +55,7 @@ func TestAValueIsConfirmedBeforeItsIDsAreUsed(t *testing.T) {
 			var log bytes.Buffer
 			l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			l.Unload("m")
-			if err := l.Load("m", bytesModel(t, settingTemplate, Flags{DisabledThinkingEffort: "none"})); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Load("m", bytesModel(t, settingTemplate, Flags{DisabledThinkingEffort: "none"})))
 			l.CheckAll(t.Context())
 			request := func(body string) error {
 				_, err := l.Tokens(t.Context(), parse(t, tt.route, `{"model":"m","max_tokens":9,`+body+`}`), someModel)
@@ -104,9 +103,7 @@ func TestAValueIsConfirmedWhereItIsRead(t *testing.T) {
 	f.answer = answers(t, bytesModel(t, template, Flags{EffortMap: map[string]string{"medium": "low"}}), false)
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	l.Unload("m")
-	if err := l.Load("m", bytesModel(t, template, Flags{})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", bytesModel(t, template, Flags{})))
 	l.CheckAll(t.Context())
 	for _, unread := range []string{`,"tools":[{"type":"function","function":{"name":"f"}}]`, `,"add_generation_prompt":false`, ``} {
 		body := `{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"medium"` + unread + `}`
@@ -125,9 +122,7 @@ func TestAnUnreadKwargNeedsNoConfirmation(t *testing.T) {
 	f.answer = answers(t, bytesModel(t, settingTemplate, Flags{}), false)
 	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	l.Unload("m")
-	if err := l.Load("m", bytesModel(t, settingTemplate, Flags{})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", bytesModel(t, settingTemplate, Flags{})))
 	l.CheckAll(t.Context())
 	body := `{"model":"m","messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"session":"4711","color":null}}`
 	if _, err := l.Tokens(t.Context(), parse(t, openai.Chat, body), someModel); err != nil {

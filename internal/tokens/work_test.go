@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 	"warmroute/render/work"
 )
 
@@ -41,10 +42,8 @@ func working(t *testing.T, limits work.Limits, context int) (*Local, map[string]
 		Endpoints:     func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: context}} },
 		Hooks:         Hooks{Refused: func(_, reason string) { why[reason]++ }},
 	})
-	if err := l.Load("m", bytesModel(t,
-		"{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}", Flags{ContentFormat: "string"})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.Load("m", bytesModel(t,
+		"{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}", Flags{ContentFormat: "string"})))
 	l.CheckAll(t.Context())
 	return l, why
 }

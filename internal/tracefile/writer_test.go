@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/race"
 )
 
@@ -45,9 +46,7 @@ func finish(t testing.TB, w *Writer) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := w.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Run(ctx))
 }
 
 func chain(from, n int) (keys []prefixhash.Key) {
@@ -81,17 +80,11 @@ func readTrace(t testing.TB, files ...string) Trace {
 	t.Helper()
 	var all []io.Reader
 	for _, name := range files {
-		f, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := must.Get(os.Open(name))(t)
 		defer f.Close()
 		all = append(all, f)
 	}
-	out, err := Read(all...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(Read(all...))(t)
 	return out
 }
 
@@ -143,10 +136,7 @@ func TestKeysAreNotInTheFile(t *testing.T) {
 	keys := chain(7, 3)
 	w.Decided(&Decided{Number: 1, At: noon, Model: "m", Tokens: 50, BlockTokens: 16, Keys: keys})
 	finish(t, w)
-	text, err := os.ReadFile(w.o.Path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(w.o.Path))(t)
 	for _, k := range keys {
 		if bytes.Contains(text, fmt.Append(nil, uint64(k))) || bytes.Contains(text, fmt.Appendf(nil, "%x", uint64(k))) {
 			t.Errorf("key %d is in %s", k, text)
@@ -346,9 +336,7 @@ func TestAFileThatIsMovedAway(t *testing.T) {
 			w.Decided(&Decided{Number: uint64(n) + 1, At: noon, Model: "m"})
 			w.take(<-w.queue)
 			if w.flush(); n == 0 {
-				if err := move(path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, move(path))
 			}
 		}
 		finish(t, w)
@@ -411,9 +399,7 @@ func TestAFileThatCannotBeMadeIsANote(t *testing.T) {
 		if filepath.Dir(path) != absent {
 			continue
 		}
-		if err := os.Mkdir(absent, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(absent, 0o700))
 		if w.flush(); len(w.Notes()) > 0 {
 			t.Errorf("the folder is there: notes %q", w.Notes())
 		}

@@ -11,6 +11,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestTheFolderHasNothingStale: files of clusters that are gone, and unfinished ones, do not stay;
@@ -18,19 +19,14 @@ import (
 func TestTheFolderHasNothingStale(t *testing.T) {
 	folder := t.TempDir()
 	for _, stale := range []string{"eds-0123.json", unfinished + "cds.json.1", "mine.json"} {
-		if err := os.WriteFile(filepath.Join(folder, stale), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(folder, stale), nil, 0o600))
 	}
 	f := &some{}
 	f.set(many(0, 4, 2)...)
 	b := publish(t, f, folder)
 	b.until("the folder is written", func() bool { return Kept(folder) })
 	b.until("what was stale there is gone", func() bool {
-		entries, err := os.ReadDir(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Get(os.ReadDir(folder))(t)
 		endpoints, mine := 0, false
 		for _, e := range entries {
 			if e.Name() == "eds-0123.json" || e.Name() == unfinished+"cds.json.1" {
@@ -45,10 +41,7 @@ func TestTheFolderHasNothingStale(t *testing.T) {
 
 // TestListenRefuses an address that is taken, and certificates that cannot be read.
 func TestListenRefuses(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	for want, at := range map[string]Options{
 		"xds.listen: ":    {Listen: taken.Addr().String()},

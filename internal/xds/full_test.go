@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestAFullDisk: a state that no longer fits is a note; the files from before stay whole,
@@ -26,10 +28,7 @@ func TestAFullDisk(t *testing.T) {
 	b := publish(t, f, filepath.Join(dir, "state"))
 	kept := filepath.Join(dir, "state", fleetFile)
 	b.until("the state", func() bool { _, err := os.Stat(kept); return err == nil && Kept(filepath.Dir(kept)) })
-	before, err := os.ReadFile(kept)
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(os.ReadFile(kept))(t)
 	filler := filepath.Join(dir, "filler")
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {
 		t.Fatal("the file system is not full")
@@ -44,9 +43,7 @@ func TestAFullDisk(t *testing.T) {
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(kept), unfinished+"*"))
 		return err == nil && len(left) == 0
 	})
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filler))
 	f.set(many(0, 41, 1)...)
 	b.until("the new state", func() bool {
 		b, err := os.ReadFile(kept)

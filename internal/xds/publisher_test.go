@@ -25,6 +25,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,9 +63,7 @@ func (b *bench) start(state string) {
 	log := slog.New(slog.NewTextHandler(b.log, nil))
 	b.at = Options{Listen: b.o.XDS[0], State: state}
 	b.Publisher = New(Settings{At: b.at, Envoy: b.o}, b.fleet, prometheus.NewRegistry(), log)
-	if err := b.Listen(); err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, b.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
@@ -86,13 +85,8 @@ func (b *bench) start(state string) {
 func (b *bench) envoy(name string, d envoy.Discovery, change func(string) string) *testenv.Envoy {
 	b.t.Helper()
 	var boot bytes.Buffer
-	if err := envoy.WriteDynamic(&boot, b.o, d); err != nil {
-		b.t.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(b.t.TempDir(), name, []byte(change(boot.String())), b.o.Listen, b.o.Admin)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	must.Do(b.t, envoy.WriteDynamic(&boot, b.o, d))
+	e := must.Get(testenv.StartEnvoy(b.t.TempDir(), name, []byte(change(boot.String())), b.o.Listen, b.o.Admin))(b.t)
 	b.t.Cleanup(e.Stop)
 	return e
 }
@@ -135,9 +129,7 @@ func (b *bench) acknowledged() int {
 func value(t *testing.T, c prometheus.Metric) float64 {
 	t.Helper()
 	var m dto.Metric
-	if err := c.Write(&m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Write(&m))
 	return m.GetCounter().GetValue()
 }
 
@@ -196,17 +188,11 @@ func TestManyReplicas(t *testing.T) {
 // cpu is the time a process has used.
 func cpu(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+2:]))
 	ticks := 0
 	for _, i := range []int{11, 12} {
-		n, err := strconv.Atoi(fields[i])
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(fields[i]))(t)
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
@@ -218,10 +204,7 @@ func TestARefusedUpdate(t *testing.T) {
 	for name, change := range streams {
 		t.Run(name, func(t *testing.T) {
 			b := following(t, change)
-			taken, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			taken := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 			defer taken.Close()
 			o := b.o
 			o.Listen = taken.Addr().String()
@@ -421,9 +404,7 @@ func describe(r *envoy.Resources) string {
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	dir := t.TempDir()
 	blocked := filepath.Join(dir, "state")
-	if err := os.WriteFile(blocked, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(blocked, nil, 0o600))
 	f := new(some)
 	f.set(many(0, 2, 1)...)
 	b := publish(t, f, blocked)
@@ -434,9 +415,7 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	if Kept(blocked) {
 		t.Error("there is a state to start with")
 	}
-	if err := os.Remove(blocked); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(blocked))
 	b.until("the state", func() bool {
 		k, err := readKept(blocked) // written last
 		return err == nil && len(k.Fleet.Replicas) == 2 && Kept(blocked) && len(b.Notes()) == 0
@@ -451,9 +430,7 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 func TestKeptGarbage(t *testing.T) {
 	for _, text := range []string{"", "{", "[]", "{}", `{"fleet":{"Replicas":[{"Addr":"nonsense"}]}}`} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, fleetFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, fleetFile), []byte(text), 0o600))
 		f := new(some)
 		f.set(many(0, 2, 1)...)
 		b := publish(t, f, dir)
@@ -476,16 +453,12 @@ func TestAFrozenEnvoyHoldsNobodyUp(t *testing.T) {
 	b := publish(t, f, "")
 	e := b.envoy("envoy", envoy.ADS, asIs)
 	b.until("Envoy has 2", func() bool { return b.acknowledged() == 2 })
-	if err := e.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Signal(syscall.SIGSTOP))
 	f.set(many(0, 3, 1)...)
 	b.until("the third is published", func() bool { return value(t, b.metrics.versions) == 2 })
 	if n := b.ready(); n != 2 {
 		t.Errorf("%d may be named, a frozen Envoy has 2", n)
 	}
-	if err := e.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.Signal(syscall.SIGCONT))
 	b.until("Envoy has 3", func() bool { return b.acknowledged() == 3 && b.ready() == 3 })
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"warmroute/envoy"
+	"warmroute/render/testkit/must"
 )
 
 // neighbour is another external processor in the same filter chain: it
@@ -28,10 +29,7 @@ const neighbourHeader = "X-Neighbour"
 
 func startNeighbour(t *testing.T, mode string) *neighbour {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	lis := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	n := &neighbour{addr: lis.Addr().String(), mode: mode}
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
 	extprocv3.RegisterExternalProcessorServer(g, n)

@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // follower is a stack whose Envoy takes everything from the router: it is started with
@@ -76,10 +77,7 @@ func (f *follower) add(o vllmsim.Options) *vllmsim.Sim {
 		o.PrefillRate, o.DecodeRate, o.Blocks = fast().PrefillRate, fast().DecodeRate, fast().Blocks
 	}
 	o.Events, o.Replay, o.Seed = "127.0.0.1:0", "127.0.0.1:0", int64(len(f.sims)+1)
-	sim, err := vllmsim.New(o)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	sim := must.Get(vllmsim.New(o))(f.t)
 	ctx, stop := context.WithCancel(f.ctx)
 	f.running.Go(func() {
 		if err := sim.Run(ctx); err != nil {
@@ -107,20 +105,14 @@ func (f *follower) write() {
 func (f *follower) startEnvoy(flags ...string) {
 	f.t.Helper()
 	boot := f.bootstrapOf(flags...)
-	var err error
-	if f.envoy, err = testenv.StartEnvoy(f.dir, "envoy", boot, f.url, f.page); err != nil {
-		f.t.Fatal(err)
-	}
+	f.envoy = must.Get(testenv.StartEnvoy(f.dir, "envoy", boot, f.url, f.page))(f.t)
 	f.t.Cleanup(f.envoy.Stop)
 }
 
 // bootstrapOf returns the output of `extproc envoy-config`.
 func (f *follower) bootstrapOf(flags ...string) []byte {
 	f.t.Helper()
-	path, err := binary()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	path := must.Get(binary())(f.t)
 	var said strings.Builder
 	cmd := exec.Command(path, append([]string{"envoy-config", "-config", f.config}, flags...)...)
 	cmd.Stderr = &said
@@ -210,15 +202,9 @@ func (f *follower) held(addr string, n int) (answers []io.ReadCloser, release fu
 		f.t.Fatalf("%s cannot hold answers", addr)
 	}
 	for range n {
-		req, err := http.NewRequest(http.MethodGet, f.envoy.URL+"/hold", nil)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		req := must.Get(http.NewRequest(http.MethodGet, f.envoy.URL+"/hold", nil))(f.t)
 		for {
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				f.t.Fatal(err)
-			}
+			resp := must.Get(http.DefaultClient.Do(req))(f.t)
 			if resp.Header.Get(envoy.HeaderServed) == addr {
 				answers = append(answers, resp.Body)
 				break
@@ -293,17 +279,9 @@ func TestXDSOverTLS(t *testing.T) {
 	other := certstest.New(t).Issue("envoy")
 	config(fmt.Sprintf(", cert_file: %s, key_file: %s", other.CertFile, other.KeyFile))
 	boot := filepath.Join(f.dir, "stranger.yaml")
-	if err := os.WriteFile(boot, f.bootstrapOf(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	binary, err := testenv.EnvoyBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stranger, err := testenv.Start(f.dir, "stranger", nil, binary, "-c", boot, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(boot, f.bootstrapOf(), 0o600))
+	binary := must.Get(testenv.EnvoyBinary())(t)
+	stranger := must.Get(testenv.Start(f.dir, "stranger", nil, binary, "-c", boot, "--concurrency", "1", "--use-dynamic-base-id", "-l", "warning"))(t)
 	defer stranger.Stop()
 	f.until("it has tried twice", func() bool {
 		resp, err := http.Get("http://" + f.page + "/stats?usedonly&filter=warmroute_xds.upstream_cx_total")
@@ -407,10 +385,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	first := firstTurn(1)
 	a := f.chat(first, 1)
 	f.settled()
-	resp, err := http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17],"max_tokens":1}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.Post(f.envoy.URL+"/v1/completions", "application/json", strings.NewReader(`{"model":"sim","prompt":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17],"max_tokens":1}`)))(t)
 	resp.Body.Close()
 	id := resp.Header.Get("X-Request-Id")
 	if got := resp.Header.Get("X-Warmroute-Reason"); got != "routed" || id == "" {
@@ -419,10 +394,7 @@ func TestWhatBecomesOfHints(t *testing.T) {
 	if explained := page(t, "http://"+f.admin+"/debug/explain?id="+id); !strings.Contains(explained, `"reason":"cold"`) || !strings.Contains(explained, `"cause":"never_stored"`) {
 		t.Errorf("explained by its id: %s", explained)
 	}
-	resp, err = http.Get(f.envoy.URL + "/v1/models")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp = must.Get(http.Get(f.envoy.URL + "/v1/models"))(t)
 	resp.Body.Close()
 	if got := resp.Header.Get("X-Warmroute-Reason"); got != "not_ours" {
 		t.Errorf("a request that is not judged: reason %q", got)

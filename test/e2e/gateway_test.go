@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
+	"warmroute/render/testkit/must"
 )
 
 // Places in the bootstrap.
@@ -70,14 +71,8 @@ func subsetHeader(t *testing.T, hint any) http.Header {
 	if s, ok := hint.(string); ok {
 		return http.Header{"X-Test-Subset": {s}}
 	}
-	v, err := structpb.NewValue(hint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := proto.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(structpb.NewValue(hint))(t)
+	b := must.Get(proto.Marshal(v))(t)
 	return http.Header{"X-Test-Subset-List": {base64.StdEncoding.EncodeToString(b)}}
 }
 

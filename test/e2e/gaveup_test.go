@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestClientsThatGiveUpLeaveNothing: the prompt of a client that leaves before its answer could begin
@@ -31,10 +32,7 @@ func TestClientsThatGiveUpLeaveNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { <-came; cancel() }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, st.envoy.URL+chatPath, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, st.envoy.URL+chatPath, bytes.NewReader(body)))(t)
 	if _, err := http.DefaultClient.Do(req); err == nil {
 		t.Fatal("an answer has come")
 	}

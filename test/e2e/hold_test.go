@@ -21,6 +21,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/lab/cli/replay"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // crammed is a stack of one replica, whose cache a session at work fills by three quarters.
@@ -226,10 +227,7 @@ func TestShadowHoldsNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*pollEvery)
 		defer cancel()
 		c.ask(ctx, c.body(heldTokens, 1))
-		page, err := testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		page := must.Get(testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1"))(t)
 		return page
 	}
 	const would = "would be held behind 0: its context of 6000 tokens did not fit beside "
@@ -257,13 +255,8 @@ func TestHeldRequestsGoOn(t *testing.T) {
 		"restarted": func(c *crammed) { c.extproc.Kill(); c.startExtproc() },
 		"stopped":   func(c *crammed) { _ = c.extproc.Signal(syscall.SIGTERM) },
 		"no longer configured": func(c *crammed) {
-			config, err := os.ReadFile(c.config)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			if err := os.WriteFile(c.config, bytes.Replace(config, []byte("share: 0.000001"), []byte("share: 0"), 1), 0o644); err != nil {
-				c.t.Fatal(err)
-			}
+			config := must.Get(os.ReadFile(c.config))(c.t)
+			must.Do(c.t, os.WriteFile(c.config, bytes.Replace(config, []byte("share: 0.000001"), []byte("share: 0"), 1), 0o644))
 			_ = c.extproc.Signal(syscall.SIGHUP)
 		},
 	} {
@@ -354,15 +347,10 @@ func TestHoldingPastTheCliff(t *testing.T) {
 	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
 		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
 	}
-	file, err := os.Open(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open(trace))(t)
 	defer file.Close()
 	var said bytes.Buffer
-	if err := replay.Run(t.Context(), []io.Reader{file}, &said, replay.Options{Hold: 0.1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, replay.Run(t.Context(), []io.Reader{file}, &said, replay.Options{Hold: 0.1}))
 	t.Log(said.String())
 	verdict := regexp.MustCompile(`(?m)^past the cliff at .* holding would complete × ([0-9.]+)$`).FindStringSubmatch(said.String())
 	if verdict == nil {

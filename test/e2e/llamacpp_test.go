@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // llamaServers starts n of llama.cpp's own servers with a tiny model of random weights, and
@@ -21,10 +22,7 @@ func llamaServers(t *testing.T, n int) []string {
 	t.Helper()
 	install := exec.Command(filepath.Join(checkout.Root(), "scripts", "fetch-llamacpp.sh"))
 	install.Stderr = os.Stderr
-	out, err := install.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(install.Output())(t)
 	python, dir := strings.TrimSpace(string(out)), t.TempDir()
 	model := filepath.Join(dir, "tiny.gguf")
 	if out, err := exec.Command(python, "testdata/llamacpp/model.py", model).CombinedOutput(); err != nil {
@@ -34,10 +32,7 @@ func llamaServers(t *testing.T, n int) []string {
 	defer cancel()
 	addrs := testenv.Addresses(t, n)
 	for i, addr := range addrs {
-		p, err := testenv.Start(dir, fmt.Sprint("llama", i), nil, python, "testdata/llamacpp/serve.py", model, addr[strings.LastIndexByte(addr, ':')+1:])
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(testenv.Start(dir, fmt.Sprint("llama", i), nil, python, "testdata/llamacpp/serve.py", model, addr[strings.LastIndexByte(addr, ':')+1:]))(t)
 		p.StopAfter(t)
 		if err := p.WaitHTTP(ctx, "http://"+addr+"/health"); err != nil {
 			t.Fatalf("%v\n%s", err, p.Tail())
@@ -89,10 +84,7 @@ func llamaChats(t *testing.T, name string, to func(request int) string) float64 
 func TestAnyOpenAIServer(t *testing.T) {
 	t.Parallel()
 	addrs := llamaServers(t, 3)
-	example, err := os.ReadFile("../../examples/any-server/warmroute.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	example := must.Get(os.ReadFile("../../examples/any-server/warmroute.yaml"))(t)
 	if n := bytes.Count(example, []byte("\n")) - bytes.Count(example, []byte("#")); n != 2 {
 		t.Fatalf("the example has %d lines besides comments", n)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // upgradesAndUploads is a replica's API with /v1/realtime, which echoes what an upgraded
@@ -74,20 +75,14 @@ func TestWhatCarriesNoPromptFlows(t *testing.T) {
 				want = append(want, strings.Repeat("x", n))
 			}
 			for i, upload := range uploads {
-				resp, err := http.Post(st.envoy.URL+"/v1/files", "application/octet-stream", upload)
-				if err != nil {
-					t.Fatal(err)
-				}
+				resp := must.Get(http.Post(st.envoy.URL+"/v1/files", "application/octet-stream", upload))(t)
 				got, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
 				if err != nil || string(got) != want[i] {
 					t.Errorf("upload %d: %d bytes came back, %v; want %d", i, len(got), err, len(want[i]))
 				}
 			}
-			conn, err := net.DialTimeout("tcp", strings.TrimPrefix(st.envoy.URL, "http://"), patience)
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn := must.Get(net.DialTimeout("tcp", strings.TrimPrefix(st.envoy.URL, "http://"), patience))(t)
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(patience))
 			_, _ = io.WriteString(conn, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")

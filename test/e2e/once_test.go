@@ -23,6 +23,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // script is an ext_proc server that gives every body the same answer: a ranked list, and
@@ -87,10 +88,7 @@ func (s *script) answer(body []byte) *extprocv3.ProcessingResponse {
 // serve starts s at addr and reports to Envoy's health checks.
 func (s *script) serve(t *testing.T, addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", addr))(t)
 	g := grpc.NewServer(grpc.MaxRecvMsgSize(128 << 20))
 	extprocv3.RegisterExternalProcessorServer(g, s)
 	h := health.NewServer()
@@ -160,13 +158,8 @@ func splitEnvoy(t *testing.T, s *script, replicas ...string) *testenv.Envoy {
 	if s.wait > 0 {
 		o.MessageTimeout = 200 * time.Millisecond
 	}
-	if err := envoy.WriteBootstrap(&boot, o); err != nil {
-		t.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", boot.Bytes(), a[0], a[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, envoy.WriteBootstrap(&boot, o))
+	e := must.Get(testenv.StartEnvoy(t.TempDir(), "envoy", boot.Bytes(), a[0], a[1]))(t)
 	t.Cleanup(e.Stop)
 	return e
 }
@@ -205,10 +198,7 @@ func TestParamsAreSentOnce(t *testing.T) {
 				if chunked {
 					from = only{from}
 				}
-				resp, err := http.Post(e.URL+chatPath, "application/json", from)
-				if err != nil {
-					t.Fatal(err)
-				}
+				resp := must.Get(http.Post(e.URL+chatPath, "application/json", from))(t)
 				answer, err := io.ReadAll(resp.Body)
 				resp.Body.Close()
 				if err != nil || resp.StatusCode != c.status || resp.Header.Get(envoy.HeaderRetry) != "" {
@@ -242,10 +232,7 @@ func TestEnvoyWaitsForAPrefill(t *testing.T) {
 	good := keep(t, answers)
 	s := &script{list: []string{good.addr}, to: good.addr, wait: time.Second}
 	e := splitEnvoy(t, s, good.addr)
-	resp, err := http.Post(e.URL+chatPath, "application/json", bytes.NewReader(chatOf(10)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.Post(e.URL+chatPath, "application/json", bytes.NewReader(chatOf(10))))(t)
 	resp.Body.Close()
 	if got := good.take(); resp.StatusCode != http.StatusOK || len(got) != 1 || !bytes.Contains(got[0], []byte(scripted)) {
 		t.Errorf("status %d, %q", resp.StatusCode, got)

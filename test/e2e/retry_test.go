@@ -12,6 +12,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestRequestsWithoutHintsSurviveDeadReplicas: Envoy alone balances a request
@@ -69,15 +70,9 @@ func TestRetriesFollowTheRankedList(t *testing.T) {
 		{[]string{dead, reset}, "ab"},
 	} {
 		for range 20 {
-			req, err := http.NewRequest("POST", url, strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequest("POST", url, strings.NewReader("{}")))(t)
 			req.Header.Set(envoy.HeaderDestination, strings.Join(c.list, ","))
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resp := must.Get(http.DefaultClient.Do(req))(t)
 			by, err := io.ReadAll(resp.Body)
 			resp.Body.Close()
 			if err != nil || resp.StatusCode != http.StatusOK || !strings.Contains(c.want, string(by)) {
@@ -93,17 +88,12 @@ func openEnvoy(t *testing.T, replicas []string) (url string) {
 	t.Helper()
 	listen, admin := refusing(t), refusing(t)
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, envoy.Options{Listen: listen, Admin: admin, ExtProc: []string{refusing(t)}, Replicas: replicas}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, envoy.WriteBootstrap(&boot, envoy.Options{Listen: listen, Admin: admin, ExtProc: []string{refusing(t)}, Replicas: replicas}))
 	text, rule := boot.String(), "- remove: "+envoy.HeaderDestination
 	if !strings.Contains(text, rule) {
 		t.Fatal("the configuration does not remove a client's own list")
 	}
-	e, err := testenv.StartEnvoy(t.TempDir(), "envoy", []byte(strings.Replace(text, rule, "- remove: x-nothing", 1)), listen, admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(testenv.StartEnvoy(t.TempDir(), "envoy", []byte(strings.Replace(text, rule, "- remove: x-nothing", 1)), listen, admin))(t)
 	t.Cleanup(e.Stop)
 	return e.URL
 }
@@ -151,10 +141,7 @@ func refusing(t *testing.T) string {
 // resetting is a listener that ends every connection at once.
 func resetting(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {

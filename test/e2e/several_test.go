@@ -10,6 +10,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // reads returns how many bodies Envoy itself has read for their model.
@@ -106,16 +107,10 @@ func (f *follower) trailers() (sent int) {
 	before := f.unrouted()
 	for ; sent < 4; sent++ {
 		body := fmt.Appendf(nil, `{"max_tokens":1,"prompt":[%d,2,3,4],"model":"b"}`, sent)
-		req, err := http.NewRequest(http.MethodPost, f.envoy.URL+"/v1/completions", only{bytes.NewReader(body)})
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		req := must.Get(http.NewRequest(http.MethodPost, f.envoy.URL+"/v1/completions", only{bytes.NewReader(body)}))(f.t)
 		req.Header.Set("Content-Type", "application/json")
 		req.Trailer = http.Header{"X-End": {"yes"}}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		resp := must.Get(http.DefaultClient.Do(req))(f.t)
 		resp.Body.Close()
 		if served := resp.Header.Get(envoy.HeaderServed); resp.StatusCode != http.StatusOK || !slices.Contains(f.addrs[2:4], served) {
 			f.t.Errorf("ended by trailers: status %d by %s", resp.StatusCode, served)

@@ -17,6 +17,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // binary builds extproc once for all tests, with the race detector.
@@ -94,10 +95,7 @@ func start(t *testing.T, s setup) *stack {
 	for i := range s.replicas {
 		o := s.sim
 		o.Events, o.Replay, o.Seed = "127.0.0.1:0", "127.0.0.1:0", int64(i+1)
-		sim, err := vllmsim.New(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sim := must.Get(vllmsim.New(o))(t)
 		wg.Go(func() {
 			if err := sim.Run(ctx); err != nil {
 				t.Errorf("simulated replica %d: %v", i, err)
@@ -132,9 +130,7 @@ func start(t *testing.T, s setup) *stack {
 		o.Replicas = append(o.Replicas, st.addrs...)
 	}
 	var buf bytes.Buffer
-	if err := envoy.WriteBootstrap(&buf, o); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, envoy.WriteBootstrap(&buf, o))
 	boot := buf.String()
 	if !impatient {
 		boot = patiently(t, boot, o.Mode)
@@ -142,10 +138,7 @@ func start(t *testing.T, s setup) *stack {
 	if s.bootstrap != nil {
 		boot = s.bootstrap(boot)
 	}
-	var err error
-	if st.envoy, err = testenv.StartEnvoy(st.dir, "envoy", []byte(boot), o.Listen, o.Admin, "--file-flush-interval-msec", "100"); err != nil {
-		t.Fatal(err)
-	}
+	st.envoy = must.Get(testenv.StartEnvoy(st.dir, "envoy", []byte(boot), o.Listen, o.Admin, "--file-flush-interval-msec", "100"))(t)
 	t.Cleanup(st.envoy.Stop)
 	return st
 }
@@ -198,9 +191,7 @@ func (st *stack) writeConfig(more string) {
 	}
 	b.WriteString(more)
 	st.config = filepath.Join(st.dir, "warmroute.yaml")
-	if err := os.WriteFile(st.config, []byte(b.String()), 0o644); err != nil {
-		st.t.Fatal(err)
-	}
+	must.Do(st.t, os.WriteFile(st.config, []byte(b.String()), 0o644))
 }
 
 // writeWhole writes extproc's configuration: the addresses that it listens at, and sections.
@@ -208,36 +199,24 @@ func (st *stack) writeWhole(sections string) {
 	st.t.Helper()
 	st.config = filepath.Join(st.dir, "warmroute.yaml")
 	config := fmt.Sprintf("listen: %s\nlame_duck: 0s\nadmin: {listen: %s}\nindex_service: {listen: \"\"}\nxds: {listen: \"\"}\nfilter: {%s}\n%s", st.listen, st.admin, patient, sections)
-	if err := os.WriteFile(st.config, []byte(config), 0o644); err != nil {
-		st.t.Fatal(err)
-	}
+	must.Do(st.t, os.WriteFile(st.config, []byte(config), 0o644))
 }
 
 // startExtproc starts the router and waits until it is ready.
 func (st *stack) startExtproc() {
 	st.t.Helper()
-	path, err := binary()
-	if err != nil {
-		st.t.Fatal(err)
-	}
+	path := must.Get(binary())(st.t)
 	// The race detector would sleep for 1 s at the end of every process.
-	p, err := testenv.Start(st.dir, "extproc", []string{"GORACE=atexit_sleep_ms=20"}, path, "serve", "-config", st.config)
-	if err != nil {
-		st.t.Fatal(err)
-	}
+	p := must.Get(testenv.Start(st.dir, "extproc", []string{"GORACE=atexit_sleep_ms=20"}, path, "serve", "-config", st.config))(st.t)
 	st.extproc = p
 	p.StopAfter(st.t)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := p.WaitHTTP(ctx, "http://"+st.admin+"/readyz"); err != nil {
-		st.t.Fatal(err)
-	}
+	must.Do(st.t, p.WaitHTTP(ctx, "http://"+st.admin+"/readyz"))
 	if st.envoy == nil {
 		return
 	}
-	if err := st.envoy.WaitHealthy(ctx, "warmroute"); err != nil {
-		st.t.Fatal(err)
-	}
+	must.Do(st.t, st.envoy.WaitHealthy(ctx, "warmroute"))
 }
 
 // answer is a client's view of one completion.
@@ -263,10 +242,7 @@ func (st *stack) chat(messages []message, maxTokens int) answer {
 
 func chatBody(t *testing.T, messages []message, maxTokens int) []byte {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens})
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := must.Get(json.Marshal(map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens}))(t)
 	return body
 }
 

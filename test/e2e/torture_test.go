@@ -13,6 +13,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/render/testkit/must"
 )
 
 // A torture is one Envoy in one body mode, with replicas that keep their requests.
@@ -127,10 +128,7 @@ func (tor *torture) request(t *testing.T, s *sent) (*http.Request, string) {
 			body = only{body}
 		}
 	}
-	req, err := http.NewRequest(s.method, tor.envoy.URL+s.path, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(s.method, tor.envoy.URL+s.path, body))(t)
 	if s.header != nil {
 		req.Header = s.header.Clone()
 	}
@@ -314,14 +312,8 @@ func (tor *torture) oddBodies(t *testing.T) {
 // disabled sends requests while no model is routed: they arrive as they would without a router.
 func (tor *torture) disabled(t *testing.T) {
 	set := func(policy string) {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://"+tor.admin+"/policy", strings.NewReader(`{"route_policy":`+policy+`}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPatch, "http://"+tor.admin+"/policy", strings.NewReader(`{"route_policy":`+policy+`}`)))(t)
+		resp := must.Get(http.DefaultClient.Do(req))(t)
 		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
 			t.Fatalf("route_policy %s: status %d", policy, resp.StatusCode)
 		}
@@ -366,10 +358,7 @@ func (tor *torture) abortAfter(t *testing.T, proto string, size int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r, w := io.Pipe()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, tor.envoy.URL+chatPath, r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, tor.envoy.URL+chatPath, r))(t)
 	req.Header.Set(caseHeader, "aborted")
 	tor.aborted++
 	done := make(chan error, 1)
@@ -380,9 +369,7 @@ func (tor *torture) abortAfter(t *testing.T, proto string, size int) {
 		}
 		done <- err
 	}()
-	if _, err := w.Write(bytes.Repeat([]byte("x"), size)); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(w.Write(bytes.Repeat([]byte("x"), size)))(t)
 	tor.until("the router follows the request", func() bool { return tor.metrics()["warmroute_streams"] > 0 })
 	cancel()
 	w.CloseWithError(context.Canceled)
@@ -457,10 +444,7 @@ func (tor *torture) leftOver(t *testing.T) {
 func (tor *torture) routerDies(t *testing.T) {
 	tor.extproc.Kill()
 	tor.until("Envoy knows that the router is dead", func() bool {
-		resp, err := http.Post(tor.envoy.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(http.Post(tor.envoy.URL+"/v1/chat/completions", "application/json", strings.NewReader("{}")))(t)
 		resp.Body.Close()
 		return resp.StatusCode != http.StatusInternalServerError // the replica refuses the body
 	})

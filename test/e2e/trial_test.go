@@ -18,6 +18,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // trial is a stack whose requests are seen on both sides of Envoy.
@@ -179,9 +180,7 @@ func (tr *trial) set(settings string) {
 	tr.t.Helper()
 	before := tr.metrics()[`warmroute_config_reloads_total{result="applied"}`]
 	tr.writeConfig(trialConfig(settings))
-	if err := tr.extproc.Signal(syscall.SIGHUP); err != nil {
-		tr.t.Fatal(err)
-	}
+	must.Do(tr.t, tr.extproc.Signal(syscall.SIGHUP))
 	tr.until("the file is in force", func() bool {
 		return tr.metrics()[`warmroute_config_reloads_total{result="applied"}`] > before
 	})
@@ -191,9 +190,7 @@ func (tr *trial) set(settings string) {
 func (tr *trial) records() []decision.Record {
 	tr.t.Helper()
 	var answer struct{ Decisions []decision.Record }
-	if err := json.Unmarshal([]byte(page(tr.t, "http://"+tr.admin+"/debug/explain?n=1000")), &answer); err != nil {
-		tr.t.Fatal(err)
-	}
+	must.Do(tr.t, json.Unmarshal([]byte(page(tr.t, "http://"+tr.admin+"/debug/explain?n=1000")), &answer))
 	return answer.Decisions
 }
 

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"warmroute/envoy"
+	"warmroute/render/testkit/must"
 )
 
 // unfriendly are answers from which Envoy reads no usage, or reads it with effort, and
@@ -96,15 +97,9 @@ func TestUnfriendlyAnswersPass(t *testing.T) {
 	want := map[string]float64{"complete": 0, "partial": 0, "failed": 0, "none": 0}
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	for name, a := range unfriendly {
-		req, err := http.NewRequest(http.MethodPost, st.envoy.URL+chatPath, bytes.NewReader(chatBody(t, firstTurn(0), 4)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequest(http.MethodPost, st.envoy.URL+chatPath, bytes.NewReader(chatBody(t, firstTurn(0), 4))))(t)
 		req.Header = http.Header{"Content-Type": {"application/json"}, "X-Answer": {name}}
-		resp, err := client.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := must.Get(client.Do(req))(t)
 		got, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != a.status || !bytes.Equal(got, a.body) || (err != nil) != a.cut {
@@ -154,18 +149,13 @@ func TestUsageDelaysNoChunk(t *testing.T) {
 		}),
 	})
 	client := &http.Client{Timeout: patience} // of what hangs
-	resp, err := client.Post(st.envoy.URL+chatPath, "application/json", bytes.NewReader(chatBody(t, firstTurn(0), 4)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(client.Post(st.envoy.URL+chatPath, "application/json", bytes.NewReader(chatBody(t, firstTurn(0), 4))))(t)
 	defer resp.Body.Close()
 	var received bytes.Buffer
 	lines := bufio.NewReader(io.TeeReader(resp.Body, &received))
 	for range events {
 		for range 2 {
-			if _, err := lines.ReadString('\n'); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(lines.ReadString('\n'))(t)
 		}
 		got <- struct{}{}
 	}

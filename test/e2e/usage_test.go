@@ -11,6 +11,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // readAll is the configuration of a router that asks for the usage of all answers.
@@ -191,10 +192,7 @@ func (st *stack) logged(file string, answers map[string]counted) {
 	st.t.Helper()
 	var lines []string
 	st.until("the access log has every request", func() bool {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			st.t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(file))(st.t)
 		lines = strings.Split(strings.TrimSpace(string(b)), "\n")
 		return len(lines) >= len(answers)
 	})
@@ -204,9 +202,7 @@ func (st *stack) logged(file string, answers map[string]counted) {
 			Prompt *int   `json:"actual_prompt_tokens"`
 			Cached *int   `json:"actual_cached_tokens"`
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			st.t.Fatal(err)
-		}
+		must.Do(st.t, json.Unmarshal([]byte(line), &e))
 		if u, ok := answers[e.ID]; !ok || e.Prompt == nil || e.Cached == nil || *e.Prompt != u.prompt || *e.Cached != u.cached {
 			st.t.Errorf("the answer says %+v, the access log %s", u, line)
 		}
@@ -216,10 +212,7 @@ func (st *stack) logged(file string, answers map[string]counted) {
 // page reads a page of the admin port.
 func (st *stack) page(path string, to any) {
 	st.t.Helper()
-	resp, err := http.Get("http://" + st.admin + path)
-	if err != nil {
-		st.t.Fatal(err)
-	}
+	resp := must.Get(http.Get("http://" + st.admin + path))(st.t)
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(to); err != nil {
 		st.t.Fatalf("%s: %v", path, err)

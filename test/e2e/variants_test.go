@@ -11,16 +11,14 @@ import (
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // TestEveryPrintedVariantLoads: real Envoy takes the printed configuration, for every
 // kind of address, mode and security.
 func TestEveryPrintedVariantLoads(t *testing.T) {
 	t.Parallel()
-	binary, err := testenv.EnvoyBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(testenv.EnvoyBinary())(t)
 	ca := certstest.New(t)
 	own := ca.Issue("envoy")
 	several := envoy.Serving("10.0.0.1:8000", "[2001:db8::2]:8000")
@@ -73,9 +71,7 @@ func TestEveryPrintedVariantLoads(t *testing.T) {
 func load(t *testing.T, binary, what string, text []byte) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), what+".yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, text, 0o600))
 	if out, err := exec.Command(binary, "--mode", "validate", "-c", file, "-l", "error").CombinedOutput(); err != nil {
 		t.Errorf("%s: %v\n%s", what, err, out)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 var long = flag.Bool("long", false, "the long form: wrk as the client, every body mode, the standby instance")
@@ -122,18 +123,14 @@ func (s *stack) gates(do func(*gate)) {
 func fullPipe(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "log")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(path, 0o600))
 	f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
 	fd := int(f.Fd())
-	if err := syscall.SetNonblock(fd, true); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.SetNonblock(fd, true))
 	for err == nil {
 		_, err = syscall.Write(fd, make([]byte, 512))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 const (
@@ -107,13 +108,8 @@ func (f *routers) startEnvoy(name string) *testenv.Envoy {
 		o.Replicas = append(o.Replicas, r.addr)
 	}
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, o); err != nil {
-		f.t.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(f.dir, name, boot.Bytes(), a[0], a[1])
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, envoy.WriteBootstrap(&boot, o))
+	e := must.Get(testenv.StartEnvoy(f.dir, name, boot.Bytes(), a[0], a[1]))(f.t)
 	f.test.Cleanup(e.Stop)
 	return e
 }

@@ -22,6 +22,7 @@ import (
 	"warmroute/internal/peers"
 	"warmroute/internal/peers/peerspb"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // onePrompt takes a replica eight seconds, so that a burst of it counts as
@@ -244,14 +245,8 @@ func (f *routers) has(r *router, loadToken int) {
 // ask sends a request to an admin port and reads the answer into to.
 func (f *routers) ask(method, url, body string, to any) {
 	f.t.Helper()
-	req, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	req := must.Get(http.NewRequest(method, url, strings.NewReader(body)))(f.t)
+	resp := must.Get(http.DefaultClient.Do(req))(f.t)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -273,28 +268,19 @@ func (f *routers) cut(do func(*gate)) {
 // strangers joins the routers' cluster and sends messages that they must refuse.
 func (f *routers) strangers() {
 	t := f.t
-	ns, err := server.NewServer(&server.Options{
+	ns := must.Get(server.NewServer(&server.Options{
 		ServerName: "stranger", Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
 		Cluster: server.ClusterOpts{Name: "warmroute", Host: "127.0.0.1", Port: -1, PoolSize: -1},
 		Routes:  server.RoutesFromStr("nats://" + f.gates[0].Addr),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ns.Start()
 	defer func() { ns.Shutdown(); ns.WaitForShutdown() }()
 	if !ns.ReadyForConnections(30 * time.Second) {
 		t.Fatal("no NATS server")
 	}
-	conn, err := nats.Connect(ns.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(nats.Connect(ns.ClientURL()))(t)
 	defer conn.Close()
-	next, err := proto.Marshal(&peerspb.Message{Protocol: peers.Protocol + 1, From: "from-the-future", Seq: 1, Full: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	next := must.Get(proto.Marshal(&peerspb.Message{Protocol: peers.Protocol + 1, From: "from-the-future", Seq: 1, Full: true}))(t)
 	heard := func(r *router, what string) float64 {
 		return r.metric(fmt.Sprintf("warmroute_peers_messages_total{what=%q}", what))
 	}
@@ -305,10 +291,7 @@ func (f *routers) strangers() {
 			_ = conn.Flush()
 			return heard(r, "garbage") >= 3 && heard(r, "refused") >= 3
 		})
-		log, err := os.ReadFile(r.Log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(os.ReadFile(r.Log))(t)
 		want := fmt.Sprintf(`router \"from-the-future\" uses version %d of the protocol, this one version %d: its messages are ignored`, peers.Protocol+1, peers.Protocol)
 		if n := strings.Count(string(log), want); n != 1 {
 			t.Errorf("%s logged %d times: %s", r.name, n, want)

@@ -16,6 +16,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // binaries builds the stacks' programs, once.
@@ -35,10 +36,7 @@ var binaries = sync.OnceValues(func() (map[string]string, error) {
 
 func binary(t *testing.T, name string) string {
 	t.Helper()
-	all, err := binaries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(binaries())(t)
 	return all[name]
 }
 
@@ -63,10 +61,7 @@ func (r *replica) start(dir string) {
 // launch starts the replica, wait waits until it answers.
 func (r *replica) launch(dir string) {
 	r.t.Helper()
-	var err error
-	if r.Process, err = testenv.Start(dir, r.name, nil, binary(r.t, "vllmsim"), r.args...); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Process = must.Get(testenv.Start(dir, r.name, nil, binary(r.t, "vllmsim"), r.args...))(r.t)
 	r.t.Cleanup(r.Stop)
 }
 
@@ -105,9 +100,7 @@ func newRouter(t *testing.T, dir, name string, replicas []*replica) *router {
 
 func (r *router) write(config string) {
 	r.t.Helper()
-	if err := os.WriteFile(r.config, []byte(config), 0o644); err != nil {
-		r.t.Fatal(err)
-	}
+	must.Do(r.t, os.WriteFile(r.config, []byte(config), 0o644))
 }
 
 // launch starts the router with its standard error in the file to ("" = its log file).
@@ -117,10 +110,7 @@ func (r *router) launch(to string) {
 	if to != "" {
 		program, args = "sh", append([]string{"-c", `exec "$0" "$@" 2>` + to, program}, args...)
 	}
-	var err error
-	if r.Process, err = testenv.Start(r.dir, r.name, nil, program, args...); err != nil {
-		r.t.Fatal(err)
-	}
+	r.Process = must.Get(testenv.Start(r.dir, r.name, nil, program, args...))(r.t)
 	r.t.Cleanup(r.Stop)
 }
 
@@ -136,9 +126,7 @@ func wait(t *testing.T, p *testenv.Process, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := p.WaitHTTP(ctx, url); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.WaitHTTP(ctx, url))
 }
 
 // stack is Envoy before replicas, with a router, and another one where
@@ -217,22 +205,15 @@ func start(t *testing.T, o options) *stack {
 		eo.Mode = envoy.Buffered
 	}
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, eo); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, envoy.WriteBootstrap(&boot, eo))
 	if o.xds {
 		boot.Reset()
 		printed := exec.Command(binary(t, "extproc"), "envoy-config", "-config", s.router.config)
 		printed.Stdout, printed.Stderr = &boot, os.Stderr
-		if err := printed.Run(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, printed.Run())
 	}
 	text := strings.Replace(boot.String(), "request_body_mode: "+string(eo.Mode), "request_body_mode: "+string(o.mode), 1)
-	var err error
-	if s.envoy, err = testenv.StartEnvoy(s.dir, "envoy", []byte(text), a[0], a[1]); err != nil {
-		t.Fatal(err)
-	}
+	s.envoy = must.Get(testenv.StartEnvoy(s.dir, "envoy", []byte(text), a[0], a[1]))(t)
 	t.Cleanup(s.envoy.Stop)
 	return s
 }
@@ -272,15 +253,9 @@ func (s *stack) stat(name string) int {
 func get(t *testing.T, url string) string {
 	t.Helper()
 	client := http.Client{Timeout: 30 * time.Second}
-	resp, err := client.Get(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(client.Get(url))(t)
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))(t)
 	return string(b)
 }
 
@@ -303,17 +278,12 @@ type gate struct {
 
 func newGate(t *testing.T, to string) *gate {
 	t.Helper()
-	g, err := testenv.NewGate(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := must.Get(testenv.NewGate(to))(t)
 	t.Cleanup(g.Close)
 	return &gate{g, t}
 }
 
 func (g *gate) open() {
 	g.t.Helper()
-	if err := g.Open(); err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, g.Open())
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 //go:embed testdata/load.lua
@@ -20,9 +22,7 @@ var script string
 func wrk(t *testing.T, url string, d time.Duration, fault func()) result {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "load.lua")
-	if err := os.WriteFile(file, []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(script), 0o644))
 	cmd := exec.Command("wrk", "-t1", fmt.Sprintf("-c%d", clients), fmt.Sprintf("-d%ds", int(d.Seconds())),
 		fmt.Sprintf("--timeout=%ds", int(patience.Seconds())), "-s", file, url,
 		"--", fmt.Sprint(groups), fmt.Sprint(prefix), fmt.Sprint(tail), fmt.Sprint(answer), fmt.Sprint(time.Now().UnixNano()%1_000_000_007))

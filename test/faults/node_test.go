@@ -9,6 +9,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/render/testkit/must"
 )
 
 // node is one publisher and the true contents of its cache. Its driver is one goroutine;
@@ -59,10 +60,7 @@ func newNode(t *testing.T, i int, seed uint64, p *prompts, steps int) *node {
 	if !o.lossy {
 		o.BufferSteps = steps
 	}
-	pub, err := kvtest.Start(o.Options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := must.Get(kvtest.Start(o.Options))(t)
 	t.Cleanup(pub.Close)
 	return &node{
 		holder: index.Holder{Replica: fmt.Sprintf("10.0.0.%d:8000", i+1)}, pub: pub, o: o.Options, prompts: p,

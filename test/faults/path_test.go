@@ -18,6 +18,7 @@ import (
 	"warmroute/internal/kvevents"
 	"warmroute/internal/reporter"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // window is the sidecar's debounce window, at its default.
@@ -95,10 +96,7 @@ func throughSidecars(t *testing.T, nodes []*node) *path {
 	t.Helper()
 	p := &path{t: t, name: "through sidecars", nodes: nodes, follow: make(map[index.Holder]*follower)}
 	p.serve("127.0.0.1:0")
-	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(p.addr, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	p.client = indexpb.NewCacheIndexClient(conn)
 	t.Cleanup(func() {
 		_ = conn.Close()
@@ -118,10 +116,7 @@ func (p *path) newIndex() *index.Index {
 // serve makes a new, empty index behind addr.
 func (p *path) serve(addr string) {
 	p.t.Helper()
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", addr))(p.t)
 	p.addr = l.Addr().String()
 	s := indexrpc.New(p.newIndex(), indexrpc.Options{})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -159,13 +154,10 @@ func (p *path) join(from source) {
 		reports.Go(func() { _ = r.Run(reporting) }) // the next one reports the changes that it could not
 		sink = r
 	}
-	s, err := kvevents.New(kvevents.Options{
+	s := must.Get(kvevents.New(kvevents.Options{
 		Replica: from.holder.Replica, Endpoint: from.endpoint, ReplayEndpoint: from.replay, Topic: from.topic,
 		Model: scope.Model, Scheme: scope.Scheme,
-	}, witness{sink, f})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	}, witness{sink, f}))(p.t)
 	f.sub = s
 	subscriber.Go(func() { _ = s.Run(ctx) })
 	f.stop = func() {

@@ -29,6 +29,7 @@ import (
 	"warmroute/internal/tokens"
 	"warmroute/lab/vllmsim"
 	"warmroute/render/openai"
+	"warmroute/render/testkit/must"
 )
 
 // requests is the number of requests that are measured.
@@ -37,10 +38,7 @@ const requests = 24
 // simulated starts a replica that prefills 8,000 tokens per second in steps of
 // 2,048.
 func simulated(t *testing.T) *fleet.Replica {
-	sim, err := vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Model: "m"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := must.Get(vllmsim.New(vllmsim.Options{Events: "127.0.0.1:0", Model: "m"}))(t)
 	testenv.Run(t, sim.Run)
 	return server(sim.Addr(), sim.EventEndpoint(0), 16, "m")
 }
@@ -60,10 +58,7 @@ func replica(t *testing.T) *fleet.Replica {
 	if len(parts) != 4 {
 		t.Fatalf("WARMROUTE_FIRSTTOKEN: %q is not address,events,block size,model", given)
 	}
-	block, err := strconv.Atoi(parts[2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	block := must.Get(strconv.Atoi(parts[2]))(t)
 	return server(parts[0], parts[1], block, parts[3])
 }
 
@@ -92,10 +87,7 @@ func TestEventsTellFirstTokens(t *testing.T) {
 	defer wg.Wait()
 	defer cancel()
 	f.Join(rep)
-	book, err := policy.NewBook(policy.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	book := must.Get(policy.NewBook(policy.Config{}))(t)
 	d := decision.New(alone{fleet.NewSnapshot(rep)}, x, ledger, book, decision.Options{})
 	router := filter.NewRouter(d, tokens.Body{}, decision.NewRing(1), filter.NewMetrics(prometheus.NewRegistry()), filter.RouterOptions{})
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
@@ -166,10 +158,7 @@ func prompt(model string, n int, rng *rand.Rand) []byte {
 // firstToken sends a request and returns when its first token arrived.
 func firstToken(t *testing.T, addr string, body []byte) time.Time {
 	t.Helper()
-	resp, err := http.Post(fmt.Sprintf("http://%s/v1/completions", addr), "application/json", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.Post(fmt.Sprintf("http://%s/v1/completions", addr), "application/json", bytes.NewReader(body)))(t)
 	defer resp.Body.Close()
 	var first time.Time
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {

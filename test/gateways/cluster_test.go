@@ -18,6 +18,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/internal/testenv/manifest"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // cluster is an API server with its etcd, and no kubelet.
@@ -47,9 +48,7 @@ func startCluster(t *testing.T) *cluster {
 	c := &cluster{T: t, dir: t.TempDir(), admin: "administrator-of-the-test", kinds: map[string]kind{}}
 	c.client = &http.Client{Timeout: 30 * time.Second, Transport: insecure()}
 	t.Cleanup(c.client.CloseIdleConnections)
-	if err := os.WriteFile(filepath.Join(c.dir, "tokens.csv"), []byte(c.admin+`,administrator,1,"system:masters"`+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(c.dir, "tokens.csv"), []byte(c.admin+`,administrator,1,"system:masters"`+"\n"), 0o600))
 	writeKey(t, filepath.Join(c.dir, "accounts.pem"))
 	store := start(t, c.dir, "etcd", installed(t, "etcd"), "--data-dir", filepath.Join(c.dir, "etcd"), "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
 		"--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level", "warn")
@@ -311,19 +310,14 @@ func beside(t *testing.T, name string) (out []object) {
 func inReadme(t *testing.T, name string) (out []object) {
 	t.Helper()
 	root := checkout.Root()
-	text, err := os.ReadFile(filepath.Join(root, "examples", name, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(root, "examples", name, "README.md")))(t)
 	for i, block := range strings.Split(string(text), "```yaml\n") {
 		if i == 0 {
 			continue
 		}
 		block, _, _ = strings.Cut(block, "```")
 		file := filepath.Join(t.TempDir(), "block.yaml")
-		if err := os.WriteFile(file, []byte(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(block), 0o600))
 		out = append(out, manifest.Objects(t, file)...)
 	}
 	return out

@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/internal/testenv/manifest"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // object is a Kubernetes object.
@@ -35,10 +36,7 @@ func example(t *testing.T, name string) (out []object) {
 	for _, file := range k["resources"].([]any) {
 		out = append(out, manifest.Objects(t, filepath.Join(dir, file.(string)))...)
 	}
-	config, err := os.ReadFile(filepath.Join(dir, "warmroute.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := must.Get(os.ReadFile(filepath.Join(dir, "warmroute.yaml")))(t)
 	return append(out, object{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": at(k, "configMapGenerator", 0, "name"), "namespace": k["namespace"]},
 		"data": object{"warmroute.yaml": string(config)},
@@ -66,10 +64,7 @@ func backends(t *testing.T, objects []object, replicas []string) (out []object) 
 			var list []any
 			for _, addr := range endpoints[name] {
 				ip, port, _ := strings.Cut(addr, ":")
-				n, err := strconv.Atoi(port)
-				if err != nil {
-					t.Fatal(err)
-				}
+				n := must.Get(strconv.Atoi(port))(t)
 				list = append(list, object{"ip": object{"address": ip, "port": n}})
 			}
 			spec["endpoints"] = list
@@ -141,10 +136,7 @@ func startGateway(t *testing.T, patches bool, more ...string) *gateway {
 	}
 	g.configure(append(addrs, more...), patches)
 	binary := installed(t, "envoy-gateway")
-	made, err := testenv.Start(dir, "certgen", nil, binary, "certgen", "--local", "--config-home", filepath.Join(dir, "config"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	made := must.Get(testenv.Start(dir, "certgen", nil, binary, "certgen", "--local", "--config-home", filepath.Join(dir, "config")))(t)
 	<-made.Done()
 	process := start(t, dir, "envoy-gateway", binary, "server", "--config-path", filepath.Join(dir, "envoy-gateway.yaml"))
 	until(t, "Envoy's admin address", func() bool {
@@ -235,13 +227,9 @@ func write(t *testing.T, file string, objects ...object) {
 	var text bytes.Buffer
 	e := yaml.NewEncoder(&text)
 	for _, o := range objects {
-		if err := e.Encode(o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.Encode(o))
 	}
-	if err := os.WriteFile(file, text.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, text.Bytes(), 0o644))
 }
 
 // findAdmin looks for the file in which Envoy writes its admin address.

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"warmroute/envoy"
+	"warmroute/render/testkit/must"
 )
 
 // Istio's names of the Services' clusters, and of the HTTPRoute's rule.
@@ -29,12 +30,8 @@ func generated(t *testing.T) (boot object) {
 	t.Helper()
 	var text bytes.Buffer
 	o := envoy.Options{Listen: "127.0.0.1:80", Admin: envoyAdmin, ExtProc: []string{"127.0.0.1:9002"}, Replicas: []string{"127.0.0.1:8000"}, OperatorPaths: true}
-	if err := envoy.WriteBootstrap(&text, o); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text.String(), "cluster_name: warmroute", fmt.Sprintf("cluster_name: %q", routerCluster))), &boot); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, envoy.WriteBootstrap(&text, o))
+	must.Do(t, yaml.Unmarshal([]byte(strings.ReplaceAll(text.String(), "cluster_name: warmroute", fmt.Sprintf("cluster_name: %q", routerCluster))), &boot))
 	return boot
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // inside marks the process that has the network of its own.
@@ -66,9 +68,7 @@ func names(pods ...string) []byte {
 // resolve has the replicas' name stand for other addresses.
 func resolve(t *testing.T, pods ...string) {
 	t.Helper()
-	if err := os.WriteFile("/etc/hosts", names(pods...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("/etc/hosts", names(pods...), 0o600))
 }
 
 // furnish makes the network and the names.

@@ -24,6 +24,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/internal/testenv/manifest"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 func insecure() *http.Transport {
@@ -33,14 +34,9 @@ func insecure() *http.Transport {
 // writeKey writes the key that signs service accounts' tokens.
 func writeKey(t *testing.T, file string) {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(rsa.GenerateKey(rand.Reader, 2048))(t)
 	text := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, text, 0o600))
 }
 
 // pool is the example of the inference pool on a real API: the router with the
@@ -65,10 +61,7 @@ func startPool(t *testing.T) *pool {
 	for i := range 4 {
 		p.replicas = append(p.replicas, newReplica(t, p.dir, podIP(i+1)))
 	}
-	var err error
-	if p.gate, err = testenv.NewGate(apiServer); err != nil {
-		t.Fatal(err)
-	}
+	p.gate = must.Get(testenv.NewGate(apiServer))(t)
 	t.Cleanup(p.gate.Close)
 	p.define("inference-extension")
 	for _, o := range example(t, "inference-pool") {

@@ -23,6 +23,7 @@ import (
 
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // hang is how long something may take before a test calls it stuck.
@@ -68,16 +69,10 @@ var binaries = sync.OnceValues(func() (map[string]string, error) {
 func start(t *testing.T, dir, name, program string, args ...string) *testenv.Process {
 	t.Helper()
 	if program == "extproc" || program == "vllmsim" {
-		built, err := binaries()
-		if err != nil {
-			t.Fatal(err)
-		}
+		built := must.Get(binaries())(t)
 		program = built[program]
 	}
-	p, err := testenv.Start(dir, name, nil, program, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(testenv.Start(dir, name, nil, program, args...))(t)
 	t.Cleanup(p.Stop)
 	return p
 }
@@ -87,9 +82,7 @@ func answers(t *testing.T, p *testenv.Process, url string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
-	if err := p.WaitHTTP(ctx, url); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.WaitHTTP(ctx, url))
 }
 
 // router is extproc on a configuration file, started and ended at will.
@@ -124,10 +117,7 @@ func (r *router) launch() {
 // metric is the sum of a metric of the router whose label has a value.
 func (r *router) metric(t *testing.T, name, label, value string) float64 {
 	t.Helper()
-	page, err := testenv.Get(t.Context(), routerAdmin+"/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(testenv.Get(t.Context(), routerAdmin+"/metrics"))(t)
 	return testenv.Samples(page, name, label)[value]
 }
 
@@ -166,10 +156,7 @@ func (r *replica) start() {
 	r.sim = start(r.t, r.dir, "vllm-"+r.ip, "vllmsim", "-model", r.model, "-listen", behind, "-events", r.ip+":5557", "-replay", r.ip+":5558",
 		"-blocks", "8192", "-max-model-len", "65536", "-prefill-rate", "100000", "-max-batched-tokens", "8192", "-decode-rate", "200")
 	answers(r.t, r.sim, "http://"+behind+"/health")
-	l, err := net.Listen("tcp", r.ip+":8000")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", r.ip+":8000"))(r.t)
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: behind})
 	proxy.FlushInterval = -1
 	proxy.ErrorLog = log.New(io.Discard, "", 0)                                                          // of answers that a replica's death cuts

@@ -22,6 +22,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // quick is a replica that answers at once.
@@ -33,9 +34,7 @@ func quick() vllmsim.Options {
 func secret(t *testing.T, token string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	return file
 }
 
@@ -43,24 +42,15 @@ func secret(t *testing.T, token string) (file string) {
 // value in turn; a header Host is the request's.
 func ask(t *testing.T, method, url, body string, headers ...string) (status int, text string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	for i := 0; i < len(headers); i += 2 {
 		if req.Header.Set(headers[i], headers[i+1]); headers[i] == "Host" {
 			req.Host = headers[i+1]
 		}
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(io.ReadAll(resp.Body))(t)
 	return resp.StatusCode, string(all)
 }
 
@@ -198,10 +188,7 @@ func (s *site) hinted() {
 // newEnvoy connects to the port for Envoy and has it answer.
 func (s *site) newEnvoy() {
 	s.t.Helper()
-	conn, err := grpc.NewClient(s.extproc(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(s.extproc(), grpc.WithTransportCredentials(insecure.NewCredentials())))(s.t)
 	defer conn.Close()
 	s.await("an answer on the port for Envoy", func() bool {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
@@ -214,10 +201,7 @@ func (s *site) newEnvoy() {
 // extproc is the address of the port for Envoy.
 func (s *site) extproc() string {
 	s.t.Helper()
-	text, err := os.ReadFile(s.config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(s.config))(s.t)
 	return string(regexp.MustCompile(`(?m)^listen: (\S+)$`).FindSubmatch(text)[1])
 }
 
@@ -228,10 +212,7 @@ func TestIdleConnectionsToThePortForEnvoy(t *testing.T) {
 	s.hinted()
 	before := s.connections(0)
 	for range envoyConnections + 200 {
-		conn, err := net.Dial("tcp", s.extproc())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.Dial("tcp", s.extproc()))(t)
 		defer conn.Close()
 	}
 	s.hinted()

@@ -9,6 +9,7 @@ import (
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // claimed is a Stored event of ten blocks, hashed like no other number's.
@@ -27,10 +28,7 @@ func claimed(number int) kvtest.Event {
 // events opens a site with an honest replica and one whose KV events are the test's.
 func events(t *testing.T) (s *site, p *kvtest.Publisher, addr string) {
 	t.Helper()
-	p, err := kvtest.Start(kvtest.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p = must.Get(kvtest.Start(kvtest.Options{}))(t)
 	t.Cleanup(p.Close)
 	o := vllmsim.Options{Events: "127.0.0.1:0", Replay: "127.0.0.1:0", PrefillRate: -1, DecodeRate: -1}
 	o.Front = func(api http.Handler) http.Handler {
@@ -42,10 +40,7 @@ func events(t *testing.T) (s *site, p *kvtest.Publisher, addr string) {
 			fmt.Fprintf(w, `{"0":{"endpoint":%q,"replay_endpoint":%q}}`, p.Endpoint(), p.ReplayEndpoint())
 		})
 	}
-	sim, err := vllmsim.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sim := must.Get(vllmsim.New(o))(t)
 	testenv.Run(t, sim.Run)
 	return open(t, setup{replicas: 1, sim: quick(), addresses: []string{sim.Addr()}}), p, sim.Addr()
 }

@@ -11,6 +11,7 @@ import (
 
 	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // realModel starts a site whose replicas report a real tokenizer and chat template, with
@@ -22,10 +23,7 @@ func realModel(t *testing.T, config string) *site { t.Helper(); return modelOf(t
 func modelOf(t *testing.T, context int, config string) *site {
 	t.Helper()
 	const blocks = 8200 // enough for hellos of any context
-	model, err := testenv.TinyModel(t.TempDir(), "qwen3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Get(testenv.TinyModel(t.TempDir(), "qwen3"))(t)
 	s := open(t, setup{
 		replicas: 2,
 		sim: vllmsim.Options{Root: model, Blocks: blocks, BlockSize: (context + blocks - 2) / (blocks - 1), MaxModelLen: context, PrefillRate: -1, DecodeRate: -1,

@@ -17,6 +17,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
 	"warmroute/lab/vllmsim"
+	"warmroute/render/testkit/must"
 )
 
 // binary is the router, built once for all tests, as it is shipped.
@@ -79,13 +80,8 @@ func (s *site) startEnvoy(name string) *testenv.Envoy {
 	o, local := s.gateway, testenv.Addresses(s.t, 2)
 	o.Listen, o.Admin = local[0], local[1]
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, o); err != nil {
-		s.t.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(s.dir, name, boot.Bytes(), o.Listen, o.Admin)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, envoy.WriteBootstrap(&boot, o))
+	e := must.Get(testenv.StartEnvoy(s.dir, name, boot.Bytes(), o.Listen, o.Admin))(s.t)
 	s.t.Cleanup(e.Stop)
 	return e
 }
@@ -98,10 +94,7 @@ func (s *site) simulate(n int, o vllmsim.Options) (addrs []string) {
 	s.t.Cleanup(func() { cancel(); wg.Wait() })
 	for i := range n {
 		o.Events, o.Replay, o.Seed = "127.0.0.1:0", "127.0.0.1:0", int64(i+1)
-		sim, err := vllmsim.New(o)
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		sim := must.Get(vllmsim.New(o))(s.t)
 		wg.Go(func() {
 			if err := sim.Run(ctx); err != nil {
 				s.t.Errorf("simulated replica %d: %v", i, err)
@@ -133,27 +126,18 @@ func (s *site) writeConfig(listen string, addrs []string, sections string) {
 		}
 	}
 	s.config = filepath.Join(s.dir, "warmroute.yaml")
-	if err := os.WriteFile(s.config, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.WriteFile(s.config, []byte(text), 0o600))
 }
 
 // start starts the router and waits until it is ready.
 func (s *site) start(env []string) {
 	s.t.Helper()
-	path, err := binary()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if s.router, err = testenv.Start(s.dir, "router", env, path, "serve", "-config", s.config); err != nil {
-		s.t.Fatal(err)
-	}
+	path := must.Get(binary())(s.t)
+	s.router = must.Get(testenv.Start(s.dir, "router", env, path, "serve", "-config", s.config))(s.t)
 	s.router.StopAfter(s.t)
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 	defer cancel()
-	if err := s.router.WaitHTTP(ctx, "http://"+s.admin+"/readyz"); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.router.WaitHTTP(ctx, "http://"+s.admin+"/readyz"))
 }
 
 // answer is a client's view of one request.

@@ -8,15 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // proc reads a file of the router in /proc.
 func (s *site) proc(name string) string {
 	s.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.router.PID(), name))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.router.PID(), name)))(s.t)
 	return string(b)
 }
 
@@ -28,10 +27,7 @@ func (s *site) cpu() time.Duration {
 	const user, system = 11, 12 // behind the name: proc_pid_stat(5) counts them as 14 and 15
 	var ticks time.Duration
 	for _, field := range []int{user, system} {
-		n, err := strconv.Atoi(fields[field])
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(fields[field]))(s.t)
 		ticks += time.Duration(n)
 	}
 	return ticks * 10 * time.Millisecond
@@ -45,19 +41,14 @@ func (s *site) peak() int64     { s.t.Helper(); return s.memory("VmHWM") }
 // resetPeak has peak begin with the memory that is resident now.
 func (s *site) resetPeak() {
 	s.t.Helper()
-	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.router.PID()), []byte("5"), 0); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.router.PID()), []byte("5"), 0))
 }
 
 func (s *site) memory(name string) int64 {
 	s.t.Helper()
 	for line := range strings.Lines(s.proc("status")) {
 		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			n := must.Get(strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64))(s.t)
 			return n << 10
 		}
 	}
@@ -68,10 +59,7 @@ func (s *site) memory(name string) int64 {
 // logLines is how many lines of the router's log contain text; "" counts all.
 func (s *site) logLines(text string) (n int) {
 	s.t.Helper()
-	b, err := os.ReadFile(s.router.Log)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(s.router.Log))(s.t)
 	for line := range bytes.Lines(b) {
 		if bytes.Contains(line, []byte(text)) {
 			n++
@@ -104,10 +92,7 @@ func (s *site) connections(port int) (n int) {
 // sockets are the inodes of the router's sockets.
 func (s *site) sockets() map[string]bool {
 	s.t.Helper()
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.router.PID()))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.router.PID())))(s.t)
 	out := map[string]bool{}
 	for _, file := range files {
 		if target, err := os.Readlink(file); err == nil {

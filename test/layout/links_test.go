@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 var (
@@ -31,20 +33,14 @@ func TestDocumentsPointSomewhere(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var files []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "lab/bench/*.md", "render/*.md", "examples/*/*.md", "charts/*/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := must.Get(filepath.Glob(filepath.Join(root, pattern)))(t)
 		files = append(files, found...)
 	}
 	if len(files) < 15 {
 		t.Fatalf("only %d documents found", len(files))
 	}
 	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(file))(t)
 		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
@@ -60,10 +56,7 @@ func TestDocumentsPointSomewhere(t *testing.T) {
 			if m[2] == "" || filepath.Ext(target) != ".md" {
 				continue
 			}
-			document, err := os.ReadFile(target)
-			if err != nil {
-				t.Fatal(err)
-			}
+			document := must.Get(os.ReadFile(target))(t)
 			if !hasAnchor(document, m[2]) {
 				t.Errorf("%s points to %s#%s: there is no such heading", file, m[1], m[2])
 			}
@@ -74,10 +67,7 @@ func TestDocumentsPointSomewhere(t *testing.T) {
 // TestAlertsHaveRunbooks: the page that an alert names has a part about it.
 func TestAlertsHaveRunbooks(t *testing.T) {
 	root := filepath.Join("..", "..")
-	rules, err := os.ReadFile(filepath.Join(root, "examples", "monitoring", "alerts.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := must.Get(os.ReadFile(filepath.Join(root, "examples", "monitoring", "alerts.yaml")))(t)
 	alerts := regexp.MustCompile(`(?s)- alert: (\w+)\n.*?runbook_url: "([^"#]+)#([^"]+)"`).FindAllSubmatch(rules, -1)
 	if n := strings.Count(string(rules), "- alert: "); n != len(alerts) || n < 10 {
 		t.Errorf("%d of %d alerts have a runbook", len(alerts), n)
@@ -98,7 +88,7 @@ func TestAlertsHaveRunbooks(t *testing.T) {
 func TestMentionedPagesExist(t *testing.T) {
 	root := filepath.Join("..", "..")
 	page, found := regexp.MustCompile(`\bdocs/[a-z/-]+\.md\b`), 0
-	if err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -127,9 +117,7 @@ func TestMentionedPagesExist(t *testing.T) {
 			}
 		}
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if found < 50 {
 		t.Errorf("only %d found", found)
 	}

@@ -11,15 +11,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestBinariesSayWhatTheyAre: kvsub of a plain `go build` in a clone, with one tag, prints the
 // version, Go, the commit and the tag. All commands print one function's line.
 func TestBinariesSayWhatTheyAre(t *testing.T) {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(filepath.Abs("../.."))(t)
 	files := sources(t, root)
 	out := t.TempDir()
 	// In the same folder each time, for the same packages are not compiled twice then.
@@ -55,9 +54,7 @@ func sources(t *testing.T, root string) (files []string) {
 			Module                      struct{ Path string }
 			GoFiles, SFiles, EmbedFiles []string
 		}
-		if err := d.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.Decode(&p))
 		if p.Standard || p.Module.Path != "warmroute" && !strings.HasPrefix(p.Module.Path, "warmroute/") {
 			continue
 		}

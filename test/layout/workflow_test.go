@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestWorkflowHasTheStepsOfCI: GitHub's jobs run what .ci/run does, besides the coverage,
@@ -12,10 +14,7 @@ import (
 func TestWorkflowHasTheStepsOfCI(t *testing.T) {
 	commands := func(file, pattern string) (all []string) {
 		t.Helper()
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(os.ReadFile(file))(t)
 		for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(raw, -1) {
 			command := string(m[1])
 			if command == "vulnerabilities" { // a function around it

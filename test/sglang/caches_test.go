@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // configs are the configurations of replicas.py, and what their predictions promise.
@@ -80,10 +81,7 @@ func (s *stack) answered(t *testing.T, id string) *decision.Record {
 // replicas' predictions are too high.
 func (s *stack) differences(t *testing.T) {
 	t.Helper()
-	page, err := testenv.Get(t.Context(), "http://"+s.admin+"/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(testenv.Get(t.Context(), "http://"+s.admin+"/metrics"))(t)
 	const name = "warmroute_prediction_difference_tokens"
 	counts := testenv.Samples(page, name+"_count", "model")
 	high := map[string]float64{}

@@ -19,6 +19,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // stack is the replicas of all configurations behind one Envoy and one router.
@@ -39,10 +40,7 @@ func start(t *testing.T) *stack {
 	s := &stack{t: t, dir: t.TempDir()}
 	var specs, all []string
 	for i, c := range configs {
-		folder, err := testenv.TinyModel(s.dir, c.model)
-		if err != nil {
-			t.Fatal(err)
-		}
+		folder := must.Get(testenv.TinyModel(s.dir, c.model))(t)
 		k := &traffic{of: i, doubts: map[string]int{}, rng: rand.New(rand.NewPCG(29, uint64(i)))}
 		for range perConfig {
 			at := testenv.Addresses(t, 3)
@@ -60,9 +58,7 @@ func start(t *testing.T) *stack {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	for _, addr := range all {
-		if err := replicas.WaitHTTP(ctx, "http://"+addr+"/ready"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, replicas.WaitHTTP(ctx, "http://"+addr+"/ready"))
 	}
 	for _, k := range s.traffic {
 		for _, addr := range k.replicas {
@@ -82,11 +78,8 @@ func start(t *testing.T) *stack {
 func (s *stack) python(specs []string) *testenv.Process {
 	root := checkout.Root()
 	installed := filepath.Join(root, ".cache", "vllm")
-	p, err := testenv.Start(s.dir, "sglang", []string{"PYTHONPATH=" + filepath.Join(installed, "sglang-0.5.23"), "PYTHONDONTWRITEBYTECODE="},
-		filepath.Join(installed, "0.32.0", "bin", "python"), append([]string{filepath.Join(root, "test", "sglang", "replicas.py")}, specs...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	p := must.Get(testenv.Start(s.dir, "sglang", []string{"PYTHONPATH=" + filepath.Join(installed, "sglang-0.5.23"), "PYTHONDONTWRITEBYTECODE="},
+		filepath.Join(installed, "0.32.0", "bin", "python"), append([]string{filepath.Join(root, "test", "sglang", "replicas.py")}, specs...)...))(s.t)
 	s.t.Cleanup(p.Kill)
 	return p
 }
@@ -101,9 +94,7 @@ func (s *stack) front(all []string) {
 		text += "  - address: " + addr + "\n"
 	}
 	s.config = filepath.Join(s.dir, "warmroute.yaml")
-	if err := os.WriteFile(s.config, []byte(text), 0o644); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.WriteFile(s.config, []byte(text), 0o644))
 	s.launch()
 	var b bytes.Buffer
 	o := envoy.Options{Listen: local[2], Admin: local[3], ExtProc: []string{s.listen}, ServedHeader: true, UsageShare: new(100), MessageTimeout: patience, Replicas: all}
@@ -119,21 +110,14 @@ func (s *stack) front(all []string) {
 
 // launch starts the router, and returns when it has the replicas' blocks and Envoy uses it.
 func (s *stack) launch() {
-	p, err := testenv.Start(s.dir, "extproc", nil, s.binary, "serve", "-config", s.config)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	p := must.Get(testenv.Start(s.dir, "extproc", nil, s.binary, "serve", "-config", s.config))(s.t)
 	s.router = p
 	p.StopAfter(s.t)
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	if err := p.WaitHTTP(ctx, "http://"+s.admin+"/readyz"); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, p.WaitHTTP(ctx, "http://"+s.admin+"/readyz"))
 	if s.envoy != nil {
-		if err := s.envoy.WaitHealthy(ctx, "warmroute"); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, s.envoy.WaitHealthy(ctx, "warmroute"))
 	}
 }
 
@@ -141,10 +125,7 @@ func (s *stack) launch() {
 func (s *stack) settle(t *testing.T, replicas []string) {
 	t.Helper()
 	for _, addr := range replicas {
-		text, err := testenv.Get(t.Context(), "http://"+addr+"/published")
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(testenv.Get(t.Context(), "http://"+addr+"/published"))(t)
 		for end := time.Now().Add(patience); s.applied(t, addr) != text; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s has published %s batches, the router has %s", addr, text, s.applied(t, addr))
@@ -155,10 +136,7 @@ func (s *stack) settle(t *testing.T, replicas []string) {
 
 // applied returns how many batches of a replica the router has, all of them since its start.
 func (s *stack) applied(t *testing.T, addr string) string {
-	page, err := testenv.Get(t.Context(), "http://"+s.admin+"/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(testenv.Get(t.Context(), "http://"+s.admin+"/metrics"))(t)
 	return fmt.Sprint(testenv.Samples(page, "warmroute_kv_batches_total", "replica")[addr])
 }
 
@@ -173,10 +151,7 @@ func (s *stack) send(t *testing.T, id string, b body, a *answer) {
 // record reads the router's record of a request.
 func (s *stack) record(t *testing.T, id string) *decision.Record {
 	t.Helper()
-	text, err := testenv.Get(t.Context(), "http://"+s.admin+"/debug/explain?n=1&id="+url.QueryEscape(id))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(testenv.Get(t.Context(), "http://"+s.admin+"/debug/explain?n=1&id="+url.QueryEscape(id)))(t)
 	var v struct{ Decisions []decision.Record }
 	if err := json.Unmarshal([]byte(text), &v); err != nil || len(v.Decisions) != 1 {
 		t.Fatalf("explain %s: %d decisions, %v", id, len(v.Decisions), err)

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 const root = "../.."
@@ -21,10 +23,7 @@ func scripts(t *testing.T) map[string][]string {
 	}
 	out := map[string][]string{}
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(os.ReadFile(file))(t)
 		out[filepath.Base(file)] = strings.Split(strings.ReplaceAll(string(raw), "\\\n", " "), "\n")
 	}
 	return out
@@ -73,10 +72,7 @@ func TestRequirementsHaveHashes(t *testing.T) {
 	pin := regexp.MustCompile(`^[A-Za-z0-9._-]+==[^ ]+( ; .*)? \\\n    --hash=sha256:[0-9a-f]{64}`)
 	beginning := regexp.MustCompile(`(?m)^[^#\s]`)
 	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(os.ReadFile(file))(t)
 		text := string(raw)
 		for _, at := range beginning.FindAllStringIndex(text, -1) {
 			if !pin.MatchString(text[at[0]:]) {
@@ -91,10 +87,7 @@ func TestRequirementsHaveHashes(t *testing.T) {
 // program that calls it, and not in one that only imports its package. Without a database
 // it says that nothing was checked.
 func TestKnownVulnerabilitiesAreFound(t *testing.T) {
-	db, err := filepath.Abs(filepath.Join(root, "scripts", "testdata", "vuln", "db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(filepath.Abs(filepath.Join(root, "scripts", "testdata", "vuln", "db")))(t)
 	for _, c := range []struct {
 		name, db, folder string
 		code             int

@@ -9,6 +9,7 @@ import (
 	"warmroute/index/internal/epoch"
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/radix"
+	"warmroute/render/testkit/must"
 )
 
 // TestTableIsWhatWasPut: a node's spans ascend, join where they can, have exactly the
@@ -55,9 +56,7 @@ func TestTableIsWhatWasPut(t *testing.T) {
 		from := rnd.IntN(blocks)
 		put(rnd.IntN(nodes), rnd.IntN(slots), from, from+1+rnd.IntN(blocks-from), rnd.IntN(2) > 0)
 		if i%20 == 0 {
-			if err := check(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, check())
 		}
 	}
 	for node := range nodes {
@@ -65,9 +64,7 @@ func TestTableIsWhatWasPut(t *testing.T) {
 			put(node, slot, 0, blocks, false)
 		}
 	}
-	if err := check(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, check())
 	if sets.Len() != 0 {
 		t.Errorf("%d sets are left", sets.Len())
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"warmroute/index/internal/epoch"
+	"warmroute/render/testkit/must"
 )
 
 // TestSetsAreInterned: a set has the toggled members, equal sets have equal numbers, and
@@ -63,9 +64,7 @@ func TestSetsAreInterned(t *testing.T) {
 			}
 		}
 		if n%50 == 0 {
-			if err := sets.check(&slots, refs); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sets.check(&slots, refs))
 		}
 	}
 	for i := range ids {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 var from = flag.String("captures", "testdata/*.jsonl.gz", "the captures to play")
@@ -51,9 +52,7 @@ func readCapture(t *testing.T, name string) *capture {
 	c := &capture{}
 	for line := range golden.Lines(t, name) {
 		if c.header == nil {
-			if err := json.Unmarshal(line, &c.header); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(line, &c.header))
 			continue
 		}
 		var l struct {
@@ -61,9 +60,7 @@ func readCapture(t *testing.T, name string) *capture {
 			Cached int             `json:"cached"`
 			Full   int             `json:"full_attention_only"`
 		}
-		if err := json.Unmarshal(line, &l); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(line, &l))
 		c.lines = append(c.lines, captured{bytes.Clone(line), l.Query != nil, l.Cached, l.Full})
 	}
 	return c
@@ -78,10 +75,7 @@ func (c *capture) head(t *testing.T, fields ...string) []byte {
 			h[f] = v
 		}
 	}
-	text, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(h))(t)
 	return text
 }
 
@@ -94,10 +88,7 @@ type score struct {
 // newPredictor is closed at the test's end.
 func newPredictor(t testing.TB) *Predictor {
 	t.Helper()
-	p, err := New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(nil))(t)
 	t.Cleanup(p.Close)
 	return p
 }
@@ -112,9 +103,7 @@ func (c *capture) play(t *testing.T, head []byte) (s score) {
 // ask is play with a predictor.
 func (c *capture) ask(t *testing.T, p *Predictor, head []byte) (s score) {
 	t.Helper()
-	if _, err := p.Take(head); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.Take(head))(t)
 	for i, l := range c.lines {
 		a, err := p.Take(l.text)
 		if err != nil {

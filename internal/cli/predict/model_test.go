@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 const (
@@ -18,14 +20,9 @@ const (
 func (c *capture) with(t *testing.T, config string) []byte {
 	t.Helper()
 	var told map[string]json.RawMessage
-	if err := json.Unmarshal(c.header["assume"], &told); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(c.header["assume"], &told))
 	delete(told, "chunk")
-	assumed, err := json.Marshal(told)
-	if err != nil {
-		t.Fatal(err)
-	}
+	assumed := must.Get(json.Marshal(told))(t)
 	return fmt.Appendf(nil, `{"version": %s, "hash_algo": %s, "none_hash": %s, "cache_config_info": %s, "assume": %s, "model_config": %s}`,
 		c.header["version"], c.header["hash_algo"], c.header["none_hash"], c.header["cache_config_info"], assumed, config)
 }

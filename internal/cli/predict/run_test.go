@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestBadLines: an unusable line is named by its number, and changes nothing of the
@@ -31,9 +33,7 @@ func TestBadLines(t *testing.T) {
 		}
 	}
 	var want, got bytes.Buffer
-	if err := Run(&clean, &want, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Run(&clean, &want, nil))
 	if err := Run(&dirty, &got, nil); !errors.Is(err, ErrBadLine) {
 		t.Fatalf("error %v", err)
 	}
@@ -59,9 +59,7 @@ func TestBadLines(t *testing.T) {
 func TestLostFrames(t *testing.T) {
 	c := captures(t)["0.32.0-gptoss-b16-s2"]
 	p := newPredictor(t)
-	if _, err := p.Take(c.head(t, "version", "assume", "hash_algo", "none_hash")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.Take(c.head(t, "version", "assume", "hash_algo", "none_hash")))(t)
 	frames, lost, over, exact := 0, 0, 0, 0
 	for _, l := range c.lines {
 		if !l.query {
@@ -161,9 +159,7 @@ func TestAnotherLife(t *testing.T) {
 func TestRepeatedFrame(t *testing.T) {
 	c := captures(t)["0.32.0-fullfirst-mamba-s1"]
 	p := newPredictor(t)
-	if _, err := p.Take(c.head(t, "version", "assume")); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(p.Take(c.head(t, "version", "assume")))(t)
 	for i, l := range c.lines {
 		for range 2 {
 			a, err := p.Take(l.text)

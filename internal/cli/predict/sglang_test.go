@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 var sglangFrom = flag.String("sglang", "testdata/sglang/*.jsonl.gz", "the captures of SGLang to play")
@@ -37,13 +38,8 @@ func sglangLookups(t *testing.T, p *Predictor, name string) iter.Seq2[sglangLook
 	return func(yield func(sglangLookup, *Answer) bool) {
 		for text := range golden.Lines(t, name) {
 			var l sglangLookup
-			if err := json.Unmarshal(text, &l); err != nil {
-				t.Fatal(err)
-			}
-			a, err := p.Take(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(text, &l))
+			a := must.Get(p.Take(text))(t)
 			if l.Query != nil && !yield(l, a) {
 				return
 			}

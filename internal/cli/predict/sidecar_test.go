@@ -16,6 +16,7 @@ import (
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/reporter"
+	"warmroute/render/testkit/must"
 )
 
 // sidecar gives batches to the index as kvsub does, over the index service.
@@ -48,11 +49,8 @@ func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
 			t.Error(err)
 		}
 	})
-	conn, err := grpc.NewClient("passthrough:index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.DialContext(ctx) }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient("passthrough:index", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.DialContext(ctx) })))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return &sidecar{Reporter: reporter.New(indexpb.NewCacheIndexClient(conn), replica, reporter.Options{Model: model}), again: again}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"warmroute/render/testkit/golden"
+	"warmroute/render/testkit/must"
 )
 
 var tiersFrom = flag.String("tiers", "testdata/tiers/*.jsonl.gz", "the captures with a CPU tier to play")
@@ -30,9 +31,7 @@ func playTier(t *testing.T, name string, usage bool) (s tierScore) {
 			Cached, Device, Host int
 			header
 		}
-		if err := json.Unmarshal(text, &l); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, &l))
 		if first {
 			first = false
 			text, _ = json.Marshal(map[string]any{"version": l.Version, "hash_algo": l.Algo, "none_hash": l.NoneHash, "assume": map[string]any{"rule": l.Assume.Rule}})
@@ -40,18 +39,13 @@ func playTier(t *testing.T, name string, usage bool) (s tierScore) {
 		if l.Reset != nil {
 			continue
 		}
-		a, err := p.Take(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(p.Take(text))(t)
 		if l.Query == nil {
 			continue
 		}
 		s.count(a, l.Device, l.Host, l.Cached)
 		if usage {
-			if _, err := p.Take([]byte(`{"usage":` + jsonInt(l.Cached) + `}`)); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(p.Take([]byte(`{"usage":` + jsonInt(l.Cached) + `}`)))(t)
 		}
 	}
 	return s
@@ -151,9 +145,7 @@ func arrivals(t *testing.T, name string) (lines [][]byte, all []*arriving) {
 			Device, Host int
 			Arrived      *uint64
 		}
-		if err := json.Unmarshal(text, &l); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, &l))
 		switch {
 		case l.Reset != nil:
 			continue
@@ -197,14 +189,8 @@ func (q *arriving) ask(t *testing.T, p *Predictor, all []*arriving) {
 		}
 	}
 	q.query["in_flight"] = others
-	text, err := json.Marshal(map[string]any{"query": q.query})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := p.Take(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(map[string]any{"query": q.query}))(t)
+	a := must.Get(p.Take(text))(t)
 	q.answered, q.exact, q.right = true, a.Exact, a.Device == q.device && a.Host == q.host
 }
 
@@ -216,9 +202,7 @@ func TestTiersAtArrival(t *testing.T) {
 		p := newPredictor(t)
 		lines, all := arrivals(t, name)
 		var head header
-		if err := json.Unmarshal(lines[0], &head); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(lines[0], &head))
 		lines[0], _ = json.Marshal(map[string]any{"version": head.Version, "hash_algo": head.Algo, "none_hash": head.NoneHash, "assume": map[string]any{"rule": head.Assume.Rule}})
 		next := 0
 		for i, line := range lines {
@@ -231,9 +215,7 @@ func TestTiersAtArrival(t *testing.T) {
 				next++
 				continue
 			}
-			if _, err := p.Take(line); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(p.Take(line))(t)
 		}
 		for _, q := range all {
 			sum.queries++

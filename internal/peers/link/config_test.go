@@ -10,14 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"warmroute/internal/certs"
+	"warmroute/render/testkit/must"
 )
 
 func write(t *testing.T, dir, name, content string) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(content+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content+"\n"), 0o600))
 	return path
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // zone is a DNS name that a test changes.
@@ -37,10 +38,7 @@ func (z *zone) lookup(_ context.Context, host string) ([]string, error) {
 // TestRoutersBehindANameFindEachOther though each saw itself alone when it
 // started; so does a router that starts later, or comes back.
 func TestRoutersBehindANameFindEachOther(t *testing.T) {
-	ports, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ports := must.Get(testenv.FreePorts(1))(t)
 	port := ports[0]
 	one := func(ip string, z *zone) *linked {
 		t.Helper()

@@ -17,6 +17,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/peers"
+	"warmroute/render/testkit/must"
 )
 
 // linked is one router with a real Link.
@@ -68,10 +69,7 @@ func start(t *testing.T, c Config, log *slog.Logger) *linked {
 
 func startWith(t *testing.T, c Config, found *discovery, log *slog.Logger) *linked {
 	t.Helper()
-	book, err := policy.NewBook(policy.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	book := must.Get(policy.NewBook(policy.Config{}))(t)
 	r := &linked{ledger: load.NewLedger(nil), fleet: &quiet{pressure: decision.NewPressure()}}
 	for i := range 4 {
 		r.ledger.Of(replica(i))
@@ -79,9 +77,7 @@ func startWith(t *testing.T, c Config, found *discovery, log *slog.Logger) *link
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if r.link, err = open(c, found, peers.NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log); err != nil {
-		t.Fatal(err)
-	}
+	r.link = must.Get(open(c, found, peers.NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -219,10 +215,7 @@ func (r *linked) metrics(t *testing.T) map[string]float64 {
 	c, reg := new(Collector), prometheus.NewPedanticRegistry()
 	c.Of(r.link)
 	reg.MustRegister(c)
-	all, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(reg.Gather())(t)
 	sums := map[string]float64{}
 	for _, f := range all {
 		for _, m := range f.Metric {
@@ -290,10 +283,7 @@ func TestFleetsAreApart(t *testing.T) {
 // external is a NATS server in this process that routers reach over TCP.
 func external(t *testing.T) string {
 	t.Helper()
-	ns, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ns := must.Get(server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true}))(t)
 	ns.Start()
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
 	if !ns.ReadyForConnections(30 * time.Second) {

@@ -14,6 +14,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
+	"warmroute/render/testkit/must"
 )
 
 // TestCertificatesKeepStrangersOut: routers whose certificates one authority
@@ -53,10 +54,7 @@ func serve(t *testing.T, o *server.Options) *server.Server {
 func serveAt(t *testing.T, port int, o *server.Options) *server.Server {
 	t.Helper()
 	o.Host, o.Port, o.NoSigs, o.NoLog = "127.0.0.1", port, true, true
-	ns, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ns := must.Get(server.NewServer(o))(t)
 	ns.Start()
 	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
 	if !ns.ReadyForConnections(30 * time.Second) {
@@ -72,10 +70,7 @@ func TestSecretsOfAnExternalServer(t *testing.T) {
 	dir := t.TempDir()
 	authority := certstest.New(t)
 	pair := authority.Issue("nats")
-	tlsOf, err := certificates(certs.ClientOptions{Enabled: true, CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tlsOf := must.Get(certificates(certs.ClientOptions{Enabled: true, CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile}))(t)
 	operator, creds := credentials(t)
 	for name, one := range map[string]struct {
 		server *server.Options
@@ -90,9 +85,7 @@ func TestSecretsOfAnExternalServer(t *testing.T) {
 			ns := serve(t, one.server)
 			c := one.right
 			c.Fleet, c.URL = "one", strings.Replace(ns.ClientURL(), "tls://", "nats://", 1)
-			if err := c.Validate(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Validate())
 			var all []*linked
 			for i := range 2 {
 				c.ID = fmt.Sprint("r", i)
@@ -157,40 +150,19 @@ func TestAServerThatRestarts(t *testing.T) {
 func credentials(t *testing.T) (*server.Options, string) {
 	t.Helper()
 	pair := func(kind func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
-		k, err := kind()
-		if err != nil {
-			t.Fatal(err)
-		}
-		public, err := k.PublicKey()
-		if err != nil {
-			t.Fatal(err)
-		}
+		k := must.Get(kind())(t)
+		public := must.Get(k.PublicKey())(t)
 		return k, public
-	}
-	must := func(s string, err error) string {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
 	}
 	operator, operatorKey := pair(nkeys.CreateOperator)
 	account, accountKey := pair(nkeys.CreateAccount)
 	user, userKey := pair(nkeys.CreateUser)
-	accountJWT := must(jwt.NewAccountClaims(accountKey).Encode(operator))
-	userJWT := must(jwt.NewUserClaims(userKey).Encode(account))
-	seed, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := jwt.FormatUserConfig(userJWT, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	accountJWT := must.Get(jwt.NewAccountClaims(accountKey).Encode(operator))(t)
+	userJWT := must.Get(jwt.NewUserClaims(userKey).Encode(account))(t)
+	seed := must.Get(user.Seed())(t)
+	file := must.Get(jwt.FormatUserConfig(userJWT, seed))(t)
 	resolver := &server.MemAccResolver{}
-	if err := resolver.Store(accountKey, accountJWT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, resolver.Store(accountKey, accountJWT))
 	return &server.Options{TrustedKeys: []string{operatorKey}, AccountResolver: resolver}, string(file)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/internal/decision"
+	"warmroute/render/testkit/must"
 )
 
 // fixture is a comparison whose fleet serves base, its adapter "base-lora" and models
@@ -42,10 +43,7 @@ func answer(hint string, withheld decision.Withheld, prompt, cached int) *outcom
 // value returns a counter, or a histogram's count and sum.
 func value(t *testing.T, reg *prometheus.Registry, name string, labels ...string) (n, sum float64) {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && has(m, labels) {

@@ -17,6 +17,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/render/testkit/must"
 )
 
 // record is Envoy's record of a usage; cached below 0 = none.
@@ -26,10 +27,7 @@ func record(t testing.TB, status aiv3.TokenUsage_ExtractionStatus, prompt uint64
 	if cached >= 0 {
 		m.InputTokenDetails = &aiv3.InputTokenDetails{CachedTokens: wrapperspb.UInt64(uint64(cached))}
 	}
-	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(anypb.New(m))(t)
 	return a
 }
 
@@ -37,10 +35,7 @@ func record(t testing.TB, status aiv3.TokenUsage_ExtractionStatus, prompt uint64
 func entry(t testing.TB, own map[string]any, lb map[string]any, usage *anypb.Any) *logv3.HTTPAccessLogEntry {
 	t.Helper()
 	fields := func(m map[string]any) *structpb.Struct {
-		s, err := structpb.NewStruct(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(structpb.NewStruct(m))(t)
 		return s
 	}
 	e := &logv3.HTTPAccessLogEntry{
@@ -225,14 +220,8 @@ func TestCachedOfASplit(t *testing.T) {
 
 func TestStatesOfUsage(t *testing.T) {
 	const complete = aiv3.TokenUsage_COMPLETE
-	other, err := anypb.New(wrapperspb.String("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	empty, err := anypb.New(&aiv3.TokenUsage{ExtractionStatus: complete})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(anypb.New(wrapperspb.String("x")))(t)
+	empty := must.Get(anypb.New(&aiv3.TokenUsage{ExtractionStatus: complete}))(t)
 	for name, c := range map[string]struct {
 		record *anypb.Any
 		asked  bool

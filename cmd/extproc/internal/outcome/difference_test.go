@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestDifferences: a difference needs the cached tokens, another length a prompt that the
@@ -37,9 +39,6 @@ func sampled(t *testing.T, d *Differences) uint64 {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(d.cached)
-	all, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(reg.Gather())(t)
 	return all[0].GetMetric()[0].GetHistogram().GetSampleCount()
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/telemetry/metricstest"
+	"warmroute/render/testkit/must"
 )
 
 // course plays minutes of traffic to one replica and returns when the flag
@@ -127,10 +128,7 @@ func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(c.w)
 	metricstest.Lint(t, reg)
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	for _, f := range families {
 		if v := f.Metric[0].GetGauge().GetValue(); v != 1 {
 			t.Errorf("%s is %v", f.GetName(), v)

@@ -18,6 +18,7 @@ import (
 
 	"warmroute/filter"
 	"warmroute/internal/decision"
+	"warmroute/render/testkit/must"
 )
 
 const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -45,10 +46,7 @@ func (f *fake) Export(ctx context.Context, r *collector.ExportTraceServiceReques
 
 func serve(t *testing.T, f *fake) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	g := grpc.NewServer()
 	collector.RegisterTraceServiceServer(g, f)
 	go func() { _ = g.Serve(l) }()
@@ -59,10 +57,7 @@ func serve(t *testing.T, f *fake) (addr string) {
 // tracer runs a Tracer; stop ends it and waits.
 func tracer(t *testing.T, o Options, log *slog.Logger) (tr *Tracer, stop func()) {
 	t.Helper()
-	tr, err := New(o, "v1", prometheus.NewRegistry(), log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr = must.Get(New(o, "v1", prometheus.NewRegistry(), log))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx) }()
@@ -134,10 +129,7 @@ func TestSpanOfADecision(t *testing.T) {
 // finished whether the collector is dead or never answers; Run ends, and the error
 // is logged once.
 func TestCollectorThatDoesNotTake(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	closed := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	closed.Close()
 	stuck := serve(t, &fake{answer: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 	for name, endpoint := range map[string]string{"dead": closed.Addr().String(), "stuck": stuck} {
