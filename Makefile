@@ -9,6 +9,9 @@ SGLANG := sglang-0.5.23 sglang-0.5.21-publisher
 FUZZTIME ?= 30s
 IMAGE ?= warmroute:0.1.0
 
+# The race detector would let every process of a test sleep for 1 s at its end.
+export GORACE := atexit_sleep_ms=20
+
 .PHONY: help setup build test test-fresh test-long test-e2e test-kube test-vllm test-live test-live-pd test-reference test-agents test-schedulers test-failopen test-faults test-gateways test-hostile test-dashboard test-tracing mutation fuzz lint vuln bench bench-index bench-live bench-policy bench-tokens demo demo-split docs proto image release test-release test-chart
 
 help: ## list the targets

@@ -30,6 +30,10 @@ func TestScripts(t *testing.T) {
 			}
 			return kube.Built, nil
 		},
-		Setup: func(e *testscript.Env) error { e.Setenv("MODELS", models); return nil },
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("MODELS", models)
+			e.Setenv("GORACE", "atexit_sleep_ms=20") // the race detector would sleep for 1 s at the end of every command
+			return nil
+		},
 	})
 }

@@ -116,7 +116,7 @@ func TestRenewalWithoutRestart(t *testing.T) {
 func TestEndedCertificates(t *testing.T) {
 	ca := certstest.New(t)
 	epoch := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // at which the clock below begins
-	ca.Ends = epoch.Add(time.Hour)
+	ca.Ends = epoch.Add(10 * time.Minute)
 	used := ca.Issue("used")
 	ca.Ends = epoch.Add(-time.Hour)
 	ended := ca.Issue("ended")
@@ -127,11 +127,11 @@ func TestEndedCertificates(t *testing.T) {
 		install(t, used.KeyFile, ended.KeyFile)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if got := s.notAfter(); !got.Equal(epoch.Add(time.Hour)) {
+		if got := s.notAfter(); !got.Equal(epoch.Add(10 * time.Minute)) {
 			t.Errorf("the certificate in use ends at %v", got)
 		}
 		refused := fmt.Sprint(s.Notes("tls"))
-		time.Sleep(2 * time.Hour)
+		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		ended := fmt.Sprint(s.Notes("tls"))
 		if said := log.String(); strings.Count(said, "level=ERROR") != 2 || !strings.Contains(refused, "has ended at 1999-12-31") || !strings.Contains(refused, "stays") ||
@@ -145,22 +145,22 @@ func TestEndedCertificates(t *testing.T) {
 func TestCertificatesOfTomorrow(t *testing.T) {
 	ca := certstest.New(t)
 	epoch := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	ca.Ends = epoch.Add(2 * time.Hour)
+	ca.Ends = epoch.Add(20 * time.Minute)
 	used := ca.Issue("used")
-	ca.Begins, ca.Ends = epoch.Add(time.Hour), epoch.Add(3*time.Hour)
+	ca.Begins, ca.Ends = epoch.Add(10*time.Minute), epoch.Add(30*time.Minute)
 	next := ca.Issue("next")
 	synctest.Test(t, func(t *testing.T) {
 		s := follow(t, used, io.Discard)
 		install(t, used.CertFile, next.CertFile)
 		install(t, used.KeyFile, next.KeyFile)
-		time.Sleep(59 * time.Minute)
+		time.Sleep(9 * time.Minute)
 		synctest.Wait()
-		if end, notes := s.notAfter(), fmt.Sprint(s.Notes("tls")); !end.Equal(epoch.Add(2*time.Hour)) || !strings.Contains(notes, "is not valid before 2000-01-01 01:00:00") {
+		if end, notes := s.notAfter(), fmt.Sprint(s.Notes("tls")); !end.Equal(epoch.Add(20*time.Minute)) || !strings.Contains(notes, "is not valid before 2000-01-01 00:10:00") {
 			t.Errorf("before its time the certificate in use ends at %v: %s", end, notes)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if end, notes := s.notAfter(), s.Notes("tls"); !end.Equal(epoch.Add(3*time.Hour)) || notes != nil {
+		if end, notes := s.notAfter(), s.Notes("tls"); !end.Equal(epoch.Add(30*time.Minute)) || notes != nil {
 			t.Errorf("in its time the certificate in use ends at %v: %s", end, notes)
 		}
 	})
