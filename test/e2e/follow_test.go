@@ -105,7 +105,7 @@ func (f *follower) write() {
 func (f *follower) startEnvoy(flags ...string) {
 	f.t.Helper()
 	boot := f.bootstrapOf(flags...)
-	f.envoy = must.Get(testenv.StartEnvoy(f.dir, "envoy", boot, f.url, f.page))(f.t)
+	f.envoy = must.Get(testenv.StartEnvoy(f.dir, "envoy", boot, f.url, f.page, "--file-flush-interval-msec", "100"))(f.t)
 	f.t.Cleanup(f.envoy.Stop)
 }
 

@@ -248,7 +248,7 @@ func TestShadowHoldsNothing(t *testing.T) {
 // TestHeldRequestsGoOn: whatever becomes of the router, no held request fails, in both modes that hold.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
-	const n = 100
+	const n = 30
 	for name, fault := range map[string]func(c *crammed){
 		"killed":    func(c *crammed) { c.extproc.Kill() },
 		"frozen":    func(c *crammed) { _ = c.extproc.Signal(syscall.SIGSTOP) },
@@ -322,6 +322,7 @@ func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits floa
 // TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
 // prompts completes more turns, of which more is cached. A replay of the trace without it says so.
 func TestHoldingPastTheCliff(t *testing.T) {
+	t.Parallel()
 	begin := func(config string) *crammed {
 		c := new(crammed)
 		c.stack = start(t, setup{
@@ -339,8 +340,8 @@ func TestHoldingPastTheCliff(t *testing.T) {
 	var turns, held int
 	var hits, heldHits float64
 	var both sync.WaitGroup // side by side, so that a busy machine is as busy for the one as for the other
-	both.Go(func() { turns, hits = first.agents(14, 20*time.Second) })
-	both.Go(func() { held, heldHits = holding.agents(14, 20*time.Second) })
+	both.Go(func() { turns, hits = first.agents(14, 12*time.Second) })
+	both.Go(func() { held, heldHits = holding.agents(14, 12*time.Second) })
 	both.Wait()
 	t.Logf("first come: %d turns, hit rate %.2f; %v", turns, hits, first.reasons())
 	t.Logf("holding: %d turns, hit rate %.2f; %v", held, heldHits, holding.reasons())

@@ -31,7 +31,7 @@ func firstTurn(i int) []message {
 // with a slash at its end, which Envoy rewrites.
 func TestSecondTurnLandsWhereTheFirstDid(t *testing.T) {
 	t.Parallel()
-	const conversations = 20
+	const conversations = 8
 	const route = "/v1/chat/completions"
 	paths := []string{route, "/openai" + route, route + "/", "/openai" + route + "/"}
 	st := start(t, setup{

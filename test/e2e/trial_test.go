@@ -200,7 +200,7 @@ func (tr *trial) records() []decision.Record {
 // where it is cached; switched off, it does not.
 func TestShadow(t *testing.T) {
 	t.Parallel()
-	const requests = 30
+	const requests = 12
 	tr := startTrial(t, "mode: shadow")
 	tr.look.Store(true)
 	served := map[string]int{}
