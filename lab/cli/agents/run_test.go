@@ -1,17 +1,32 @@
 package agents_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 
 	"warmroute/lab/cli/agents"
 	"warmroute/lab/simulator"
 )
 
-// cell runs a policy with 24 generated sessions on one replica, where their contexts are a
-// multiple of its cache.
+// small is how many times smaller contexts and caches are than real ones, and computed as much slower.
+const small = 4
+
+// options are of 24 generated sessions on one replica, whose contexts are a multiple of its cache.
+func options() agents.Options {
+	all := agents.Generate(60, 1)
+	for _, s := range all {
+		for i := range s {
+			s[i].Input, s[i].Same = s[i].Input/small, s[i].Same/small
+		}
+	}
+	return agents.Options{All: all, Tokens: 640_000 / small, Rate: 16_000 / small, Clients: 24, Replicas: 1, Hours: 0.5, Seed: 1, Share: 0.1}
+}
+
+// cell runs a policy with options.
 func cell(t *testing.T, policy string, change func(*agents.Options)) agents.Cell {
 	t.Helper()
-	o := agents.Options{All: agents.Generate(60, 1), Tokens: 640_000, Rate: 16_000, Clients: 24, Replicas: 1, Hours: 0.5, Seed: 1, Share: 0.1}
+	o := options()
 	if change != nil {
 		change(&o)
 	}
@@ -23,12 +38,15 @@ func cell(t *testing.T, policy string, change func(*agents.Options)) agents.Cell
 	return c
 }
 
+// holding is the cell with which tests compare theirs.
+var holding = sync.OnceValue(func() agents.Cell { c, _ := agents.Run(context.Background(), "hold", options()); return c })
+
 // TestHoldRaisesHits: past the cliff, holding cold prompts answers more requests, shuts nobody out,
 // and knows the sessions. Progress-TTL answers more, too, but sends what has waited for five minutes, so
 // that its hit rate falls.
 func TestHoldRaisesHits(t *testing.T) {
 	t.Parallel()
-	today, hold, naive, progress := cell(t, "today", nil), cell(t, "hold", nil), cell(t, "naive", nil), cell(t, "progress", nil)
+	today, hold, naive, progress := cell(t, "today", nil), holding(), cell(t, "naive", nil), cell(t, "progress", nil)
 	if today.HitRate > 0.3 || hold.HitRate < 0.4 || 10*hold.Completed < 12*today.Completed || hold.ShutOut > 0 {
 		t.Errorf("hold %+v, today %+v", hold, today)
 	}
@@ -50,7 +68,7 @@ func TestRoutersHoldTogether(t *testing.T) {
 	several := func(delay float64) agents.Cell {
 		return cell(t, "hold", func(o *agents.Options) { o.Routers, o.Delay = 4, delay })
 	}
-	one, four, silent := cell(t, "hold", nil), several(0.005), several(-1)
+	one, four, silent := holding(), several(0.005), several(-1)
 	if four.HitRate < one.HitRate-0.05 || 100*four.Completed < 90*one.Completed || four.ShutOut > 0 {
 		t.Errorf("four routers %+v, one %+v", four, one)
 	}
@@ -73,7 +91,7 @@ func TestLightLoadIsNotHeld(t *testing.T) {
 // GPU, so holding costs nothing where CPU memory has room for all sessions.
 func TestCPUMemory(t *testing.T) {
 	t.Parallel()
-	below := func(o *agents.Options) { o.Tier = simulator.Tier{Capacity: 3 * o.Tokens, Token: 5.2e-6} }
+	below := func(o *agents.Options) { o.Tier = simulator.Tier{Capacity: 3 * o.Tokens, Token: 5.2e-6 * small} }
 	today, hold := cell(t, "today", below), cell(t, "hold", below)
 	if today.HitRate < 0.5 || 100*hold.Completed < 97*today.Completed || hold.ShutOut > 0 {
 		t.Errorf("hold %+v, today %+v", hold, today)

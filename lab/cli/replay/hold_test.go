@@ -20,8 +20,9 @@ const heads = 256
 
 // agentsTrace is the trace of sessions on one replica, of which so many are open at a time. An answer
 // takes 5 s, of which the prefill takes a tenth of a millisecond for each token that the session's
-// last prompt did not have. One in seven is held for 2.5 s of that.
-func agentsTrace(all [][]agents.Turn, open int) string {
+// last prompt did not have. One in seven is held for 2.5 s of that. Prompts and caches are so many
+// times smaller than real ones, and computed as much slower.
+func agentsTrace(all [][]agents.Turn, open, small int) string {
 	const block, took = 16, 5
 	type asked struct {
 		at     float64
@@ -54,7 +55,7 @@ func agentsTrace(all [][]agents.Turn, open int) string {
 	}
 	slices.SortStableFunc(lines, func(a, b asked) int { return cmp.Compare(a.at, b.at) })
 	var b strings.Builder
-	b.WriteString(`{"trace":1,"run":"a","t":1}` + "\n" + `{"fleet":[{"replica":"r","model":"m","block":16,"blocks":40001,"ranks":1}]}` + "\n")
+	fmt.Fprintf(&b, `{"trace":1,"run":"a","t":1}`+"\n"+`{"fleet":[{"replica":"r","model":"m","block":16,"blocks":%d,"ranks":1}]}`+"\n", 40_000/small+1)
 	for i, q := range lines {
 		fresh, waited, how := q.turn.Input-q.turn.Same, 0.0, ""
 		if i%7 == 3 {
@@ -64,7 +65,7 @@ func agentsTrace(all [][]agents.Turn, open int) string {
 			i+1, 100+q.at+waited, q.turn.Input, q.blocks, how)
 		fmt.Fprintf(&b, `{"end":%d,"t":%.6f,"status":200}`+"\n", i+1, 100+q.at+took)
 		fmt.Fprintf(&b, `{"counted":%d,"prompt":%d,"cached":%d,"output":%d,"first_us":%d,"took_us":%d}`+"\n",
-			i+1, q.turn.Input, q.turn.Same, q.turn.Output, fresh*100, took*1_000_000+fresh*200)
+			i+1, q.turn.Input, q.turn.Same, q.turn.Output, fresh*small*100, took*1_000_000+fresh*small*200)
 	}
 	return b.String()
 }
@@ -80,7 +81,7 @@ func TestSessionsOfATrace(t *testing.T) {
 			busy += all[i][k].After + 5
 		}
 	}
-	r := readRecording(t, agentsTrace(all, 18))
+	r := readRecording(t, agentsTrace(all, 18, 1))
 	if err := r.choose(""); err != nil {
 		t.Fatal(err)
 	}
@@ -116,11 +117,12 @@ func TestSessionsOfATrace(t *testing.T) {
 // past the cliff, and what holding would complete; one of few says that they are not.
 func TestWhatHoldingWouldDo(t *testing.T) {
 	t.Parallel()
+	const small = 4
 	all := agents.Generate(60, 3)
 	for i, s := range all { // so that most of the time as many are open as there are places
 		all[i] = s[:min(len(s), 25)]
 		for k := range all[i] {
-			s[k].After = min(s[k].After, 60)
+			s[k].After, s[k].Input, s[k].Same = min(s[k].After, 60), s[k].Input/small, s[k].Same/small
 		}
 	}
 	ask := func(trace string, o Options) string {
@@ -138,7 +140,7 @@ func TestWhatHoldingWouldDo(t *testing.T) {
 		want string
 		gain float64
 	}{{24, "past", 1.2}, {2, "not past", 0.98}} {
-		m := verdict.FindStringSubmatch(ask(agentsTrace(all, c.open), Options{Hold: 0.1, Speedup: 1}))
+		m := verdict.FindStringSubmatch(ask(agentsTrace(all, c.open, small), Options{Hold: 0.1, Speedup: 1}))
 		if m == nil {
 			t.Fatal("no verdict")
 		}
@@ -146,12 +148,12 @@ func TestWhatHoldingWouldDo(t *testing.T) {
 			t.Errorf("%d open: %q", c.open, m[0])
 		}
 	}
-	trace := agentsTrace(all[:4], 2)
+	trace := agentsTrace(all[:4], 2, small)
 	for why, o := range map[string]Options{"set -capacity": {}, "set -prefill-rate": {}, "not from 0": {Hold: 1}} {
 		text := trace
 		switch why {
 		case "set -capacity":
-			text = strings.Replace(text, `"blocks":40001`, `"blocks":0`, 1)
+			text = strings.Replace(text, `"blocks":10001`, `"blocks":0`, 1)
 		case "set -prefill-rate":
 			text = regexp.MustCompile(`(?m)^{"counted.*\n`).ReplaceAllString(text, "")
 		}

@@ -14,6 +14,16 @@ import (
 // saturation one seed alone moves a row by a third, so that the mean of several counts: a fast
 // store's may then still be 5 % off.
 func TestLoadsArePriced(t *testing.T) {
+	hw := simulator.H100()
+	hw.Capacity = 150_000 // most prompts come back after their blocks were evicted
+	constant := 0.25 * hw.PrefillToken
+	var traces [4]*simulator.Trace
+	var rates [len(traces)]float64
+	for i := range traces {
+		trace := simulator.Synthetic(2500, uint64(i)+1)
+		trace.Requests = slices.DeleteFunc(trace.Requests, func(r simulator.Request) bool { return r.Input+r.Output > hw.Capacity })
+		traces[i], rates[i] = trace, 0.9*simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
+	}
 	for _, tt := range []struct {
 		name              string
 		token             float64 // s
@@ -29,13 +39,8 @@ func TestLoadsArePriced(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var ours, theirs float64
-			for seed := range uint64(4) {
-				trace := simulator.Synthetic(2500, seed+1)
-				hw := simulator.H100()
-				hw.Capacity = 150_000 // most prompts come back after their blocks were evicted
-				trace.Requests = slices.DeleteFunc(trace.Requests, func(r simulator.Request) bool { return r.Input+r.Output > hw.Capacity })
-				constant := 0.25 * hw.PrefillToken
-				rate := 0.9 * simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
+			for seed, trace := range traces {
+				rate, seed := rates[seed], uint64(seed)
 				run := func(set policy.Constants) float64 {
 					p, err := NewPolicy(Options{Replicas: 4, Block: simulator.Block, Store: tt.shared, Uncounted: tt.uncounted, Policy: policy.Config{Overrides: policy.Overrides{TTFT: set}}})
 					if err != nil {
