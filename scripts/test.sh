@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Runs the suite of `make test`: vet, unit and golden tests, the race detector where
-# goroutines meet, real Envoy end to end. `test.sh long` is a part of .ci/run: it runs with
-# the race detector the commands that start goroutines, and without it the packages whose
-# tests do more then: they count allocations, or have forms that are too long for it.
+# Runs the suite of `make test`: unit and golden tests, the race detector where goroutines
+# meet, real Envoy end to end. `make lint` vets the code. `test.sh waiting` is the part of it
+# that waits more than it computes, and runs beside the rest. `test.sh long` is a part of
+# .ci/run: it runs with the race detector the commands that start goroutines, and without it
+# the packages whose tests do more then: they count allocations, or have forms that are too
+# long for it.
 # The runs of `make test` write coverage profiles for coverage.sh into the folder COVERAGE.
 # They do so always, for a result is taken from Go's cache only if its flags are the same.
 set -euo pipefail
@@ -37,7 +39,7 @@ differing() { # prints the packages whose tests ask whether they run with the ra
   git grep -lE 'testkit/race"|^//go:build.*!race' -- '*_test.go' | sed 's|^|warmroute/|; s|/[^/]*$||' | sort -u
 }
 took=() # "module seconds" of each run
-tests() { # module packages flags…: runs a module's tests; the first step vets their code
+tests() { # module packages flags…: runs a module's tests
   local module=$1 list=$2 began=$SECONDS
   shift 2
   [ -n "$list" ] || return 0
@@ -50,6 +52,14 @@ times() { # prints the seconds of each module's tests
 }
 
 case ${1:-} in
+waiting)
+  step "real Envoy end to end"
+  # shellcheck disable=SC2046
+  tests test "$(of test "$quick")" -parallel 4 $(profile quick test)
+  step "what must not fail when a router breaks, and several routers: a part of make test-failopen"
+  tests test warmroute/test/failopen -run 'NothingFails$|Routers$'
+  times
+  ;;
 long)
   step "with the race detector: the commands"
   for module in "${modules[@]}"; do
@@ -62,33 +72,42 @@ long)
   times
   ;;
 "")
-  step "go vet, while setup installs what is missing"
+  step "compiling, while setup installs what is missing"
   scripts/setup.sh &
   setup=$!
   trap wait EXIT # setup completes its installations even if a step fails
-  for module in "${modules[@]}"; do go -C "$module" vet ./...; done
+  go list -race -export -deps ./... >/dev/null
   wait "$setup"
+  waiting=$(mktemp)
+  set -m # gives it a process group of its own, so that one signal ends it
+  "$PWD/scripts/test.sh" waiting >"$waiting" 2>&1 &
+  group=$!
+  set +m
+  trap 'kill -TERM -- "-$group" 2>/dev/null || true; wait || true; rm -f "$waiting"' EXIT
   step "with the race detector: $(wc -w <<<"$raced") packages in which goroutines meet"
   for module in "${modules[@]}"; do
     # shellcheck disable=SC2046
     tests "$module" "$(of "$module" "$raced" || true)" -race $(profile raced "$module")
     tests "$module" "$(of "$module" "$quick" | grep -E "^$shared$" || true)" -race -run "$sharedTests"
   done
-  step "real Envoy end to end, golden vectors, Python references: $(wc -w <<<"$quick") packages"
-  for module in test . render lab; do # the longest first
+  step "golden vectors, Python references"
+  for module in . render lab; do
     # shellcheck disable=SC2046
-    tests "$module" "$(of "$module" "$quick" || true)" -parallel 4 $(profile quick "$module") # end-to-end tests wait more than they compute
+    tests "$module" "$(of "$module" "$quick" || true)" -parallel 4 $(profile quick "$module")
   done
-  step "what must not fail when a router breaks, and several routers: a part of make test-failopen"
-  tests test warmroute/test/failopen -run 'NothingFails$|Routers$'
   step "the compose example, in a module of its own"
   tests test/compose ./... -count=1 -vet=all
   times
-  printf '== test: passed in %ss: %s packages vetted and tested, %s of them under the race detector; routed through real Envoy %s; rendered and tokenized as Jinja2 and Hugging Face do\n' \
+  step "what ran beside them"
+  code=0
+  wait "$group" || code=$?
+  cat "$waiting"
+  [ "$code" -eq 0 ] || exit "$code"
+  printf '== test: passed in %ss: %s packages tested, %s of them under the race detector; routed through real Envoy %s; rendered and tokenized as Jinja2 and Hugging Face do\n' \
     "$SECONDS" "$(wc -w <<<"$all")" "$(wc -w <<<"$raced")" "$("$(scripts/install-envoy.sh)" --version | grep -oE '/[0-9.]+/' | tr -d /)"
   ;;
 *)
-  echo "test.sh: $1 is not a form of the suite; there is long" >&2
+  echo "test.sh: $1 is not a form of the suite; there are waiting and long" >&2
   exit 2
   ;;
 esac
