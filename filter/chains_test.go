@@ -104,8 +104,7 @@ func TestSentinelOfASaltedPrompt(t *testing.T) {
 func TestChainsOfVLLM(t *testing.T) {
 	seed := "0"
 	hashing := func(g prefixhash.Generation, seed *string) *prefixhash.VLLM {
-		v := must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: g, Seed: seed}))(t)
-		return v
+		return must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: prefixhash.SHA256CBOR, Generation: g, Seed: seed}))(t)
 	}
 	adapter := func(path string) func(*tokenPrompts) {
 		return func(p *tokenPrompts) {

@@ -33,8 +33,7 @@ func newFixture(t *testing.T, o Options) *fixture {
 
 func (x *fixture) send(h Holder, inc uint64, evs ...Event) Result {
 	x.t.Helper()
-	res := must.Get(x.Apply(&Batch{Holder: h, Incarnation: inc, Events: evs}))(x.t)
-	return res
+	return must.Get(x.Apply(&Batch{Holder: h, Incarnation: inc, Events: evs}))(x.t)
 }
 
 func (x *fixture) all() []int {

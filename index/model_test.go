@@ -244,8 +244,7 @@ func (w *world) holder() Holder {
 
 func (w *world) apply(h Holder, evs ...Event) Result {
 	w.t.Helper()
-	res := must.Get(w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full}))(w.t)
-	return res
+	return must.Get(w.x.Apply(&Batch{Holder: h, Incarnation: w.inc[h], Events: evs, Full: w.full}))(w.t)
 }
 
 func (w *world) step() {

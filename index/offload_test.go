@@ -32,8 +32,7 @@ func newTiered(t *testing.T, x *Index, replica string, blocks int) *tiered {
 
 func (h *tiered) apply(events ...Event) Result {
 	h.t.Helper()
-	res := must.Get(h.Apply(&Batch{Holder: h.Holder, Incarnation: h.life, Events: events}))(h.t)
-	return res
+	return must.Get(h.Apply(&Batch{Holder: h.Holder, Incarnation: h.life, Events: events}))(h.t)
 }
 
 // stored is an event of CPU memory for a chunk that ends with a block.

@@ -86,8 +86,7 @@ func TestPartsOfGroups(t *testing.T) {
 	other.Model = "other"
 	send := func(events ...Event) Result {
 		t.Helper()
-		res := must.Get(x.Apply(&Batch{Holder: a, Incarnation: inc, Full: true, Events: events}))(t)
-		return res
+		return must.Get(x.Apply(&Batch{Holder: a, Incarnation: inc, Full: true, Events: events}))(t)
 	}
 	want := func(after string, hit int) {
 		t.Helper()

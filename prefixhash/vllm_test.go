@@ -58,8 +58,7 @@ func (v *vector) hasher(t testing.TB) *VLLM {
 	t.Helper()
 	algorithm := must.Get(ParseAlgorithm(v.Algo))(t)
 	generation := map[string]Generation{"0.21.0": Untagged, "0.32.0": Tagged}[v.version]
-	h := must.Get(NewVLLM(VLLMOptions{Algorithm: algorithm, Generation: generation, Seed: v.Seed}))(t)
-	return h
+	return must.Get(NewVLLM(VLLMOptions{Algorithm: algorithm, Generation: generation, Seed: v.Seed}))(t)
 }
 
 func (v *vector) request() Request {

@@ -216,8 +216,7 @@ func gathered(t *testing.T, reg *prometheus.Registry, name string, of func(*dto.
 // silentRouter is a router that logs nothing.
 func silentRouter(t *testing.T, c Config, reg *prometheus.Registry) *router {
 	t.Helper()
-	r := must.Get(newRouter(c, slog.New(slog.DiscardHandler), reg))(t)
-	return r
+	return must.Get(newRouter(c, slog.New(slog.DiscardHandler), reg))(t)
 }
 
 // TestUnableReplicasAreNoted: those that are passed over, and those that choose ranks themselves,

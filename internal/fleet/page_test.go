@@ -19,8 +19,7 @@ import (
 
 func realPage(t testing.TB, version string) []byte {
 	t.Helper()
-	data := must.Get(os.ReadFile(filepath.Join("testdata", "metrics-"+version+".txt")))(t)
-	return data
+	return must.Get(os.ReadFile(filepath.Join("testdata", "metrics-"+version+".txt")))(t)
 }
 
 // The pages were read from running servers of these versions.

@@ -98,14 +98,12 @@ func from(replica, scheme string, first uint64, n int) *pb.ReportCacheStateReque
 
 func (b *bench) report(q *pb.ReportCacheStateRequest) *pb.ReportCacheStateResponse {
 	b.t.Helper()
-	out := must.Get(b.c.ReportCacheState(b.ctx(), q))(b.t)
-	return out
+	return must.Get(b.c.ReportCacheState(b.ctx(), q))(b.t)
 }
 
 func (b *bench) publish(q *pb.PublishEventRequest) *pb.PublishEventResponse {
 	b.t.Helper()
-	out := must.Get(b.c.PublishEvent(b.ctx(), q))(b.t)
-	return out
+	return must.Get(b.c.PublishEvent(b.ctx(), q))(b.t)
 }
 
 func ask(scheme string, first uint64, n int) *pb.LookupRouteRequest {

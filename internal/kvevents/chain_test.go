@@ -11,8 +11,7 @@ import (
 // hashing is a configuration of vLLM's own hash.
 func hashing(t *testing.T, a prefixhash.Algorithm, g prefixhash.Generation, seed string) *prefixhash.VLLM {
 	t.Helper()
-	v := must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: a, Generation: g, Seed: &seed}))(t)
-	return v
+	return must.Get(prefixhash.NewVLLM(prefixhash.VLLMOptions{Algorithm: a, Generation: g, Seed: &seed}))(t)
 }
 
 // beginning is the event of a prompt's first blocks, hashed with v in such units.

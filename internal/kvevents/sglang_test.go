@@ -72,8 +72,7 @@ func sglangStoredPayload(t *testing.T, tokens any, more ...any) []byte {
 	for i := 0; i < len(more); i += 2 {
 		e[more[i].(string)] = more[i+1]
 	}
-	b := must.Get(msgpack.Marshal([]any{1.5, []any{e}, 0}))(t)
-	return b
+	return must.Get(msgpack.Marshal([]any{1.5, []any{e}, 0}))(t)
 }
 
 func TestSGLangPairs(t *testing.T) {

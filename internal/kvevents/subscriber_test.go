@@ -58,8 +58,7 @@ func newRig(t *testing.T, po kvtest.Options, change func(*Options)) *rig {
 
 func subscriber(t *testing.T, o Options) *Subscriber {
 	t.Helper()
-	s := must.Get(New(o, nil))(t)
-	return s
+	return must.Get(New(o, nil))(t)
 }
 
 // run follows the publisher until the test's end.

@@ -107,8 +107,7 @@ func endless(t *testing.T) (front *httptest.Server, asked *atomic.Int64) {
 
 func partial(t *testing.T, home string) []string {
 	t.Helper()
-	list := must.Get(filepath.Glob(filepath.Join(home, "hub", "*", "blobs", "*.incomplete")))(t)
-	return list
+	return must.Get(filepath.Glob(filepath.Join(home, "hub", "*", "blobs", "*.incomplete")))(t)
 }
 
 // A download ends at the limit of bytes, its part is removed, and from then on no

@@ -96,8 +96,7 @@ func newHub(t *testing.T) (*hub, *Hub, string) {
 
 func open(t *testing.T, env map[string]string) *Hub {
 	t.Helper()
-	h := must.Get(New(func(k string) string { return env[k] }))(t)
-	return h
+	return must.Get(New(func(k string) string { return env[k] }))(t)
 }
 
 func TestFetch(t *testing.T) {

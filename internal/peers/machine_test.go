@@ -324,8 +324,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	w := newMesh(t, 1)
 	m := w.nodes[0].m
 	text := func(in *peerspb.Message) []byte {
-		b := must.Get(proto.Marshal(in))(t)
-		return b
+		return must.Get(proto.Marshal(in))(t)
 	}
 	if err := m.Read(w.now, text(&peerspb.Message{Protocol: 2, From: "x", Seq: 1})); !says(err, `router "x" uses version 2 of the protocol, this one version 1`) {
 		t.Errorf("another version: %v", err)

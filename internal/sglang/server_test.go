@@ -16,8 +16,7 @@ const info = `{"version":"0.5.23","page_size":16,"dcp_size":2,"speculative_algor
 
 func decode(t *testing.T, text string) *Server {
 	t.Helper()
-	s := must.Get(Decode([]byte(text)))(t)
-	return s
+	return must.Get(Decode([]byte(text)))(t)
 }
 
 func TestDecode(t *testing.T) {

@@ -49,8 +49,7 @@ func TestAFullLaneIsBusy(t *testing.T) {
 	l.enter(SmallBody + 1)
 	c := &Chooser{Local: NewLocal(LocalOptions{}), Lanes: &l}
 	read := func(route openai.Route, body string) *openai.Request {
-		req := must.Get(openai.Parse(route, []byte(body)))(t)
-		return req
+		return must.Get(openai.Parse(route, []byte(body)))(t)
 	}
 	large := strings.Repeat(" ", SmallBody)
 	for _, tt := range []struct {

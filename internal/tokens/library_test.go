@@ -18,8 +18,7 @@ import (
 // gpt2 is the folder of a small tokenizer.
 func gpt2(t *testing.T) string {
 	t.Helper()
-	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
-	return dir
+	return must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
 }
 
 // copyModel copies the files of a model's folder, and one more.
@@ -112,8 +111,7 @@ func TestLibraryKeepsModelsApart(t *testing.T) {
 	dir := copyModel(t, gpt2(t), nil)
 	l := NewLibrary(DefaultModelBytes)
 	load := func(name string, f Flags) Model {
-		m := must.Get(l.Load(t.Context(), name, dir, f))(t)
-		return m
+		return must.Get(l.Load(t.Context(), name, dir, f))(t)
 	}
 	none := Flags{StoreBytes: -1}
 	a, again := load("a", none), load("b", none)

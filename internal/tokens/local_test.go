@@ -32,8 +32,7 @@ const fakeLen = 4000
 func bytesModel(t *testing.T, template string, f Flags) Model {
 	t.Helper()
 	f.Transformers, f.StoreBytes = "5.19.0", -1
-	m := must.Get(LoadFolder(t.Context(), chattest.BytesFolder(t, template), f))(t)
-	return m
+	return must.Get(LoadFolder(t.Context(), chattest.BytesFolder(t, template), f))(t)
 }
 
 // honest makes the server render as fakeModel does.

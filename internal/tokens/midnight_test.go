@@ -25,8 +25,7 @@ func TestNearMidnight(t *testing.T) {
 		t.Helper()
 		now = at
 		req := must.Get(openai.Parse(route, []byte(body)))(t)
-		result := must.Get(l.Tokens(context.Background(), req, Served{Model: "m"}))(t)
-		return result
+		return must.Get(l.Tokens(context.Background(), req, Served{Model: "m"}))(t)
 	}
 	const chatBody = `{"model":"m","messages":[{"role":"user","content":"hi"}]}`
 	day := func(d int) []uint32 {

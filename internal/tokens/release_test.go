@@ -23,8 +23,7 @@ func TestRelease(t *testing.T) {
 		ask := func(text string) Result {
 			t.Helper()
 			req := must.Get(openai.Parse(openai.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}]}`, text)))(t)
-			result := must.Get(l.Tokens(t.Context(), req, Served{Model: "m"}))(t)
-			return result
+			return must.Get(l.Tokens(t.Context(), req, Served{Model: "m"}))(t)
 		}
 		first := ask(strings.Repeat("one two three ", 3000))
 		ids := slices.Clone(first.Prompts[0].Tokens)

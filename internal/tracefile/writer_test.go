@@ -84,8 +84,7 @@ func readTrace(t testing.TB, files ...string) Trace {
 		defer f.Close()
 		all = append(all, f)
 	}
-	out := must.Get(Read(all...))(t)
-	return out
+	return must.Get(Read(all...))(t)
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {

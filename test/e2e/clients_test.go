@@ -107,8 +107,7 @@ func faults(st *stack, f vllmsim.Faults) {
 
 func readLog(t *testing.T, path string) string {
 	t.Helper()
-	b := must.Get(os.ReadFile(path))(t)
-	return string(b)
+	return string(must.Get(os.ReadFile(path))(t))
 }
 
 func page(t *testing.T, url string) string {

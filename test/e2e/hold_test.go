@@ -227,8 +227,7 @@ func TestShadowHoldsNothing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*pollEvery)
 		defer cancel()
 		c.ask(ctx, c.body(heldTokens, 1))
-		page := must.Get(testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1"))(t)
-		return page
+		return must.Get(testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1"))(t)
 	}
 	const would = "would be held behind 0: its context of 6000 tokens did not fit beside "
 	c.until("a request would be held", func() bool { return strings.Contains(explained(), would) })

@@ -242,8 +242,7 @@ func (st *stack) chat(messages []message, maxTokens int) answer {
 
 func chatBody(t *testing.T, messages []message, maxTokens int) []byte {
 	t.Helper()
-	body := must.Get(json.Marshal(map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens}))(t)
-	return body
+	return must.Get(json.Marshal(map[string]any{"model": "sim", "messages": messages, "max_tokens": maxTokens}))(t)
 }
 
 // post sends a body through Envoy.

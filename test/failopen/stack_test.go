@@ -255,8 +255,7 @@ func get(t *testing.T, url string) string {
 	client := http.Client{Timeout: 30 * time.Second}
 	resp := must.Get(client.Get(url))(t)
 	defer resp.Body.Close()
-	b := must.Get(io.ReadAll(resp.Body))(t)
-	return string(b)
+	return string(must.Get(io.ReadAll(resp.Body))(t))
 }
 
 // until polls for the effect that a fault must have.

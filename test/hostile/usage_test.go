@@ -15,8 +15,7 @@ import (
 // proc reads a file of the router in /proc.
 func (s *site) proc(name string) string {
 	s.t.Helper()
-	b := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.router.PID(), name)))(s.t)
-	return string(b)
+	return string(must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.router.PID(), name)))(s.t))
 }
 
 // cpu is the CPU time that the router has used so far, in steps of the kernel's 10 ms.

@@ -75,8 +75,7 @@ func (c *capture) head(t *testing.T, fields ...string) []byte {
 			h[f] = v
 		}
 	}
-	text := must.Get(json.Marshal(h))(t)
-	return text
+	return must.Get(json.Marshal(h))(t)
 }
 
 // score counts the predictions of a capture.

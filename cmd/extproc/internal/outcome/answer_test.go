@@ -27,16 +27,14 @@ func record(t testing.TB, status aiv3.TokenUsage_ExtractionStatus, prompt uint64
 	if cached >= 0 {
 		m.InputTokenDetails = &aiv3.InputTokenDetails{CachedTokens: wrapperspb.UInt64(uint64(cached))}
 	}
-	a := must.Get(anypb.New(m))(t)
-	return a
+	return must.Get(anypb.New(m))(t)
 }
 
 // entry is the access log's entry of a request with a hint.
 func entry(t testing.TB, own map[string]any, lb map[string]any, usage *anypb.Any) *logv3.HTTPAccessLogEntry {
 	t.Helper()
 	fields := func(m map[string]any) *structpb.Struct {
-		s := must.Get(structpb.NewStruct(m))(t)
-		return s
+		return must.Get(structpb.NewStruct(m))(t)
 	}
 	e := &logv3.HTTPAccessLogEntry{
 		CommonProperties: &logv3.AccessLogCommon{
