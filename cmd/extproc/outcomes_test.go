@@ -22,6 +22,7 @@ import (
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/internal/testenv"
+	"warmroute/prefixhash"
 	"warmroute/render/testkit/must"
 )
 
@@ -127,6 +128,36 @@ func TestWhoseAnswersTeach(t *testing.T) {
 		lengths := gathered(t, reg, "warmroute_prompt_length_differs_total", func(m *dto.Metric) float64 { return m.GetCounter().GetValue() })
 		if compared != tt.compared || lengths != tt.lengths {
 			t.Errorf("%s: until now %d answers are compared, %d lengths differ; want %d and %d", tt.what, compared, lengths, tt.compared, tt.lengths)
+		}
+	}
+}
+
+// TestPromptsThatNobodyComputedAreForgotten: the access log tells of prompts that were refused, or whose
+// clients left before the answer could begin: the history of a replica without events does not have them.
+func TestPromptsThatNobodyComputedAreForgotten(t *testing.T) {
+	silent := decisiontest.Replica(1)
+	silent.Events = nil
+	for what, a := range map[string]*outcome.Answer{"answered": {Replica: silent.Addr, Status: 200}, "refused": {Replica: silent.Addr, Status: 401}, "left": {GaveUp: 1}} {
+		r := silentRouter(t, defaultConfig(), prometheus.NewRegistry())
+		r.decisions.decider = decision.New(decisiontest.NewFleet(silent), r.replicas.index, r.replicas.ledger, r.decisions.book, decision.Options{})
+		ask := func(dry bool) decision.Record {
+			w, text := new(decision.Work), make([]prefixhash.Key, 60)
+			for i := range text {
+				text[i] = prefixhash.Key(i + 1)
+			}
+			d := r.decisions.decider.Decide(&decision.Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit, Dry: dry}, w)
+			if d.Reservation != nil {
+				d.Reservation.Answered(http.StatusOK) // all that is known without the log
+				d.Reservation.Release()
+			}
+			return w.Record
+		}
+		rec := ask(false)
+		rec.ID, a.RequestID = what, what
+		a.Decision = r.decisions.ring.Put(&rec)
+		r.outcomes.learn(a)
+		if n := ask(true).Candidates[0].State.Match.Matched(); (n > 0) != (a.Status == 200) {
+			t.Errorf("%s: the history has %d tokens", what, n)
 		}
 	}
 }

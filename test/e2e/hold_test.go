@@ -73,28 +73,16 @@ func (c *crammed) ask(ctx context.Context, body []byte) *http.Response {
 	return resp
 }
 
-// startCrammed starts it. settings are more of the section sessions; timeout is message_timeout, 0 = one
-// that no machine reaches. Then Envoy takes a router for frozen after 20 s, not 1 s.
-func startCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Duration) *crammed {
-	t.Helper()
-	c := openCrammed(t, mode, settings, timeout)
-	for range 8 { // the router learns the replica's speed, in shadow mode from half a second of prefill
-		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
-		c.settled()
-	}
-	c.work()
-	return c
-}
-
-// openCrammed starts it without the session. Envoy shares the requests among the router and others.
-func openCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Duration, others ...string) *crammed {
+// startCrammed starts it. timeout is message_timeout, 0 = one that no machine reaches. Then Envoy takes a
+// router for frozen after 20 s, not 1 s.
+func startCrammed(t *testing.T, mode envoy.Mode, timeout time.Duration) *crammed {
 	t.Helper()
 	c := &crammed{stack: &stack{t: t}}
 	c.stack = start(t, setup{
 		replicas: 1, sim: vllmsim.Options{PrefillRate: 60_000, DecodeRate: 20, Blocks: crammedTokens/16 + 1},
 		front:  c.before,
-		config: "sessions: {share: 0.000001, " + settings + "}\n",
-		envoy:  envoy.Options{Mode: mode, Hold: 10 * time.Minute, MessageTimeout: timeout, ExtProc: others},
+		config: "sessions: {share: 0.000001}\n",
+		envoy:  envoy.Options{Mode: mode, Hold: 10 * time.Minute, MessageTimeout: timeout},
 		bootstrap: func(boot string) string {
 			if timeout > 0 {
 				return boot
@@ -102,19 +90,18 @@ func openCrammed(t *testing.T, mode envoy.Mode, settings string, timeout time.Du
 			return testenv.Patient(t, boot, 20*time.Second, testenv.Keepalive)
 		},
 	})
-	return c
-}
-
-// work starts the session's answer.
-func (c *crammed) work() {
-	c.t.Helper()
+	for range 8 { // the router learns the replica's speed
+		c.ask(t.Context(), c.body(crammedTokens*3/4, 1))
+		c.settled()
+	}
 	var ctx context.Context
-	ctx, c.finish = context.WithCancel(c.t.Context())
-	c.t.Cleanup(c.busy.Wait)
-	c.t.Cleanup(c.finish)
+	ctx, c.finish = context.WithCancel(t.Context())
+	t.Cleanup(c.busy.Wait)
+	t.Cleanup(c.finish)
 	long := c.body(crammedTokens*3/4, 3000)
 	c.busy.Go(func() { c.ask(ctx, long) })
 	c.until("the session is at work", func() bool { return c.running() == 1 })
+	return c
 }
 
 // running returns how many requests the replica computes.
@@ -178,7 +165,7 @@ func TestHeldRequests(t *testing.T) {
 	for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			c := startCrammed(t, mode, "", 2*time.Second) // so that only Envoy's longer wait explains a late answer
+			c := startCrammed(t, mode, 2*time.Second) // so that only Envoy's longer wait explains a late answer
 			ctx, abort := context.WithCancel(t.Context())
 			c.hold(ctx, 2)
 			abort()
@@ -217,33 +204,6 @@ func TestImpatientEnvoyIsTold(t *testing.T) {
 	}
 }
 
-// TestShadowHoldsNothing: in shadow mode a request that would be held goes at once, and its record says
-// so, by what the replica counts itself; without holding it says nothing.
-func TestShadowHoldsNothing(t *testing.T) {
-	t.Parallel()
-	c := startCrammed(t, envoy.Buffered, "max_wait: 10m}\nfilter: {"+patient+", mode: shadow", 0)
-	explained := func() string { // a new prompt's record, which may find no room in the replica
-		c.t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*pollEvery)
-		defer cancel()
-		c.ask(ctx, c.body(heldTokens, 1))
-		return must.Get(testenv.Get(t.Context(), "http://"+c.admin+"/debug/explain?n=1"))(t)
-	}
-	const would = "would be held behind 0: its context of 6000 tokens did not fit beside "
-	c.until("a request would be held", func() bool { return strings.Contains(explained(), would) })
-	if c.held() != 0 {
-		t.Error("it is held")
-	}
-	c.finish()
-	c.until("there is room", func() bool {
-		page := explained()
-		return strings.Contains(page, `"turn":`) && !strings.Contains(page, "would be held")
-	})
-	if n := c.ends("passed") + c.ends("sent"); n != 0 {
-		t.Errorf("%d were held", n)
-	}
-}
-
 // TestHeldRequestsGoOn: whatever becomes of the router, no held request fails, in both modes that hold.
 func TestHeldRequestsGoOn(t *testing.T) {
 	t.Parallel()
@@ -262,7 +222,7 @@ func TestHeldRequestsGoOn(t *testing.T) {
 		for _, mode := range []envoy.Mode{envoy.Buffered, envoy.BufferedPartial} {
 			t.Run(name+" "+string(mode), func(t *testing.T) {
 				t.Parallel()
-				c := startCrammed(t, mode, "", 0)
+				c := startCrammed(t, mode, 0)
 				answers := c.hold(t.Context(), n)
 				fault(c)
 				c.until("the replica has them", func() bool {

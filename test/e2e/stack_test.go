@@ -41,7 +41,6 @@ type stack struct {
 	admin   string // of extproc
 	config  string // extproc's configuration file
 	log     string // Envoy's access log, "" = none that is read
-	replica func(i int) string
 }
 
 // setup describes the stack to build.
@@ -51,12 +50,11 @@ type setup struct {
 	others   []string        // further replicas, by address, that run already
 	config   string          // further YAML of extproc's configuration
 	whole    string          // its sections besides the addresses that it listens at, in place of the stack's
-	envoy    envoy.Options   // further options; addresses are filled in, ExtProc are other routers
+	envoy    envoy.Options   // further options; addresses are filled in
 	// upstreamOnly: envoy.Replicas stand behind Envoy instead of the simulated ones.
 	upstreamOnly bool
 	front        func(replica string) string // puts something in front of a simulated replica
 	bootstrap    func(string) string         // changes Envoy's bootstrap
-	replica      func(i int) string          // further YAML of a replica in extproc's configuration
 }
 
 const (
@@ -87,7 +85,7 @@ func (st *stack) until(what string, ok func() bool) {
 
 func start(t *testing.T, s setup) *stack {
 	t.Helper()
-	st := &stack{t: t, dir: t.TempDir(), replica: s.replica}
+	st := &stack{t: t, dir: t.TempDir()}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
@@ -125,7 +123,7 @@ func start(t *testing.T, s setup) *stack {
 	if o.UsageShare == nil {
 		o.UsageShare = new(envoy.TrialUsageShare) // as writeConfig's
 	}
-	o.Listen, o.Admin, o.ExtProc = local[2], local[3], append([]string{st.listen}, o.ExtProc...)
+	o.Listen, o.Admin, o.ExtProc = local[2], local[3], []string{st.listen}
 	if !s.upstreamOnly {
 		o.Replicas = append(o.Replicas, st.addrs...)
 	}
@@ -171,17 +169,8 @@ func (st *stack) writeConfig(more string) {
 		fmt.Fprintf(&b, "  dead_after: %v\n", patience) // no request is held for a replica that counts as dead
 	}
 	b.WriteString("  replicas:\n")
-	for i, sim := range st.sims {
+	for i := range st.sims {
 		fmt.Fprintf(&b, "  - address: %s\n", st.addrs[i])
-		if st.replica != nil {
-			b.WriteString(st.replica(i))
-		}
-		if strings.Contains(more, "# sidecars") {
-			b.WriteString("    sidecar: true\n")
-		}
-		if ep := sim.EventEndpoint(0); ep != "" && strings.Contains(more, "# explicit events") {
-			fmt.Fprintf(&b, "    events: [{endpoint: %q, replay_endpoint: %q}]\n", ep, sim.ReplayEndpoint(0))
-		}
 	}
 	if !strings.Contains(more, "envoy:") {
 		fmt.Fprintf(&b, "envoy: {usage_share: %d}\n", envoy.TrialUsageShare) // what answers tell is tested everywhere
