@@ -11,6 +11,7 @@ import (
 
 	"warmroute/internal/kvevents/kvtest"
 	"warmroute/internal/reporter"
+	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
 
@@ -18,18 +19,10 @@ import (
 func running(t *testing.T, addr string, flags ...string) *kvtest.Publisher {
 	t.Helper()
 	p := must.Get(kvtest.Start(kvtest.Options{}))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
+	t.Cleanup(p.Close)
 	args := append([]string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", addr, "-replica", "10.0.0.1:8000",
 		"-model", "m", "-hash-scheme", "engine"}, flags...)
-	go func() { done <- run(ctx, args, io.Discard, io.Discard) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		p.Close()
-	})
+	testenv.Run(t, func(ctx context.Context) error { return run(ctx, args, io.Discard, io.Discard) })
 	return p
 }
 

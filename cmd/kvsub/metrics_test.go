@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,17 +24,9 @@ import (
 // TestAdminPages: a sidecar is ready once the index has its replica's blocks, not
 // ready while the index is away, and counts both.
 func TestAdminPages(t *testing.T) {
-	p := must.Get(kvtest.Start(kvtest.Options{}))(t)
-	defer p.Close()
-	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	one := serveIndex(t, "127.0.0.1:0")
 	at := testenv.Addresses(t, 1)[0]
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", one.addr, "-replica", "10.0.0.1:8000",
-			"-model", "m", "-hash-scheme", "engine", "-admin", at}, io.Discard, io.Discard)
-	}()
+	running(t, one.addr, "-admin", at).Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	page := func(path string) string {
 		resp, err := http.Get("http://" + at + path)
 		if err != nil {
@@ -73,10 +64,6 @@ func TestAdminPages(t *testing.T) {
 	two := serveIndex(t, one.addr)
 	until("/readyz", "ready\n")
 	matched(t, two.x, index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, []prefixhash.Key{11, 12}, 2)
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }
 
 // TestMetricsAreNamedAndDocumented: by Prometheus' rules, each in the manual.

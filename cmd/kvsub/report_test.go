@@ -21,6 +21,7 @@ import (
 	"warmroute/index"
 	"warmroute/index/indexpb"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/must"
 )
@@ -137,19 +138,11 @@ func TestReportsNameTheirTenantModelAndScheme(t *testing.T) {
 // TestTopicIsSubscribedToWhenReporting: the publisher receives the prefix of -topic.
 func TestTopicIsSubscribedToWhenReporting(t *testing.T) {
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- run(ctx, []string{"-endpoint", "tcp://" + l.Addr().String(), "-index", "127.0.0.1:1", "-replica", "10.0.0.1:8000", "-model", "m",
+	defer l.Close()
+	testenv.Run(t, func(ctx context.Context) error {
+		return run(ctx, []string{"-endpoint", "tcp://" + l.Addr().String(), "-index", "127.0.0.1:1", "-replica", "10.0.0.1:8000", "-model", "m",
 			"-hash-scheme", "engine", "-rpc-timeout", "1ms", "-topic", "kv@10.0.0.1@m"}, io.Discard, io.Discard)
-	}()
-	defer func() {
-		l.Close()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	})
 	c := must.Get(l.Accept())(t)
 	defer c.Close()
 	z := must.Get(zmq4.Open(c, null.Security(), zmq4.Pub, nil, true, nil))(t)

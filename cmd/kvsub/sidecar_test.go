@@ -84,15 +84,8 @@ func TestSidecar(t *testing.T) {
 	}
 	for scheme, scope := range scopes {
 		t.Run(scheme, func(t *testing.T) {
-			p := must.Get(kvtest.Start(kvtest.Options{}))(t)
-			defer p.Close()
 			one := serveIndex(t, "127.0.0.1:0")
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan error, 1)
-			go func() {
-				done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", one.addr, "-replica", "10.0.0.1:8000",
-					"-tenant", "a", "-model", "m", "-hash-scheme", scheme, "-window", "5ms"}, io.Discard, io.Discard)
-			}()
+			p := running(t, one.addr, "-tenant", "a", "-hash-scheme", scheme, "-window", "5ms")
 			p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12, 13, 14}, Tokens: tokens, BlockSize: 2})
 			matched(t, one.x, scope, chains[scheme], 4)
 			for other, apart := range scopes {
@@ -109,13 +102,9 @@ func TestSidecar(t *testing.T) {
 			two := serveIndex(t, one.addr)
 			matched(t, two.x, scope, chains[scheme], 1)
 
-			// The replica's cache is reset; then the sidecar ends with a last report.
+			// The replica's cache is reset.
 			p.Publish(kvtest.Event{Kind: kvtest.Cleared})
 			matched(t, two.x, scope, chains[scheme], 0)
-			cancel()
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
 		})
 	}
 }
@@ -129,21 +118,10 @@ func TestSidecarIsLetIn(t *testing.T) {
 	must.Do(t, os.WriteFile(secret, []byte("s3cret\n"), 0o600))
 	token := must.Get(indexrpc.NewToken(secret))(t)
 	served := serveIndex(t, "127.0.0.1:0", append(token.ServerOptions(), grpc.Creds(credentials.NewTLS(source.Server("h2"))))...)
-	p := must.Get(kvtest.Start(kvtest.Options{}))(t)
-	defer p.Close()
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- run(ctx, []string{"-endpoint", p.Endpoint(), "-replay", p.ReplayEndpoint(), "-index", served.addr, "-replica", "10.0.0.1:8000",
-			"-model", "m", "-hash-scheme", "engine", "-window", "5ms", "-index-tls", "-index-ca", ca.CAFile, "-index-cert", sidecar.CertFile,
-			"-index-key", sidecar.KeyFile, "-index-token-file", secret}, io.Discard, io.Discard)
-	}()
+	p := running(t, served.addr, "-window", "5ms", "-index-tls", "-index-ca", ca.CAFile, "-index-cert", sidecar.CertFile, "-index-key", sidecar.KeyFile,
+		"-index-token-file", secret)
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	matched(t, served.x, index.Scope{Model: "m", Scheme: "engine", BlockSize: 2}, []prefixhash.Key{11, 12}, 2)
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }
 
 func TestSidecarOptions(t *testing.T) {

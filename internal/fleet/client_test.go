@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"context"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/telemetry/metricstest"
+	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
 
@@ -23,15 +23,7 @@ import (
 func run(t testing.TB, o Options, cond func(*Snapshot) bool) *Fleet {
 	t.Helper()
 	f := must.Get(New(o, Hooks{}))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- f.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	testenv.Run(t, f.Run)
 	deadline := time.After(10 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

@@ -21,6 +21,7 @@ import (
 	pb "warmroute/index/indexpb"
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
+	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
 
@@ -29,16 +30,8 @@ func guarded(t *testing.T, options ...grpc.ServerOption) (addr string) {
 	t.Helper()
 	x := index.New(index.Options{})
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- New(x, Options{}).Serve(ctx, l, options...) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-		x.Close()
-	})
+	t.Cleanup(x.Close)
+	testenv.Run(t, func(ctx context.Context) error { return New(x, Options{}).Serve(ctx, l, options...) })
 	return l.Addr().String()
 }
 

@@ -15,6 +15,7 @@ import (
 type ledger struct {
 	applied []string
 	forgets int
+	why     index.Loss // of the last one
 	bad     map[string]bool
 	broken  error // the first batch that did not follow the one before it
 }
@@ -30,7 +31,7 @@ func (l *ledger) apply(f frame) error {
 	return nil
 }
 
-func (l *ledger) forget(index.Loss) { l.applied, l.forgets = nil, l.forgets+1 }
+func (l *ledger) forget(why index.Loss) { l.applied, l.forgets, l.why = nil, l.forgets+1, why }
 
 // socket is a sequencer behind an event socket: what comes while it waits for a replay is read
 // afterwards.
@@ -235,8 +236,8 @@ func TestSequenceGapUnfillable(t *testing.T) {
 	s.live(on(1, p.publish())) // 7; kept: 6, 7
 	p.settle(s)
 	want(t, l, "a", 6, 8)
-	if s.count.Lost != 1 || l.forgets != 1 || s.complete {
-		t.Errorf("%+v, %d forgets", s.count, l.forgets)
+	if s.count.Lost != 1 || l.forgets != 1 || l.why != index.LossEvents || s.complete {
+		t.Errorf("%+v, %d forgets, %v", s.count, l.forgets, l.why)
 	}
 }
 
@@ -353,8 +354,8 @@ func TestSequenceRestart(t *testing.T) {
 			run(s, a, b)
 			b.settle(s)
 			want(t, l, "b", 0, b.seq)
-			if s.count.Restarts != 1 || l.forgets != 1 {
-				t.Errorf("%+v, %d forgets", s.count, l.forgets)
+			if s.count.Restarts != 1 || l.forgets != 1 || l.why != index.LossRestarted {
+				t.Errorf("%+v, %d forgets, %v", s.count, l.forgets, l.why)
 			}
 		})
 	}
