@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 
 	"warmroute/index/internal/radix"
 	"warmroute/prefixhash"
-	"warmroute/render/testkit/must"
 )
 
 func TestScopesNeverMatchEachOther(t *testing.T) {
@@ -66,21 +64,6 @@ func TestMalformedEventsAreDroppedAndCounted(t *testing.T) {
 	}
 }
 
-func TestCopiesAreCountedAndFullReportsAreNot(t *testing.T) {
-	for _, full := range []bool{false, true} {
-		x := newFixture(t, Options{})
-		inc := x.Begin(a)
-		batch := &Batch{Holder: a, Incarnation: inc, Full: full, Events: []Event{
-			x.f.stored(a, TierGPU, x.all()), x.f.stored(a, TierGPU, x.all()), x.f.removed(a, TierGPU, 10)}}
-		must.Get(x.Apply(batch))(t)
-		want := int32(64)
-		if full {
-			want = 10
-		}
-		x.wantReported(a, want)
-	}
-}
-
 func TestLateBatchesOfAnOldIncarnationChangeNothing(t *testing.T) {
 	x := newFixture(t, Options{})
 	old := x.Begin(a)
@@ -114,60 +97,6 @@ func TestClearedTakesWhatFollowsInTheBatch(t *testing.T) {
 	x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
 	x.send(a, inc, Event{Kind: Cleared}, x.f.stored(a, TierGPU, x.all()[:3]))
 	x.wantReported(a, 3)
-}
-
-// Blocks behind a parent that is not known are no holder's, and their holder is incomplete
-// from then on; told again behind their parent they count.
-func TestBlocksWithoutParentAreLeftOut(t *testing.T) {
-	x := newFixture(t, Options{})
-	inc := x.Begin(a)
-	if res := x.send(a, inc, x.f.stored(a, TierGPU, x.all()[20:30])); res != (Result{Orphaned: 10}) {
-		t.Errorf("%+v, want 10 blocks without a parent", res)
-	}
-	if st := x.counts(); st.Blocks != 0 || st.Hashes != 0 {
-		t.Errorf("%+v, want no block", st)
-	}
-	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[:20]))
-	if m := x.match(a); m.Blocks != 20 {
-		t.Errorf("%+v, want 20 blocks", m)
-	}
-	if res := x.send(a, inc, x.f.removed(a, TierGPU, x.all()[20:30]...)); res != (Result{Unknown: 10}) {
-		t.Errorf("%+v, want 10 blocks that it was not known to have", res)
-	}
-	x.send(a, inc, x.f.stored(a, TierGPU, x.all()[20:30]))
-	x.wantReported(a, 30)
-}
-
-func TestCapEvictsLeaves(t *testing.T) {
-	x := newFixture(t, Options{MaxScopeBlocks: 40})
-	x.send(a, x.Begin(a), x.f.stored(a, TierGPU, x.all()[:40]))
-	if m := x.match(a); m.Blocks != 40 {
-		t.Fatalf("%+v, want 40 blocks", m)
-	}
-	x.clock.t = x.clock.t.Add(time.Hour)
-	inc := x.Begin(b)
-	rng := rand.New(rand.NewPCG(1, 1))
-	var engines []uint64
-	for i := range 500 {
-		ev := Event{Kind: Stored, Scope: x.f.scope, Hashes: []uint64{rng.Uint64()}, Content: []prefixhash.Content{prefixhash.Content(rng.Uint64())}}
-		engines = append(engines, ev.Hashes[0])
-		x.send(b, inc, ev)
-		st := x.counts()
-		if st.Blocks > 40 {
-			t.Fatalf("%d blocks after %d stores, want at most 40", st.Blocks, i)
-		}
-		if m := x.match(a); m.Blocks != int32(x.Holdings(a)) { // leaves go first, so the blocks that are left have no hole
-			t.Fatalf("after %d stores: %d of %d blocks match", i, m.Blocks, x.Holdings(a))
-		}
-	}
-	x.Sweep()
-	if st := x.counts(); st.Hashes != st.Blocks {
-		t.Errorf("%+v, want as many engine hashes as blocks", st)
-	}
-	x.send(b, inc, Event{Kind: Removed, Hashes: engines})
-	if n := x.Holdings(b); n != 0 {
-		t.Errorf("%d blocks held after all were removed", n)
-	}
 }
 
 func TestScopesAreBoundedAndDrainedOnesGiveWay(t *testing.T) {
@@ -211,34 +140,6 @@ func TestSilentReplicaExpiresWhenStrictlyOlder(t *testing.T) {
 	x.wantReported(a, 0)
 	if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc}); !errors.Is(err, ErrIncarnation) {
 		t.Errorf("batch after expiry: %v, want ErrIncarnation", err)
-	}
-}
-
-func TestReportedWithDeadlineAnyShape(t *testing.T) {
-	x := newFixture(t, Options{})
-	inc := x.Begin(a)
-	at := func(sh time.Duration) time.Time { return x.clock.t.Add(sh) }
-	lend(t, x.Index, x.f.scope, a, x.f.key[5:10], at(time.Minute))
-	x.wantReported(a, 0)
-	lend(t, x.Index, x.f.scope, a, x.f.key[:5], at(time.Minute))
-	lend(t, x.Index, x.f.scope, a, x.f.key[:5], at(time.Minute)) // idempotent
-	x.wantReported(a, 10)
-	lend(t, x.Index, x.f.scope, a, x.f.key[:2], at(2*time.Minute))
-	x.send(a, inc, Event{Kind: Removed, Hashes: []uint64{uint64(x.f.key[9])}})
-	x.wantReported(a, 9)
-	lend(t, x.Index, x.f.scope, a, x.f.key[9:10], at(30*time.Second)) // less than before it was taken back
-	x.wantReported(a, 10)
-	x.clock.t = x.clock.t.Add(30 * time.Second)
-	x.Sweep()
-	x.wantReported(a, 9)
-	x.clock.t = x.clock.t.Add(30 * time.Second)
-	x.Sweep()
-	x.wantReported(a, 2)
-	x.clock.t = x.clock.t.Add(time.Minute)
-	x.Sweep()
-	x.wantReported(a, 0)
-	if n := x.expiring.Load(); n != 0 || x.counts().Blocks != 0 {
-		t.Errorf("%d deadlines and %d blocks left", n, x.counts().Blocks)
 	}
 }
 

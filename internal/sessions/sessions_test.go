@@ -252,28 +252,6 @@ func TestRunningCostsMore(t *testing.T) {
 	}
 }
 
-// TestColdPromptPays: what does not fit beside live sessions goes when its price is saved.
-func TestColdPromptPays(t *testing.T) {
-	o := open(t, 1)
-	o.send(text{{1, 64_000}}).end()
-	_, held := o.hold(text{{2, 40_000}}) // it lacks room for 4,000 tokens: 4 s of prefill, saved in 40 s
-	if w := held.Wait(o.now); w.Live != 1 || w.Lacking != 4000 || w.Context != 40_000 {
-		t.Errorf("it waits for %+v", w)
-	}
-	if o.pass(39); o.wake() != 1 || ready(held) {
-		t.Fatal("it goes before its price is saved")
-	}
-	if o.pass(2); o.wake() != 1 || !ready(held) {
-		t.Fatal("it does not go when its price is saved")
-	}
-	r := o.request(text{{2, 40_000}})
-	r.Ticket = held
-	if s, _, _ := o.ask(r); s == nil || o.wake() != 0 {
-		t.Fatal("it is held again")
-	}
-	o.hold(text{{3, 10_000}}) // nothing is left of the savings
-}
-
 func TestWarmPromptNeverWaits(t *testing.T) {
 	o := open(t, 1)
 	a := o.send(text{{1, 60_000}})
@@ -418,16 +396,6 @@ func TestOwnContextLeavesRoom(t *testing.T) {
 	if next := o.send(text{{1, 10_000}, {2, 80_000}}); next.w.Session != s.w.Session {
 		t.Error("a compaction is another session's")
 	}
-}
-
-// TestFleetPlaces: a new session goes where it fits, and waits where it fits nowhere.
-func TestFleetPlaces(t *testing.T) {
-	o := open(t, 2)
-	o.send(text{{1, 64_000}})
-	if s := o.send(text{{2, 64_000}}); s.place != 1 {
-		t.Errorf("it goes to holder %d, which has no room", s.place)
-	}
-	o.hold(text{{3, 64_000}})
 }
 
 func TestUnknownSizeHoldsNothing(t *testing.T) {
