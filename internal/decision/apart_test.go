@@ -37,23 +37,6 @@ func (r *rig) busy(n int) {
 	}
 }
 
-// TestPrefillReplicasAnswerNothing: a replica that only computes prompts for others is no
-// candidate of a request that is not split, and no second choice.
-func TestPrefillReplicasAnswerNothing(t *testing.T) {
-	r := newRig(t, policy.Config{}, apartFleet(fleet.RolePrefill, fleet.RoleDecode, fleet.RoleBoth)...)
-	for i := range 20 {
-		for _, ask := range []func(chained) (Decision, *Record){r.ask, r.maySplit} {
-			if d, _ := ask(prompt(i, 0, 10)); strings.Contains(d.Chosen, "10.0.0.1:") {
-				t.Fatalf("named: %s", d.Chosen)
-			}
-		}
-	}
-	r = newRig(t, policy.Config{}, apartFleet(fleet.RolePrefill)...)
-	if d, _ := r.ask(prompt(1, 0, 10)); d.Chosen != "" {
-		t.Errorf("named: %s", d.Chosen)
-	}
-}
-
 // TestSplitDecision: at rest the replica that answers computes the prompt; when all of them
 // are busy, the one that only prefills does, and both count as holding it.
 func TestSplitDecision(t *testing.T) {

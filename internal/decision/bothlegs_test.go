@@ -9,31 +9,6 @@ import (
 	"warmroute/internal/load"
 )
 
-// TestABurstSeesBothLegs: prompts that come at one instant see each other's prefills on the
-// replicas that compute, and each other's answers on those that answer.
-func TestABurstSeesBothLegs(t *testing.T) {
-	r := newRig(t, policy.Config{}, apartFleet(fleet.RolePrefill, fleet.RolePrefill, fleet.RoleDecode, fleet.RoleDecode)...)
-	for _, addr := range []string{"10.0.0.3:8000", "10.0.0.4:8000"} {
-		r.chargeOn(r.account(addr), 3*time.Second)
-	}
-	computes, answers := map[string]int{}, map[string]int{}
-	for i := range 8 {
-		d, rec := r.maySplit(prompt(i, 0, 500))
-		if d.Split == nil {
-			t.Fatalf("%d: %+v", i, rec.Split)
-		}
-		computes[d.Split.Prefill]++
-		answers[first(d)]++
-	}
-	for _, legs := range []map[string]int{computes, answers} {
-		for addr, n := range legs {
-			if n != 4 {
-				t.Errorf("%s has %d of 8 legs of its kind", addr, n)
-			}
-		}
-	}
-}
-
 // TestTheGuardCountsLegs: a replica that computes many prompts for others is guarded as
 // one with as many answers, also for a prompt that it holds.
 func TestTheGuardCountsLegs(t *testing.T) {

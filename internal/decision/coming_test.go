@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -69,34 +68,6 @@ func TestSpeculationIsWithdrawnWhenTheRequestFails(t *testing.T) {
 		_, rec := r.ask(p)
 		if got := candidate(t, rec, first(d)).Match.Matched() > 0; got != tt.stays {
 			t.Errorf("%s: counts as cached: %v, want %v", tt.name, got, tt.stays)
-		}
-	}
-}
-
-func TestServedElsewhereMovesTheCharge(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(3)...)
-	p := prompt(1, 0, 100)
-	d, _ := r.ask(p)
-	list := strings.Split(d.Chosen, ",")
-	r.decider.Served(&d, list[1])
-	from, to := r.account(list[0]), r.account(list[1])
-	if from.InFlight() != 0 || from.Pending() != 0 || to.InFlight() != 1 || to.Live() != int64(p.Tokens(0)) {
-		t.Errorf("in flight %d on the first, %d where it was served", from.InFlight(), to.InFlight())
-	}
-	_, rec := r.ask(p)
-	if candidate(t, rec, list[0]).Match.Matched() != 0 || candidate(t, rec, list[1]).Match.Matched() == 0 {
-		t.Error("the prefix is expected where it was first sent")
-	}
-	d.Reservation.Release()
-	if to.InFlight() > 1 || from.InFlight() > 1 {
-		t.Error("the charge stays")
-	}
-	d, _ = r.ask(prompt(2, 0, 10))
-	r.decider.Served(&d, "10.9.9.9:8000") // not one of ours
-	d.Reservation.Release()
-	for addr, l := range r.ledger.All() {
-		if l.Failures() > 1 {
-			t.Errorf("%v is blamed for what Envoy does without hints", addr)
 		}
 	}
 }

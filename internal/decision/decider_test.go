@@ -10,7 +10,6 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/decisiontest"
-	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -208,23 +207,6 @@ func replicas(n int) (out []*fleet.Replica) {
 	return out
 }
 
-func TestColdThenObserved(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(4)...)
-	p := prompt(1, 0, 100)
-	d, rec := r.ask(p)
-	if d.Reason != ReasonCold || rec.Predicted != 0 {
-		t.Fatalf("the first: %+v", d)
-	}
-	home := first(d)
-	r.wait(60 * time.Millisecond)
-	r.stored(home, p)
-	d.Reservation.Release()
-	d, rec = r.ask(p)
-	if first(d) != home || d.Reason != ReasonWarm || rec.Predicted != 100*blockSize {
-		t.Errorf("the second went to %s with %d cached tokens (%s), the prompt is on %s", first(d), rec.Predicted, d.Reason, home)
-	}
-}
-
 func TestUnrelatedPromptsSpread(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(4)...)
 	count := map[string]int{}
@@ -297,97 +279,6 @@ func TestFilterThenScoreRaisesPressure(t *testing.T) {
 	if r.decider.Pressure().Of("m", r.now).Raised {
 		t.Error("an offline replica's match counts as a disturbance")
 	}
-}
-
-func TestTheTextChainLearnsWhereRequestsWereServed(t *testing.T) {
-	for _, kind := range []policy.Name{policy.NameTTFT, policy.NameBalance} {
-		reps := replicas(4)
-		for i := range reps {
-			reps[i].Events = nil
-		}
-		r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, reps...)
-		ask := func(text []prefixhash.Key) Decision {
-			return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work))
-		}
-		text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
-		d := ask(text)
-		if d.Reason != ReasonLearnedCold {
-			t.Fatalf("%s: %+v", kind, d)
-		}
-		home := first(d)
-		d.Reservation.Answered(200)
-		d.Reservation.Release()
-		d = ask(text)
-		if d.Reason != ReasonLearned || first(d) != home {
-			t.Errorf("%s: the second time %+v, want %s", kind, d, home)
-		}
-		list := strings.Split(d.Chosen, ",")
-		r.decider.Served(&d, list[1])
-		d.Reservation.Answered(200)
-		d.Reservation.Release()
-		if d = ask(text); first(d) != list[1] {
-			t.Errorf("%s: after it was served on %s: %+v", kind, list[1], d)
-		}
-		d.Reservation.Release()
-		r.decider.Forget(list[1])
-		if d = ask(text); d.Reason != ReasonLearned || first(d) != home {
-			t.Errorf("%s: after that left: %+v, want %s, which served it first", kind, d, home)
-		}
-		d.Reservation.Release()
-		r.decider.Forget(home)
-		if d = ask(text); d.Reason != ReasonLearnedCold {
-			t.Errorf("%s: after both left: %+v", kind, d)
-		}
-	}
-}
-
-// TestDepartureInvalidatesOnce: a departure drops the texts learned of the replica
-// so far; a departure of nothing, as when a second source reports it too, drops no
-// text learned since.
-func TestDepartureInvalidatesOnce(t *testing.T) {
-	all := replicas(2)
-	for i := range all {
-		all[i].Events = nil
-	}
-	r := newRig(t, policy.Config{}, all...)
-	text := chained{blocks: []int{1, 2, 3, 4, 5, 6, 7, 8}}.keys()
-	ask := func() Decision {
-		t.Helper()
-		return r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, new(Work))
-	}
-	d := ask()
-	home := first(d)
-	old := r.account(home)
-	r.decider.Forget(home)
-	d.Reservation.Release()
-	if old.InFlight() != 0 {
-		t.Error("the charge on the account that was dropped stays")
-	}
-	if r.account(home) == old {
-		t.Error("the replica's load outlived it")
-	}
-	if again := ask(); again.Reason != ReasonLearnedCold {
-		t.Errorf("after the departure: %+v, want nothing learned", again)
-	} else {
-		again.Reservation.Release()
-	}
-
-	// The replica is back and has served the text; no request is charged to it.
-	r.decider.Forget(home)
-	r.wait(time.Second)
-	mv, _ := r.decider.Find("m", "")
-	mv.find(home, 0).history.Use(history.Prompt{Keys: text, Marks: prefixhash.TextMarks}, 0, r.decider.now())
-	r.wait(time.Second)
-	r.ledger.Drop(home)
-	r.decider.Forget(home) // a second word of the first departure
-	w := new(Work)
-	d = r.decider.Decide(&Ask{Model: "m", Text: text, TextTokens: len(text) * prefixhash.TextUnit}, w)
-	for _, c := range w.Record.Candidates {
-		if c.Replica == home && c.State.Match.Matched() == 0 {
-			t.Errorf("%+v: a departure of nothing has forgotten what was learned of %s since", d, home)
-		}
-	}
-	d.Reservation.Release()
 }
 
 // TestConcurrentDecisions is 64 goroutines deciding, ending requests and

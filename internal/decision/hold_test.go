@@ -245,32 +245,6 @@ func (r *rig) counting(all []*fleet.Replica, tokens, seconds float64) {
 	end(d)
 }
 
-// TestSlowerOfTwoSpeeds: a replica whose first tokens came early, but that counts 3,000 tokens a
-// second, keeps a session live for as long as its context takes at that speed.
-func TestSlowerOfTwoSpeeds(t *testing.T) {
-	r, all := telling(t, 1)
-	first := prompt(8, 0, 200)
-	d, _ := r.ask(first)
-	r.wait(130 * time.Millisecond)
-	r.stored(all[0].Addr, first)
-	end(d)
-	if s := r.account(all[0].Addr).Speed(); s <= 0 || s > 2 {
-		t.Fatalf("learned speed %g, want that of the model", s)
-	}
-	r.wait(time.Minute)
-	d, _ = r.ask(prompt(1, 0, 800))
-	end(d)
-	r.wait(4 * time.Second) // of 8.5; by the first tokens alone it is live for one
-	a := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
-	if d = r.decider.Decide(a, new(Work)); d.Held == nil {
-		t.Fatalf("a prompt that would evict a session that pauses: %+v", d)
-	}
-	r.wait(5 * time.Second)
-	if r.decider.WakeHeld(); !isReady(d.Held) {
-		t.Error("it is held longer than the session is live")
-	}
-}
-
 // TestShadowOfHolding: a request whose hint is withheld is not held. Its record says that it would
 // be, by the size and the speed that replicas tell themselves; its session is at work where it was
 // served, and a next request of it is warm there.

@@ -90,37 +90,6 @@ func TestTokenIdsWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestAReplicaWithoutACache: what was sent to a replica whose prefix caching is off is not there
-// later, with and without KV events, and is coming to neither; its cache has no room to price.
-func TestAReplicaWithoutACache(t *testing.T) {
-	for _, events := range []bool{true, false} {
-		all := replicas(2)
-		all[1].CacheOff, all[1].Blocks = true, 1000
-		if !events {
-			all[1].Events = nil
-		}
-		r := newRig(t, policy.Config{}, all...)
-		p := prompt(1, 0, long)
-		r.on(secondAddr, p)
-		if _, two, rec := r.matches(t, p); two.Match.Matched() != 0 || rec.Reason.Hint() && rec.Match.Source() != policy.NoSource {
-			t.Errorf("events %t: %s, a match of %d tokens by %q", events, rec.Reason, two.Match.Matched(), rec.Match.Source())
-		}
-		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{secondAddr}}, new(Work))
-		if _, two, _ := r.matches(t, p); two.Match.Matched() != 0 {
-			t.Errorf("events %t: %d tokens are coming", events, two.Match.Matched())
-		}
-		end(d)
-		text := &Ask{Model: "m", Text: p.keys(), TextTokens: 999, Subset: []string{secondAddr}}
-		end(r.decider.Decide(text, new(Work)))
-		if rec := r.explainOf(&Ask{Text: p.keys(), TextTokens: 999}); candidate(t, &rec, secondAddr).Match.Matched() != 0 {
-			t.Errorf("events %t: the text has a match", events)
-		}
-		if size, learned := r.decider.history.Of(index.Holder{Replica: secondAddr}).Capacity(); !learned {
-			t.Errorf("events %t: a cache of %d tokens", events, size)
-		}
-	}
-}
-
 // TestMixedFleet: in a fleet of which some replicas report their blocks and others do not,
 // each is known by its own source, and of equal matches the reported one wins.
 func TestMixedFleet(t *testing.T) {

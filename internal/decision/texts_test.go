@@ -33,33 +33,6 @@ func end(d Decision) {
 	d.Reservation.Release()
 }
 
-// TestTextTTL: the replica of a text counts for a day, whether this router or another one
-// sent the text there.
-func TestTextTTL(t *testing.T) {
-	const ttl = 24 * time.Hour
-	for _, by := range []string{"this router", "another router"} {
-		t.Run(by, func(t *testing.T) {
-			r := newRig(t, policy.Config{}, silent(2)...)
-			if by == "this router" {
-				end(r.text(1, 8, false))
-			} else {
-				r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.1:8000"}, Keys: r.textKeys(1, 8)})
-			}
-			r.wait(ttl - time.Second)
-			// A text that is observed clears away texts older than the TTL.
-			r.decider.Receive(Prefix{Statement: Observed, Model: "m", Holder: index.Holder{Replica: "10.0.0.2:8000"}, Keys: r.textKeys(2, 1)})
-			end(r.text(3, 1, false))
-			if d := r.text(1, 8, true); d.Reason != ReasonLearned {
-				t.Errorf("a second before its TTL: %s", d.Reason)
-			}
-			r.wait(2 * time.Second)
-			if d := r.text(1, 8, true); d.Reason != ReasonLearnedCold {
-				t.Errorf("a second after its TTL: %s", d.Reason)
-			}
-		})
-	}
-}
-
 // TestColdTextsGoWhereLeastTextWasSent: filter-then-score weighs replicas by the
 // texts that are known to be there, also texts that other routers sent.
 func TestColdTextsGoWhereLeastTextWasSent(t *testing.T) {
@@ -128,21 +101,6 @@ func TestHistoryEvictsByTheReportedSize(t *testing.T) {
 	others(6, 7, 8)
 	if has(one) || has(other) {
 		t.Errorf("the text stays beyond the cache's size: %v, %v", has(one), has(other))
-	}
-}
-
-// TestRefusedTextsAreNotHistory: the replica has not computed them, and no router counts
-// them there.
-func TestRefusedTextsAreNotHistory(t *testing.T) {
-	one, other, told := routers(t, false)
-	d := one.text(1, 8, false)
-	d.Reservation.Answered(503)
-	d.Reservation.Release()
-	told.pass(t, other, Observed, Ended)
-	for _, r := range []*rig{one, other} {
-		if d := r.text(1, 8, true); d.Reason != ReasonLearnedCold {
-			t.Errorf("%s", d.Reason)
-		}
 	}
 }
 

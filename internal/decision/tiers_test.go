@@ -2,7 +2,6 @@ package decision
 
 import (
 	"testing"
-	"time"
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
@@ -96,39 +95,6 @@ func TestASharedStoreChoosesNobody(t *testing.T) {
 				t.Errorf("%s: replica %d: %+v, want %+v", name, i, c.Match, want)
 			}
 		}
-	}
-}
-
-// TestWhatIsNotFoundIsNotCredited: of tokens below the GPU of which no event tells when they are
-// gone, a candidate is credited with the share that the replica finds.
-func TestWhatIsNotFoundIsNotCredited(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(1)...)
-	holder := r.fleet.Snapshot().Replicas[0].Addr
-	page := fleet.Load{At: r.now}
-	scrape := func(asked, found float64) {
-		page.At, page.AskedTokens, page.LoadedTokens = page.At.Add(time.Second), page.AskedTokens+asked, page.LoadedTokens+found
-		r.ledger.Lock()
-		r.ledger.Of(index.Holder{Replica: holder}).Scrape(page, true)
-		r.ledger.Unlock()
-	}
-	scrape(0, 0)
-	for i := range 20 {
-		p := prompt(10+i, 0, 1000)
-		r.below(holder, p, index.TierCPU, false)
-		d, rec := r.ask(p)
-		if got := candidate(t, rec, holder).Match[policy.CPU].Found(); i == 0 && got != 1000*blockSize {
-			t.Fatalf("%d tokens are credited before the replica has counted any", got)
-		}
-		d.Reservation.Answered(200)
-		d.Reservation.Ended(true)
-		d.Reservation.Release()
-		scrape(1000*blockSize, 500*blockSize)
-	}
-	p := prompt(50, 0, 1000)
-	r.below(holder, p, index.TierCPU, false)
-	_, rec := r.ask(p)
-	if got := candidate(t, rec, holder).Match[policy.CPU].Found(); got < 500*blockSize || got > 600*blockSize {
-		t.Errorf("%d of %d tokens are credited, the replica finds half", got, 1000*blockSize)
 	}
 }
 

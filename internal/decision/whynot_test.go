@@ -496,52 +496,6 @@ func TestTheLineComparesTheChosen(t *testing.T) {
 	}
 }
 
-// TestARecordTellsWhatItsNumbersTell: of a recorded decision.
-func TestARecordTellsWhatItsNumbersTell(t *testing.T) {
-	r := newRig(t, policy.Config{}, decisiontest.Replica(1))
-	p := prompt(1, 0, 10)
-	recorded := func(p Prompts) why.Cause {
-		w := new(Work)
-		d := r.decider.Decide(&Ask{Model: "m", Prompts: p}, w)
-		if d.Reservation != nil {
-			t.Cleanup(d.Reservation.Release)
-		}
-		rec := w.Record
-		rec.Reason = d.Reason
-		rec.Explain()
-		return rec.Candidates[0].Why.Cause
-	}
-	if c := recorded(p); c != why.NotKept {
-		t.Errorf("cold: %s", c)
-	}
-	if c := recorded(p); c != why.InFlight {
-		t.Errorf("a second one at once: %s", c)
-	}
-	r.stored(one, p)
-	if c := recorded(p); c != why.Whole {
-		t.Errorf("cached: %s", c)
-	}
-	if c := recorded(chained{extra: 3}); c != why.TooShort {
-		t.Errorf("short: %s", c)
-	}
-	if c := recorded(twoPrompts{p}); c != why.Several {
-		t.Errorf("several: %s", c)
-	}
-	for want, rec := range map[why.Cause]Record{
-		why.ByText:    {Prompted: Prompted{Prompts: 1, Source: "text"}, Candidates: make([]CandidateRecord, 1)},
-		why.Cacheless: {Prompted: Prompted{Prompts: 1}, Candidates: make([]CandidateRecord, 1)},
-		why.Doubted:   {Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 2}, Candidates: []CandidateRecord{{State: policy.Candidate{Match: policy.Match{policy.GPU: {Tokens: 16, Source: policy.Reported}}}}}},
-	} {
-		if rec.Explain(); rec.Candidates[0].Why.Cause != want {
-			t.Errorf("%s, want %s", rec.Candidates[0].Why.Cause, want)
-		}
-	}
-	rec := Record{Candidates: make([]CandidateRecord, 1)}
-	if rec.Explain(); rec.Candidates[0].Why != nil {
-		t.Errorf("nothing was looked up: %+v", rec.Candidates[0].Why)
-	}
-}
-
 // TestMissing: an unknown model names the models there are, a model that is not ready its
 // replicas with their causes; neither tells of another tenant.
 func TestMissing(t *testing.T) {
