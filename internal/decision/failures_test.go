@@ -7,42 +7,6 @@ import (
 	"warmroute/internal/decision/policy"
 )
 
-// TestAReplicaThatFailsAtOnceGetsNothing: it never has anything in flight, and
-// must not look idle for that.
-func TestAReplicaThatFailsAtOnceGetsNothing(t *testing.T) {
-	for _, status := range []int{503, 0} { // told by the response's headers, or by the access log a moment later
-		r := newRig(t, policy.Config{}, replicas(4)...)
-		hole, fell := "10.0.0.2:8000", 0
-		for i := range 400 {
-			d, _ := r.ask(prompt(i, i, 100))
-			r.wait(time.Millisecond)
-			if first(d) == hole {
-				fell++
-				d.Reservation.Answered(status)
-				d.Reservation.Release()
-				r.account(hole).Logged(true)
-			}
-		}
-		if fell > 8 { // three to notice, and one try after each penalty
-			t.Errorf("status %d: the broken replica got %d of 400 requests", status, fell)
-		}
-		r.wait(time.Minute)
-		back := 0
-		for i := range 40 {
-			d, _ := r.ask(prompt(1000+i, i, 100))
-			if first(d) == hole {
-				back++
-				r.wait(100 * time.Millisecond)
-				d.Reservation.Answered(200)
-				d.Reservation.Release()
-			}
-		}
-		if back == 0 {
-			t.Errorf("status %d: the replica never gets another chance", status)
-		}
-	}
-}
-
 // TestRequestsThatEndEarlyBlameNoReplica: what a client can cause, by a request that is refused at
 // once or that it gives up, shows nothing of the replica; nor do the statuses of clients' errors.
 func TestRequestsThatEndEarlyBlameNoReplica(t *testing.T) {

@@ -204,21 +204,6 @@ func TestALoadedPromptIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestSettingsOfSessionsChange: a reload without holding lets all held requests go.
-func TestSettingsOfSessionsChange(t *testing.T) {
-	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
-	d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}, new(Work))
-	if d.Reason != ReasonHeld {
-		t.Fatalf("%+v", d)
-	}
-	if change, err := r.book.Replace(policy.Config{}); err != nil || len(change.Fields) != 1 {
-		t.Errorf("%+v, %v", change, err)
-	}
-	if r.decider.WakeHeld(); !isReady(d.Held) {
-		t.Error("it is held although holding is off")
-	}
-}
-
 // telling returns a rig whose replicas tell their size, 24,000 tokens, and their speed themselves.
 func telling(t *testing.T, n int) (*rig, []*fleet.Replica) {
 	all := replicas(n)

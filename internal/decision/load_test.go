@@ -6,51 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"warmroute/index"
-	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
 	"warmroute/prefixhash"
-	"warmroute/render/testkit/must"
 )
-
-func TestStrangersTrafficCountsAsLoad(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(2)...)
-	reps := replicas(2)
-	page := func(running, waiting float64) {
-		r.wait(time.Second)
-		for i := range reps {
-			c := *reps[i]
-			c.Load = []fleet.Load{{At: r.now}}
-			if i == 0 {
-				c.Load[0].Running, c.Load[0].Waiting = running, waiting
-			}
-			reps[i] = &c
-		}
-		r.fleet.Set(reps...)
-	}
-	page(4, 12)
-	d, rec := r.ask(prompt(1, 0, 100))
-	if c := candidate(t, rec, "10.0.0.1:8000"); first(d) != "10.0.0.2:8000" || c.Foreign < 0.3 {
-		t.Errorf("12 requests of others wait there: went to %s, %+v", first(d), c)
-	}
-	// Our own burst is not somebody else's, even when it is over by now.
-	page(0, 0)
-	var ours []Decision
-	for i := range 20 {
-		d, _ := r.ask(prompt(10+i, i, 10))
-		ours = append(ours, d)
-	}
-	for _, d := range ours {
-		d.Reservation.Answered(200)
-		d.Reservation.Release()
-	}
-	page(8, 2)
-	if _, rec := r.ask(prompt(99, 0, 10)); candidate(t, rec, "10.0.0.1:8000").Foreign != 0 {
-		t.Errorf("our own requests count as others': %+v", rec.Candidates)
-	}
-}
 
 func TestTheHistogramCalibratesWhereThereAreNoEvents(t *testing.T) {
 	rep := replica(1)
@@ -127,32 +87,5 @@ func TestLoadedAdaptersAreNearer(t *testing.T) {
 	d := r.decider.Decide(&Ask{Model: "sql", Prompts: prompt(1, 0, 50)}, w)
 	if d.Chosen != "10.0.0.3:8000,10.0.0.2:8000,10.0.0.1:8000" {
 		t.Errorf("order %s: want loaded, a free slot, full", d.Chosen)
-	}
-}
-
-// TestAnAdapterFromTwoPaths: each replica is asked for the keys of the files that it has loaded.
-func TestAnAdapterFromTwoPaths(t *testing.T) {
-	var reps []*fleet.Replica
-	p := prompt(1, 0, 20)
-	for i, path := range []string{"/a", "/b"} {
-		c := decisiontest.Replica(i + 1)
-		c.Models = []fleet.Model{{ID: "sql", Base: "m", LoRA: prefixhash.LoRA{Name: "sql", Path: path, Set: true}}}
-		reps = append(reps, c)
-	}
-	r := newRig(t, policy.Config{}, reps...)
-	for i, c := range reps {
-		e := r.event(chained{blocks: p.blocks[:10+i]})
-		e.Scope.LoRA = c.Models[0].LoRA
-		for k := range e.Hashes {
-			e.Hashes[k] += uint64(i) << 40
-		}
-		must.Get(r.index.Apply(&index.Batch{Holder: index.Holder{Replica: c.Addr}, Incarnation: r.publishers[c.Addr].life, Events: []index.Event{e}}))(t)
-	}
-	w := new(Work)
-	r.decider.Decide(&Ask{Model: "sql", Prompts: variant{p, false}, Dry: true}, w)
-	for i, c := range reps {
-		if n := candidate(t, &w.Record, c.Addr).Match.Cached(); n != (10+i)*blockSize {
-			t.Errorf("of the one from %s %d tokens are cached", c.Models[0].LoRA.Path, n)
-		}
 	}
 }

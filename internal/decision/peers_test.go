@@ -8,7 +8,6 @@ import (
 	"warmroute/index"
 	"warmroute/internal/decision/history"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
 )
 
@@ -170,28 +169,6 @@ func TestHearingOfStrangers(t *testing.T) {
 	r.decider.Raise("m")
 	if r.decider.Pressure().Of("x", r.now).Raised || !r.decider.Pressure().Of("m", r.now).Raised {
 		t.Error("pressure counts for the models that are served")
-	}
-}
-
-// TestTenantsOfPeers: a prefix of a tenant's own replica is applied for that tenant.
-func TestTenantsOfPeers(t *testing.T) {
-	shared, own := replica(1), replica(2)
-	own.Tenant = "blue"
-	r := newRig(t, policy.Config{}, []*fleet.Replica{shared, own}...)
-	p := prompt(1, 0, 10)
-	keys := func(tenant string) Prefix {
-		return Prefix{Statement: Observed, Model: "m", Tenant: tenant, Holder: index.Holder{Replica: own.Addr}, Keys: atMarks(blockSize, p.keys()), Unit: blockSize, Lasts: time.Minute}
-	}
-	predicted := func() int {
-		w := new(Work)
-		r.decider.Decide(&Ask{Model: "m", Tenant: "blue", Prompts: p, Dry: true}, w)
-		return w.Record.Predicted
-	}
-	if r.decider.Receive(keys("red")); predicted() != 0 {
-		t.Error("another tenant's word counts")
-	}
-	if r.decider.Receive(keys("blue")); predicted() == 0 {
-		t.Error("the tenant's word does not count")
 	}
 }
 

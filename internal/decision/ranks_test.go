@@ -82,33 +82,6 @@ func paged(c *fleet.Replica, at time.Time) *fleet.Replica {
 	return c
 }
 
-// TestRankWhoseEventsCease: a rank whose publisher has closed is not named until a later page
-// shows it, or its events come again.
-func TestRankWhoseEventsCease(t *testing.T) {
-	r := newRig(t, policy.Config{}, paged(node(1, 0, 0, 0), time.Time{}))
-	h := index.Holder{Replica: "10.0.0.1:8000"}
-	named := func(want bool, when string) {
-		t.Helper()
-		if d, _ := r.ask(prompt(1, 0, 3)); (d.Rank != "") != want || d.Chosen == "" {
-			t.Errorf("%s: rank %q at %q", when, d.Rank, d.Chosen)
-		}
-	}
-	r.decider.Following(h, true)
-	named(true, "followed")
-	r.decider.Following(h, false)
-	named(false, "its publisher closed")
-	r.fleet.Set(paged(node(1, 0, 0, 0), r.now))
-	named(false, "a page that was read before")
-	r.fleet.Set(paged(node(1, 0, 0, 0), r.now.Add(time.Second)))
-	named(true, "a later page")
-	r.wait(2 * time.Second)
-	r.decider.Following(h, true)
-	r.decider.Following(h, false)
-	named(false, "closed again")
-	r.decider.Following(h, true)
-	named(true, "followed again")
-}
-
 // TestRefusalEnds: a refusal is forgotten with the process or the ranks that it was about, or after
 // a time that doubles, and reported by the access log it counts as well as by the response.
 func TestRefusalEnds(t *testing.T) {

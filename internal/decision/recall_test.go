@@ -90,38 +90,6 @@ func TestTokenIdsWithoutEvents(t *testing.T) {
 	}
 }
 
-// TestMixedFleet: in a fleet of which some replicas report their blocks and others do not,
-// each is known by its own source, and of equal matches the reported one wins.
-func TestMixedFleet(t *testing.T) {
-	r := newRig(t, policy.Config{}, mixed()...)
-	p := prompt(1, 0, long)
-	r.on(secondAddr, p)
-	one, two, rec := r.matches(t, p)
-	if one.Match.Matched() != 0 || two.Match.Matched() != long*blockSize || rec.Reason != ReasonLearned || rec.Match.Source() != policy.History {
-		t.Fatalf("sent to the silent one: %d and %d tokens, %s, match %q", one.Match.Matched(), two.Match.Matched(), rec.Reason, rec.Match.Source())
-	}
-	r.stored(firstAddr, p)
-	for range 8 {
-		one, two, rec = r.matches(t, p)
-		if one.Match.Matched() != two.Match.Matched() || one.Match.Learned() || !two.Match.Learned() {
-			t.Fatalf("both have it: %+v and %+v", one, two)
-		}
-		if d, _ := r.ask(p); first(d) != firstAddr || d.Reason != ReasonWarm {
-			t.Errorf("%s to %s, where both have it", d.Reason, first(d))
-		} else {
-			end(d)
-		}
-	}
-	if rec.Match.Source() != policy.Reported {
-		t.Errorf("match %q", rec.Match.Source())
-	}
-	events := prompt(2, 0, long)
-	r.on(firstAddr, events)
-	if one, two, _ := r.matches(t, events); one.Match.Learned() || two.Match.Matched() != 0 {
-		t.Errorf("sent to the one with events: %+v and %+v", one, two)
-	}
-}
-
 // TestEventsThatDoNotArrive: while a replica's events are not received, the history takes
 // their place, beside what was reported before; afterwards the events count alone.
 func TestEventsThatDoNotArrive(t *testing.T) {

@@ -190,30 +190,6 @@ func TestWhatIsLostIsStillPredicted(t *testing.T) {
 	end(d)
 }
 
-// TestExplainTellsOfSpace: an explanation says what another candidate with more tokens would have
-// evicted, would have lost, and would have waited for.
-func TestExplainTellsOfSpace(t *testing.T) {
-	for _, tt := range []struct {
-		other  policy.Candidate
-		credit float32
-		want   string
-	}{
-		{policy.Candidate{Space: 1}, 1, "would evict 1200 tokens more that are likely to be used again"},
-		{policy.Candidate{}, 0.25, "is expected to keep 128 of its 512 tokens until it computes the request"},
-		{policy.Candidate{Room: 1.5}, 1, "answers that run leave it no room for the request for about 1.500 s"},
-	} {
-		tt.other.Match[policy.GPU] = policy.Stretch{Tokens: 512, Credit: tt.credit}
-		rec := Record{Choice: Choice{Chosen: "b:1"}, Prompted: Prompted{Prompts: 1, Block: 16, Blocks: 100, Tokens: 1712}, Input: policy.Request{Input: 1712, Reuse: 4}, Candidates: []CandidateRecord{
-			{Replica: "a:1", State: tt.other, Score: policy.Score{Cost: 2}},
-			{Replica: "b:1", Score: policy.Score{Cost: 1}},
-		}}
-		rec.Explain()
-		if want := "a:1 has 512 tokens more than the chosen one, but " + tt.want; !strings.HasPrefix(rec.Why.Text, want) {
-			t.Errorf("%q, want %q", rec.Why.Text, want)
-		}
-	}
-}
-
 // TestShortPromptsAreUsedAgain: also a prompt with one mark shows after what time prompts are.
 func TestShortPromptsAreUsedAgain(t *testing.T) {
 	r, p, now := new(reuse), history.Prompt{Keys: []prefixhash.Key{7<<32 | 1}}, time.Unix(1_700_000_000, 0)
