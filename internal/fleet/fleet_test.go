@@ -523,30 +523,6 @@ func (f *flaky) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 	}
 }
 
-func TestSources(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		src := &flaky{make(chan []ReplicaOptions), make(chan error)}
-		w := start(t, Options{Replicas: []ReplicaOptions{{Address: a, Tenant: "first"}}, Sources: []Source{src}, maxReplicas: 2},
-			map[string]*fakeReplica{a: fake(1, 0), b: fake(1, 0)})
-		if w.fleet.Snapshot().Settled {
-			t.Error("settled before every source has spoken")
-		}
-		src.lists <- []ReplicaOptions{{Address: a, Tenant: "second"}, {Address: "bad"}, {Address: b}, {Address: "10.0.0.9:1"}}
-		w.pass(time.Second)
-		s := w.fleet.Snapshot()
-		if len(s.Replicas) != 2 || s.Replica(a).Tenant != "first" || !s.Settled {
-			t.Errorf("%d replicas, tenant %q, settled %v", len(s.Replicas), s.Replica(a).Tenant, s.Settled)
-		}
-		w.take()
-		src.fail <- errors.New("lost the API server")
-		w.pass(time.Minute)
-		w.expect() // its list stays
-		src.lists <- nil
-		w.pass(time.Second)
-		w.expect("left " + b + " 2")
-	})
-}
-
 // TestSettlesWithoutASource: a source that fails, or says nothing, is waited for until then, or
 // for a while. It is named, and its replicas count when they come.
 func TestSettlesWithoutASource(t *testing.T) {

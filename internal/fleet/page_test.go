@@ -121,24 +121,6 @@ func TestStoreOf(t *testing.T) {
 	}
 }
 
-// Malformed lines change nothing.
-func TestPageIgnoresNonsense(t *testing.T) {
-	for _, line := range []string{
-		`vllm:num_requests_running{engine="0"}`, `vllm:num_requests_running`, `vllm:num_requests_running{engine="0" 1`,
-		`vllm:num_requests_running{engine="-1"} 1`, `vllm:num_requests_running{engine="1024"} 1`, `vllm:num_requests_running{engine=0} 1`,
-		`vllm:num_requests_running{engine="0"} NaN`, `vllm:num_requests_running{engine="0"} +Inf`, `vllm:num_requests_running{engine="0"} -1`,
-		`vllm:num_requests_running{engine="0"} many`, `vllm:num_requests_running{engine="x\"} 1`, `vllm:num_requests_running{=""} x`,
-		`vllm:time_to_first_token_seconds_count 1e999`, `vllm:cache_config_info{block_size="None"} 1`, `vllm:cache_config_info{block_size="99999999"} 1`,
-		`vllm:`, `v`, `p`, ``, `process_start_time_seconds`, `process_start_time_seconds x`, "\x00\xff", `vllm:num_requests_running_total 5`,
-	} {
-		var p page
-		must.Do(t, p.read(strings.NewReader(line), 1<<20))
-		if len(p.loads(time.Time{})) != 0 || p.blockSize != 0 || p.start != 0 {
-			t.Errorf("%q: %+v, block size %d, start %v", line, p.loads(time.Time{}), p.blockSize, p.start)
-		}
-	}
-}
-
 // TestPageBoundsValues: sums of what a page says stay numbers that can be counted and printed.
 func TestPageBoundsValues(t *testing.T) {
 	for _, v := range []string{"1e300", "1.7976931348623157e308", "99999999999999999999"} {
@@ -266,25 +248,6 @@ func FuzzPage(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestCacheOff: a page shows that prefix caching is off, unless a connector has looked prompts up.
-func TestCacheOff(t *testing.T) {
-	const asked = "vllm:external_prefix_cache_queries_total{engine=\"0\"} 0\nvllm:external_prefix_cache_queries_total{engine=\"1\"} "
-	var p page
-	for text, want := range map[string]bool{
-		"": false,
-		`vllm:cache_config_info{block_size="16"} 1`:                                               false,
-		`vllm:cache_config_info{block_size="16",enable_prefix_caching="None"} 1`:                  false,
-		`vllm:cache_config_info{block_size="16",enable_prefix_caching="True"} 1`:                  false,
-		`vllm:cache_config_info{block_size="16",enable_prefix_caching="False"} 1`:                 true,
-		asked + "0\n" + `vllm:cache_config_info{block_size="16",enable_prefix_caching="False"} 1`: true,
-		asked + "7\n" + `vllm:cache_config_info{block_size="16",enable_prefix_caching="False"} 1`: false,
-	} {
-		if err := p.read(strings.NewReader(text), 1<<20); err != nil || p.cacheOff() != want {
-			t.Errorf("%q: off %t (%v), want %t", text, p.cacheOff(), err, want)
-		}
-	}
 }
 
 // TestDraftless: a page without metrics of speculative decoding shows that no model drafts, if
