@@ -2,6 +2,8 @@ package filter
 
 import (
 	"context"
+	"net/http"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -72,13 +74,29 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// TestPathPrefixes: a configured prefix does not change the kind of a request; a request with another
-// prefix is not the router's, nor is one with a slash at the end, which vLLM answers with a redirect:
-// counted as a refusal, it would keep the prompt away from its replica when it comes again.
+// TestARedirectToAnotherPathRefusesNothing: vLLM redirects a path with a slash at its end, and the client
+// sends the prompt again, which goes where it was to go. On another path a redirect is a refusal.
+func TestARedirectToAnotherPathRefusesNothing(t *testing.T) {
+	for path, want := range map[string]string{chatPath + "/": "10.0.0.1:8000", chatPath: "10.0.0.2:8000"} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1), replica(2))
+		b.holds("10.0.0.1:8000", 0, 5)
+		st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
+		st.step(t.Context(), headers(buffered, "POST", path, false), nil)
+		d := b.router.Route(t.Context(), &Query{ID: "id", Route: st.q.Route, Slash: st.q.Slash, Body: []byte(chat)})
+		d.Reservation.Release()
+		b.router.Tried(&d, "id", "10.0.0.1:8000", http.StatusTemporaryRedirect)
+		if again := b.route(query()); !strings.HasPrefix(again.Chosen, want) {
+			t.Errorf("redirected on %s, then %s is named, want %s", path, again.Chosen, want)
+		}
+	}
+}
+
+// TestPathPrefixes: a configured prefix, and a slash at the end, do not change
+// the kind of a request; a request with another prefix is not the router's.
 func TestPathPrefixes(t *testing.T) {
 	b := newBench(t, fakeTokens{n: 100}, replica(1))
 	for path, ours := range map[string]bool{
-		chatPath: true, chatPath + "/": false, "/openai" + chatPath: true, "/openai" + chatPath + "?x=1": true, "/openai" + chatPath + "/?x=1": false,
+		chatPath: true, chatPath + "/": true, "/openai" + chatPath: true, "/openai" + chatPath + "/?x=1": true,
 		"/openaiX" + chatPath: false, "/other" + chatPath: false, "/openai": false, "/openai/openai" + chatPath: false,
 	} {
 		st := NewServer(b.router, ServerOptions{PathPrefixes: []string{"/openai"}}).stream(buffered, new(hint))

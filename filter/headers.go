@@ -81,6 +81,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 	}
 	st.q.Route, st.ours = openai.RouteOf(method, path)
 	st.ours = st.ours && !upgrade
+	st.q.Slash = strings.HasSuffix(path, "/")
 	st.q.Pick = st.o.AlwaysPick
 	st.ended = h.GetEndOfStream()
 	switch {

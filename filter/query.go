@@ -16,6 +16,7 @@ type Query struct {
 	Subset   []string     // endpoints the gateway allows; nil = all
 	Body     []byte
 	Encoded  bool          // by the headers, the body is compressed
+	Slash    bool          // its path ends with one: servers redirect it, and the client sends the prompt again
 	Parent   string        // its traceparent, if it is sampled and decisions are traced
 	MaySplit bool          // another replica may compute the prompt
 	Lengths  []openai.Span // of Body, if it is to be split: set by Route, see openai.Request.Lengths

@@ -238,6 +238,9 @@ func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Deci
 	s.tokens.stopped, s.other.stopped, s.rekeyed = false, false, nil
 	if set.Policy != policy.NameDisabled {
 		reason := r.prompts(ctx, req, mv, s)
+		if q.Slash {
+			s.ask.Rest = 0
+		}
 		now := r.o.Now()
 		s.took[phaseTokens], parsed = now.Sub(parsed), now
 		if ctx.Err() != nil {

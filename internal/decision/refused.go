@@ -167,7 +167,7 @@ func (r *refusals) add(one refusal, status int, now int64) {
 // behind the router (""). What was refused is in no history, and what a replica has refused goes
 // elsewhere when it comes again.
 func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
-	if status >= http.StatusBadRequest {
+	if status >= firstStatus {
 		g.with(seq, id, (*Record).forget)
 	}
 	r := d.views.now().snap.Replica(replica)

@@ -344,6 +344,7 @@ func TestRefusedPromptsAreInNoHistory(t *testing.T) {
 		"by a filter":           {"", 403, nil, nil, 0},
 		"by the replica":        {firstAddr, 429, nil, nil, 0},
 		"not reached":           {"", 503, nil, nil, 0},
+		"redirected":            {firstAddr, 307, nil, nil, 0},
 		"what it had stays":     {firstAddr, 400, []chained{prompt(1, 0, short)}, nil, short},
 		"it had all":            {"", 403, []chained{p}, nil, long},
 		"sent again":            {"", 403, nil, []chained{p}, long},

@@ -56,9 +56,9 @@ func (r Route) list() Field {
 	return numFields
 }
 
-// RouteOf returns the route of a request line. It ignores the query string. Other methods than
-// POST and other paths (a response's own URL, a token count, a batch of chats, one with a slash at the
-// end, which servers redirect) have no route.
+// RouteOf returns the route of a request line. It ignores the query string and a slash at
+// the end. Other methods than POST and other paths (a response's own URL, a token count, a
+// batch of chats) have no route.
 func RouteOf(method, path string) (Route, bool) {
 	if method != "POST" {
 		return 0, false
@@ -66,6 +66,7 @@ func RouteOf(method, path string) (Route, bool) {
 	if i := strings.IndexByte(path, '?'); i >= 0 {
 		path = path[:i]
 	}
+	path = strings.TrimSuffix(path, "/")
 	for _, r := range Routes {
 		if path == r.String() {
 			return r, true
