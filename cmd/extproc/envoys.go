@@ -40,7 +40,7 @@ const (
 	streamWindow = 1 << 20
 	connWindow   = 16 << 20
 	// pingEvery is the least time between pings of a connection: half the time
-	// configured in Envoy. By default grpc-go allows a ping in five minutes and
+	// configured in Envoy; sidecars ping the index service every 10 s. By default grpc-go allows a ping in five minutes and
 	// ends the connection, with every stream on it, at the third that comes sooner.
 	pingEvery = 500 * time.Millisecond
 	// maxEnvoys bounds the connections of the port for Envoy: two or three for each
@@ -160,7 +160,6 @@ func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.NumStreamWorkers(streamWorkers),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 	)
 	if tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(tls.Server("h2"))))
@@ -168,10 +167,11 @@ func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 	return options
 }
 
-// lasting bounds the life of an unused connection.
+// lasting bounds the life of an unused connection, and permits the pings by which clients do so.
 func lasting() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(keepalive.ServerParameters{Time: askAfter, Timeout: askFor}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 	}
 }
 

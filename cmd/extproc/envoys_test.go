@@ -68,47 +68,51 @@ func TestGoingDown(t *testing.T) {
 	}
 }
 
-// TestPings: an Envoy may ping as often as it is told to and send nothing else. One that does not
-// answer pings itself is gone.
+// TestPings: an Envoy or a sidecar may ping as often as it is told to and send nothing else. One that
+// does not answer pings itself is gone.
 func TestPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		listener := bufconn.Listen(ioBuffer)
-		g := grpc.NewServer(grpcOptions(nil)...)
-		var served sync.WaitGroup
-		served.Go(func() { _ = g.Serve(listener) })
-		defer served.Wait()
-		defer g.Stop()
-		conn, err := listener.Dial()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		var answered atomic.Int64
-		framer, gone := http2.NewFramer(conn, conn), make(chan time.Time, 1)
-		go func() {
-			for {
-				f, err := framer.ReadFrame()
-				if err != nil {
-					gone <- time.Now()
-					return
-				}
-				if p, is := f.(*http2.PingFrame); is && p.IsAck() {
-					answered.Add(1)
-				}
+	t.Run("an Envoy", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { pinging(t, grpcOptions(nil)) }) })
+	t.Run("a sidecar", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { pinging(t, lasting()) }) })
+}
+
+func pinging(t *testing.T, options []grpc.ServerOption) {
+	t.Helper()
+	listener := bufconn.Listen(ioBuffer)
+	g := grpc.NewServer(options...)
+	var served sync.WaitGroup
+	served.Go(func() { _ = g.Serve(listener) })
+	defer served.Wait()
+	defer g.Stop()
+	conn, err := listener.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var answered atomic.Int64
+	framer, gone := http2.NewFramer(conn, conn), make(chan time.Time, 1)
+	go func() {
+		for {
+			f, err := framer.ReadFrame()
+			if err != nil {
+				gone <- time.Now()
+				return
 			}
-		}()
-		_, err = io.WriteString(conn, http2.ClientPreface)
-		err = errors.Join(err, framer.WriteSettings(), framer.WriteSettingsAck())
-		const pings = 20
-		for range pings {
-			time.Sleep(time.Second)
-			err = errors.Join(err, framer.WritePing(false, [8]byte{}))
+			if p, is := f.(*http2.PingFrame); is && p.IsAck() {
+				answered.Add(1)
+			}
 		}
-		last := time.Now()
-		if silent := (<-gone).Sub(last); err != nil || answered.Load() != pings || silent != askAfter+askFor {
-			t.Errorf("%d of %d pings are answered, %v; the connection ends %v after the last", answered.Load(), pings, err, silent)
-		}
-	})
+	}()
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	err = errors.Join(err, framer.WriteSettings(), framer.WriteSettingsAck())
+	const pings = 20
+	for range pings {
+		time.Sleep(time.Second)
+		err = errors.Join(err, framer.WritePing(false, [8]byte{}))
+	}
+	last := time.Now()
+	if silent := (<-gone).Sub(last); err != nil || answered.Load() != pings || silent != askAfter+askFor {
+		t.Errorf("%d of %d pings are answered, %v; the connection ends %v after the last", answered.Load(), pings, err, silent)
+	}
 }
 
 // TestLameDuck: the port stays open for its time while an Envoy is connected, and no longer.
