@@ -42,8 +42,13 @@ func (c *Cache) Arrived(from string, p Prompt, rest int, now time.Time, ended fu
 		ended(now)
 		return
 	}
-	c.leave(len(c.inFlight), true, now, func(v *visit) bool { return now.Sub(v.since) > longestVisit })
-	c.leave(len(c.inFlight)+1-mostVisits, true, now, func(*visit) bool { return true })
+	old := max(0, len(c.inFlight)+1-mostVisits)
+	for old < len(c.inFlight) && now.Sub(c.inFlight[old].since) > longestVisit {
+		old++
+	}
+	if old > 0 {
+		c.leave(old, true, now, func(*visit) bool { return true })
+	}
 	p.Keys = slices.Clone(p.Keys)
 	c.inFlight = append(c.inFlight, visit{from, p, c.Use(p, rest, now), now, ended})
 }
