@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -32,14 +31,9 @@ func (f *Fleet) AdapterPath(ctx context.Context, addr, name string, ask bool) st
 
 // models asks a replica for its models and their owner.
 func (c *client) models(ctx context.Context, addr string) (models []Model, owner string, err error) {
-	r, err := c.open(ctx, http.MethodGet, addr, "/v1/models", nil)
+	body, err := c.beginning(ctx, http.MethodGet, addr, "/v1/models", nil, maxAnswer)
 	if err != nil {
 		return nil, "", err
-	}
-	defer r.Close()
-	body, err := io.ReadAll(io.LimitReader(r, maxAnswer))
-	if err != nil {
-		return nil, "", transportFailure(addr, err)
 	}
 	if models, owner, err = decodeModels(body); err != nil {
 		err = &failure{reasonBadAnswer, err}

@@ -179,17 +179,23 @@ func (c *client) open(ctx context.Context, method, addr, path string, body []byt
 
 // do sends a request and returns the whole body of a 200.
 func (c *client) do(ctx context.Context, method, addr, path string, body []byte) ([]byte, error) {
+	data, err := c.beginning(ctx, method, addr, path, body, maxAnswer+1)
+	if len(data) > maxAnswer {
+		return nil, &failure{reasonBadAnswer, fmt.Errorf("%s: more than %d bytes", path, maxAnswer)}
+	}
+	return data, err
+}
+
+// beginning returns an answer's first bytes, at most so many.
+func (c *client) beginning(ctx context.Context, method, addr, path string, body []byte, most int64) ([]byte, error) {
 	r, err := c.open(ctx, method, addr, path, body)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, maxAnswer+1))
+	data, err := io.ReadAll(io.LimitReader(r, most))
 	if err != nil {
 		return nil, transportFailure(addr, err)
-	}
-	if len(data) > maxAnswer {
-		return nil, &failure{reasonBadAnswer, fmt.Errorf("%s: more than %d bytes", path, maxAnswer)}
 	}
 	return data, nil
 }

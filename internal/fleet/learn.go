@@ -141,24 +141,27 @@ func listed(data []byte) (list []listedModel, err error) {
 		case err != nil || t != json.Delim('['):
 			return nil, errors.New("data is not a list")
 		}
-		for d.More() && len(list) < MaxModels {
-			var m listedModel
-			if err := d.Decode(&m); err != nil && (m.ID == "" || !errors.As(err, new(*json.UnmarshalTypeError))) {
-				if len(data) < maxAnswer {
-					return nil, err
-				}
-				break
-			}
-			list = append(list, m)
-		}
-		if len(list) == MaxModels || len(data) >= maxAnswer {
+		if list, err = elements(d, list); len(list) == MaxModels || len(data) >= maxAnswer {
 			return list, nil
 		}
-		if _, err := d.Token(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 	_, err = d.Token()
+	return list, err
+}
+
+// elements appends the rest of an array to list, up to MaxModels, and those before an error.
+func elements(d *json.Decoder, list []listedModel) ([]listedModel, error) {
+	for d.More() && len(list) < MaxModels {
+		var m listedModel
+		if err := d.Decode(&m); err != nil && (m.ID == "" || !errors.As(err, new(*json.UnmarshalTypeError))) {
+			return list, err
+		}
+		list = append(list, m)
+	}
+	_, err := d.Token()
 	return list, err
 }
 

@@ -39,10 +39,9 @@ func (e *entry) unread() (why string, so bool) {
 	return e.current.unread, e.current.unread != "" && e.current.Why == ""
 }
 
-// full returns how many models a replica lists, if it may list more.
-func (e *entry) full() (why string, so bool) {
-	n := len(e.current.Models)
-	return fmt.Sprintf("%d models", n), n >= MaxModels && !e.current.told
+// partial returns how many models of a replica are read, if it lists more.
+func (e *entry) partial() (why string, so bool) {
+	return fmt.Sprintf("%d models", len(e.current.Models)), e.current.Partial()
 }
 
 // note returns a note that names the replicas of which something is so, with the reasons; "": there
@@ -67,7 +66,7 @@ func (r *roster) notes() []string {
 		r.note("replicas that were ready and are not any more", (*entry).gone),
 		r.note("replicas whose address leads to several servers, as a load balancer's does, so that each one's cache is soon forgotten; list the servers' own addresses", (*entry).shared),
 		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
-		r.note("replicas that list more models than are read, so that requests for the others get no hint", (*entry).full),
+		r.note("replicas that list more models than are read, so that requests for the others get no hint", (*entry).partial),
 	}
 	for _, w := range r.sources {
 		notes = append(notes, w.note())

@@ -64,6 +64,9 @@ type Reported struct {
 // OtherEngine reports whether the replica says that it runs neither vLLM nor SGLang.
 func (r *Replica) OtherEngine() bool { return otherEngine(r.Engine) }
 
+// Partial reports whether the replica lists more models than are read.
+func (r *Replica) Partial() bool { return len(r.Models) >= MaxModels && !r.told }
+
 // Model is one id of a replica's /v1/models.
 type Model struct {
 	ID     string          // the value of a request's "model"

@@ -22,12 +22,12 @@ func Plan(s *fleet.Snapshot, listing bool) envoy.Fleet {
 	holders := map[string][]int{} // model name → positions in f.Replicas
 	listed := map[string][]fleet.Model{}
 	private := map[string]bool{} // names that only tenants' own replicas serve
-	var unread []int             // positions of replicas of which not all models are known
+	var unread []int             // positions of replicas that may serve further models
 	for _, r := range s.Replicas {
 		at := len(f.Replicas)
 		// If no replica answers this router, none is marked down: Envoy decides.
 		f.Replicas = append(f.Replicas, envoy.Endpoint{Addr: r.Addr, Down: !r.Ready && s.Ready > 0})
-		if n := len(r.Models); n == 0 || n >= fleet.MaxModels {
+		if len(r.Models) == 0 || r.Partial() {
 			f.Unread.Replicas, unread = append(f.Unread.Replicas, f.Replicas[at]), append(unread, at)
 		}
 		for _, m := range r.Models {
