@@ -194,8 +194,13 @@ const calm = 4
 // space returns the price of storing a request's tokens where all that is evicted for them will
 // be used again, in its prefills; inFlight is the mean over the candidates.
 func (t *TTFT) space(r Request, inFlight float64) float64 {
-	f := inFlight / calm
-	return t.Space * (1 + t.Lambda) * r.Reuse / (1 + f*f)
+	return t.Space * (1 + t.Lambda) * r.Reuse * (1 - fullness(inFlight, calm))
+}
+
+// fullness returns how full the replicas are with so many requests in flight, from 0 to 1, and 1/2 at half.
+func fullness(inFlight, half float64) float64 {
+	f := inFlight / half
+	return f * f / (1 + f*f)
 }
 
 // busy is the mean number of requests in flight at which half of the work of later prompts counts
@@ -217,8 +222,7 @@ func (t *TTFT) later(r Request, inFlight float64, cands []Candidate) float64 {
 	if n < t.Prefill(r.Input, 0)/2 {
 		return 0
 	}
-	w := inFlight * inFlight / (busy * busy)
-	return t.Lambda * r.Reuse * n * w / (1 + w)
+	return t.Lambda * r.Reuse * n * fullness(inFlight, busy)
 }
 
 // even is the number of requests by which the replicas' recent work is evened out: as many show only
