@@ -20,7 +20,7 @@ func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	start := r.o.Now()
 	rec := &s.work.Record
 	rec.Reset()
-	d := r.contained(ctx, &dry, s)
+	d := r.contained(ctx, start, &dry, s)
 	s.result.Release()
 	s.ask, s.rekeyed = decision.Ask{}, nil
 	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason

@@ -128,7 +128,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	defer r.scratch.Put(s)
 	start := r.o.Now()
 	rec := s.begin()
-	d := r.contained(ctx, q, s)
+	d := r.contained(ctx, start, q, s)
 	s.result.Release()
 	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason
 	d.Withhold(rec, q.Withheld)
@@ -176,7 +176,7 @@ func (r *Router) usage(route openai.Route, prompts int, d *decision.Decision) st
 
 // contained turns a panic into a decision without a hint: a defect in judging
 // one request must not end the process that routes all others.
-func (r *Router) contained(ctx context.Context, q *Query, s *scratch) (d decision.Decision) {
+func (r *Router) contained(ctx context.Context, start time.Time, q *Query, s *scratch) (d decision.Decision) {
 	defer func() {
 		s.end()
 		if p := recover(); p != nil {
@@ -184,7 +184,7 @@ func (r *Router) contained(ctx context.Context, q *Query, s *scratch) (d decisio
 			d, s.work.Record.Choice = decision.Decision{Reason: decision.ReasonPanic}, decision.Choice{}
 		}
 	}()
-	return r.decide(ctx, q, s)
+	return r.decide(ctx, start, q, s)
 }
 
 // end gives back the turns of s and forgets the stream's context.
@@ -194,11 +194,10 @@ func (s *scratch) end() {
 	s.reading, s.hashing, s.until = work.Budget{}, work.Budget{}, until{}
 }
 
-func (r *Router) decide(ctx context.Context, q *Query, s *scratch) decision.Decision {
+func (r *Router) decide(ctx context.Context, start time.Time, q *Query, s *scratch) decision.Decision {
 	if r.decider.Idle() {
 		return decision.Decision{Reason: decision.ReasonDisabled}
 	}
-	start := r.o.Now()
 	s.reading.Start(ctx, readingLimits, len(q.Body))
 	s.reading.InTurns(r.o.Turns)
 	req, err := r.bodies.ParseWithin(&s.reading, q.Route, q.Body)

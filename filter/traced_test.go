@@ -49,9 +49,14 @@ func TestSampledParent(t *testing.T) {
 // TestTracerIsToldOfSampledRequests, and of no other; the phases are in order and
 // within the decision.
 func TestTracerIsToldOfSampledRequests(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1))
+	at, step := time.Unix(1_000_000_000, 0), time.Second
+	now := func() time.Time { // each step takes longer than all later ones
+		at, step = at.Add(step), step/2
+		return at
+	}
+	b := newBenchAt(t, now, fakeTokens{n: 1000}, replica(1))
 	var k keeper
-	b.router.o.Tracer = &k
+	b.router.o.Tracer, b.router.o.Now = &k, now
 	b.route(query())
 	q := query()
 	q.Parent = traceparent
