@@ -98,9 +98,10 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 	if !a.pricesSpace(set) || w.apart {
 		return 0
 	}
+	grown := w.Record.Tokens + w.answerTokens(a, mv)
 	for i, at := range w.at {
-		c, h := &w.cands[i], mv.holders[at].history
-		c.Room, c.Crowding = h.Room(w.Record.Tokens - c.Match.Cached() + h.Answer())
+		c := &w.cands[i]
+		c.Room, c.Crowding = mv.holders[at].history.Room(grown - c.Match.Cached())
 	}
 	again, times := mv.reuse.known()
 	if times == 0 {
@@ -121,6 +122,16 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 		w.cands[i].Space -= least
 	}
 	return times
+}
+
+// answerTokens returns the tokens that the answer is expected to have: as many wherever the request
+// goes. Where the latest answers were short by chance, all requests would go else.
+func (w *Work) answerTokens(a *Ask, mv *View) int {
+	sum := 0
+	for _, at := range w.at {
+		sum += a.answer(&mv.holders[at])
+	}
+	return sum / max(1, len(w.at))
 }
 
 // mostLosers bounds how often candidates are ranked again for a request.

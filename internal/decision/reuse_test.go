@@ -143,6 +143,27 @@ func TestLongAnswersAreLoad(t *testing.T) {
 	}
 }
 
+// TestAnAnswerIsAsLongEverywhere: full caches leave room for a request after the same time, though the
+// latest answers of one replica were short; and no longer than its own limit of tokens takes.
+func TestAnAnswerIsAsLongEverywhere(t *testing.T) {
+	all := replicas(2)
+	for i, rep := range all {
+		rep.BlockSize, rep.Blocks = blockSize, 1000
+		rep.Load = []fleet.Load{{At: time.Unix(1, 0), Running: 10, KVUsage: 0.999, Answers: fleet.Answers{Count: 10, Tokens: float64(10 + 8000*i)}, Times: fleet.Times{Decode: fleet.Spent{Requests: 10, Seconds: 100}}}}
+	}
+	r := newRig(t, policy.Config{}, all...)
+	last := math.Inf(1)
+	for _, limit := range []int{0, 4} {
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Dry: true, Prompts: prompt(1, 0, 60), Answer: limit}, w)
+		a, b := w.Record.Candidates[0].State, w.Record.Candidates[1].State
+		if a.Crowding == 0 || a.Crowding != b.Crowding || a.Room != b.Room || a.Room >= last {
+			t.Errorf("answers of at most %d tokens: room after %g and %g s, the longest %g; its own tokens take %g and %g s", limit, a.Room, b.Room, last, a.Crowding, b.Crowding)
+		}
+		last = a.Room
+	}
+}
+
 // TestWhatRequestsOnTheirWayEvict is no match, although the replica still has it.
 func TestWhatRequestsOnTheirWayEvict(t *testing.T) {
 	for _, space := range []float64{0, 1} {
