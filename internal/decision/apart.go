@@ -43,7 +43,7 @@ func (w *Work) allow(a *Ask, mv *View, set *policy.Settings) {
 func (d *Decider) rankApart(a *Ask, mv *View, set *policy.Settings, w *Work) Reason {
 	w.partners = w.partners[:0]
 	for _, at := range w.at {
-		w.partners = append(w.partners, mv.holders[at].partner(&set.PrefillDecode))
+		w.partners = append(w.partners, mv.holders[at].partner())
 	}
 	in := w.Record.Input
 	w.ranked, w.compared = set.PickApart(w.ranked[:0], int(d.ranked.Load()), in, policy.Crowd{Cands: w.cands, Partners: w.partners, Answer: w.answer}, w.scores)
@@ -64,11 +64,10 @@ func (d *Decider) rankApart(a *Ask, mv *View, set *policy.Settings, w *Work) Rea
 	return ""
 }
 
-// partner returns what the holder may do in a split, by the prices p until the handover is
-// learned.
-func (c *holder) partner(p *policy.PrefillDecode) policy.Partner {
+// partner returns what the holder may do in a split.
+func (c *holder) partner() policy.Partner {
 	of := policy.Partner{Class: c.class, Replica: c.number, Prefills: c.replica.Role != fleet.RoleDecode}
-	of.Handover, of.Token = c.account.Handover(p.Handover, 1./policy.Bandwidth)
+	of.Handover, of.Token = c.account.Handover(policy.Handover, 1./policy.Bandwidth)
 	return of
 }
 

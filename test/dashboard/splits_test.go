@@ -151,7 +151,7 @@ var apart = stage.Fleet{
 }
 
 // byPrice has the router split requests wherever a prefill would delay a running answer much.
-const byPrice = "prefill_decode: {mode: pull}\npolicy: {prefill_decode: {theta: 1000, handover: 0.001}}\n"
+const byPrice = "prefill_decode: {mode: pull}\npolicy: {prefill_decode: {theta: 1000}}\n"
 
 // occupy keeps the replicas that answer busy with long answers until the test ends.
 func occupy(t *testing.T, front string) {

@@ -18,18 +18,14 @@ package policy
 // with nothing queued and equal matches, a split only adds the handover. With a Theta of 0, so
 // does a split whose P may answer itself: it is never cheaper than P alone.
 type PrefillDecode struct {
-	Theta    float64 `yaml:"theta" unit:"factor"`     // price of a second by which a prefill delays each answer
-	Handover float64 `yaml:"handover" unit:"seconds"` // from the end of a prefill until its KV cache moves, until learned
+	Theta float64 `yaml:"theta" unit:"factor"` // price of a second by which a prefill delays each answer
 }
 
-// Bandwidth is how many tokens of a KV cache are moved between two replicas in a second, until it is
-// learned: of an 8B model at 10 GB/s.
-const Bandwidth = 75_000
-
-// DefaultPrefillDecode returns the prices of an 8B model on H100s.
-func DefaultPrefillDecode() PrefillDecode {
-	return PrefillDecode{Handover: 0.05}
-}
+// What a move of a KV cache between two replicas takes until it is learned: an 8B model's at 10 GB/s.
+const (
+	Handover  = 0.05   // s from the end of the prefill
+	Bandwidth = 75_000 // tokens a second from then on
+)
 
 // Partner is what a candidate may do in a split. It has the index of its Candidate.
 type Partner struct {

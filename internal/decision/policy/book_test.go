@@ -107,7 +107,7 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"Route_Policy": "ttft"}`:                              "Route_Policy: there is no such field",
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
 		`{"ttft": {"space": 1e308}}`:                            "ttft.space: 1e+308 is above 1e+12",
-		`{"prefill_decode": {"handover": 1.1e12}}`:              "prefill_decode.handover: 1.1e+12 is above 1e+12",
+		`{"prefill_decode": {"theta": 1.1e12}}`:                 "prefill_decode.theta: 1.1e+12 is above 1e+12",
 		`{"prefill_decode": {"bandwidth": 1e6}}`:                "prefill_decode.bandwidth: this constant is gone",
 		`{"ttft": {"prefill_token": 0}}`:                        "ttft.prefill_token: 0 is not a positive number",
 		`{"ttft": {"lower_tier": 0.75}}`:                        "ttft.lower_tier: this constant is gone",

@@ -32,7 +32,7 @@ func (Constants) Keys() any { return DefaultTTFT() }
 type Apart map[string]*float64
 
 // Keys returns the names, with their defaults.
-func (Apart) Keys() any { return DefaultPrefillDecode() }
+func (Apart) Keys() any { return PrefillDecode{} }
 
 // DefaultOverrides returns overrides that set every setting to its default.
 func DefaultOverrides() Overrides {
@@ -63,8 +63,7 @@ type constant[T any] struct {
 
 // apart are PrefillDecode's fields by name.
 var apart = map[string]constant[PrefillDecode]{
-	"theta":    {func(p *PrefillDecode) *float64 { return &p.Theta }, 0, false},
-	"handover": {func(p *PrefillDecode) *float64 { return &p.Handover }, 0, false},
+	"theta": {func(p *PrefillDecode) *float64 { return &p.Theta }, 0, false},
 }
 
 // constants are TTFT's fields by name. The prefill of a token costs more than 0, or every
@@ -128,6 +127,7 @@ var gone = map[string]string{
 	"beta":         "a request pays for 20 decode steps of running requests",
 	"burst_add":    "the burst guard adds 1.25 requests to the mean",
 	"guard_add":    "the guard adds 4 requests to the mean",
+	"handover":     "a move of a KV cache begins 0.05 s after the prefill, until it is learned",
 	"junction":     "half of the prefill that extends a match is deducted",
 	"lower_tier":   "what a token below the GPU costs is learned, or set by load_token",
 }

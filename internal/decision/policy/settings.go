@@ -25,7 +25,7 @@ type Settings struct {
 
 // DefaultSettings returns the settings of a model without settings of its own.
 func DefaultSettings() Settings {
-	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT(), PrefillDecode: DefaultPrefillDecode()}
+	return Settings{Policy: NameTTFT, HintCold: true, Balance: DefaultBalance(), TTFT: DefaultTTFT()}
 }
 
 // Pick ranks the candidates by the policy; see TTFT.Pick and Balance.Pick.

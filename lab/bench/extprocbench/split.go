@@ -158,7 +158,7 @@ func (b *bench) splits(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		how := fmt.Sprintf("%sfilter: {token_budget: 10s}\nprefill_decode: {mode: %s}\npolicy: {prefill_decode: {handover: 0.0001}}\n", b.extra, mode)
+		how := fmt.Sprintf("%sfilter: {token_budget: 10s}\nprefill_decode: {mode: %s}\npolicy: {ttft: {prefill_token: 0.01}, prefill_decode: {theta: 1000}}\n", b.extra, mode)
 		if routers[i], err = startRouter(ctx, b.o.extproc, dir, lines, how); err != nil {
 			return err
 		}
