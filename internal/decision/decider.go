@@ -109,6 +109,7 @@ func (d *Decider) Forget(replica string) {
 	}
 	d.views.refusals.Delete(replica)
 	d.views.replies.Delete(replica)
+	d.refusals.left(replica)
 	had := d.history.Drop(replica, d.now())
 	if _, told := d.invalidated.LoadAndDelete(replica); !told && had && d.o.Peers != nil {
 		d.o.Peers.Send(Prefix{Statement: Invalidated, Holder: index.Holder{Replica: replica}})

@@ -52,6 +52,7 @@ type refusal struct {
 	until   int64 // Unix ns; an older one counts again with the next refusal
 	lasts   time.Duration
 	lacks   bool // prompts that go on where it ends count, too
+	caller  bool // its status is about who asked; it counts while the replica refuses all requests
 	grown   int  // longer prompts, and prompts of equal reach, that it still sends elsewhere
 }
 
@@ -96,7 +97,7 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 	for i := range r.all {
 		e := &r.all[i]
 		switch {
-		case now >= e.until:
+		case now >= e.until || e.caller && !d.views.repliesOf(e.replica).refusing(now):
 		case e.promptEnd == w.Record.end:
 			w.refusers = append(w.refusers, e.replica)
 		case e.grown > 0 && (e.lacks && passes(e.key, e.at) ||
@@ -136,14 +137,15 @@ func (r *refusals) add(one refusal, status int, now int64) {
 	defer r.mu.Unlock()
 	of := slices.IndexFunc(r.all, func(e refusal) bool { return e.promptEnd == one.promptEnd && e.replica == one.replica })
 	one.since, one.lasts, one.grown = now, refusalFirst, mostGrown
+	one.caller = status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 	served := status < firstStatus
 	switch {
-	case served && of < 0, !served && of >= 0 && now < r.all[of].until: // nothing is known, or it was under way before
+	case served && of < 0, !served && of >= 0 && now < r.all[of].until && (one.caller || !r.all[of].caller): // nothing is known, or it was under way before
 		return
 	case served:
 		r.all[of] = refusal{}
 		return
-	case of >= 0:
+	case of >= 0 && one.caller == r.all[of].caller:
 		one.lasts = min(2*r.all[of].lasts, refusedMost)
 	case status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity:
 		one.lasts /= 2
@@ -160,6 +162,17 @@ func (r *refusals) add(one refusal, status int, now int64) {
 	default:
 		r.all[r.next] = one
 		r.next = (r.next + 1) % mostRefused
+	}
+}
+
+// left forgets what a replica that has left refused: another process may come back there.
+func (r *refusals) left(replica string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.all {
+		if r.all[i].replica == replica {
+			r.all[i] = refusal{}
+		}
 	}
 }
 

@@ -60,25 +60,29 @@ func TestRefusedPrompts(t *testing.T) {
 		then      *Ask
 		elsewhere bool
 	}{
-		"the same":                     {asking(cold), []int{401}, asking(cold), true},
+		"the same":                     {asking(cold), []int{404}, asking(cold), true},
+		"about who asked":              {asking(cold), []int{401, 403, 429, 401, 401, 401, 401}, asking(cold), false},
+		"so are all requests":          {asking(cold), []int{401, 403, 429, 401, 401, 401, 401, 401}, asking(cold), true},
+		"first about who asked":        {asking(cold), []int{401, 404, 401}, asking(cold), true},
+		"then a bad request":           {asking(cold), []int{401, 400}, asking(cold), false},
 		"the same, cached":             {asking(prompt(1, 0, 10)), []int{404}, asking(prompt(1, 0, 10)), true},
-		"it goes on":                   {asking(cold), []int{429}, asking(grown(cold, 2)), true},
+		"it goes on":                   {asking(cold), []int{404}, asking(grown(cold, 2)), true},
 		"what it cannot do":            {asking(cold), []int{501}, asking(cold), true},
 		"a redirect":                   {asking(cold), []int{307}, asking(cold), true},
 		"a time limit of its own":      {asking(cold), []int{504}, asking(cold), true},
 		"an odd status":                {asking(cold), []int{999}, asking(cold), false},
-		"it goes on, and was cached":   {asking(prompt(1, 0, 10)), []int{429}, asking(cold), false},
-		"the beginning":                {asking(cold), []int{403}, asking(prompt(1, 0, 10)), false},
-		"another end":                  {asking(prompt(1, 0, 10)), []int{403}, otherEnd, false},
-		"another tenant's":             {asking(cold), []int{403}, tenant, false},
+		"it goes on, and was cached":   {asking(prompt(1, 0, 10)), []int{404}, asking(cold), false},
+		"the beginning":                {asking(cold), []int{404}, asking(prompt(1, 0, 10)), false},
+		"another end":                  {asking(prompt(1, 0, 10)), []int{404}, otherEnd, false},
+		"another tenant's":             {asking(cold), []int{404}, tenant, false},
 		"a bad request":                {asking(cold), []int{400}, asking(cold), false},
 		"a bad request, again":         {asking(cold), []int{400, 400}, asking(cold), true},
 		"bad requests, served between": {asking(cold), []int{400, 200, 400}, asking(cold), false},
-		"served meanwhile":             {asking(cold), []int{401, 200}, asking(cold), false},
+		"served meanwhile":             {asking(cold), []int{404, 200}, asking(cold), false},
 		"no status":                    {asking(cold), []int{0}, asking(cold), false},
 		"its own error":                {asking(cold), []int{503}, asking(cold), false},
-		"an unknown end":               {&Ask{Model: "m", Prompts: cold}, []int{401}, &Ask{Model: "m", Prompts: cold}, false},
-		"a text":                       {text, []int{401}, text, true},
+		"an unknown end":               {&Ask{Model: "m", Prompts: cold}, []int{404}, &Ask{Model: "m", Prompts: cold}, false},
+		"a text":                       {text, []int{404}, text, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRefuser(t)
@@ -93,8 +97,8 @@ func TestRefusedPrompts(t *testing.T) {
 			if c.elsewhere && !strings.Contains(rec.Why.Text, "refused this prompt") && c.then != text {
 				t.Errorf("explained as %q", rec.Why.Text)
 			}
-			r.send(c.then, two, 401)
-			if d, _ := r.send(c.then, "10.0.0.3:8000", 401); c.elsewhere && first(d) != "10.0.0.3:8000" {
+			r.send(c.then, two, 404)
+			if d, _ := r.send(c.then, "10.0.0.3:8000", 404); c.elsewhere && first(d) != "10.0.0.3:8000" {
 				t.Errorf("two have refused it; named %s", d.Chosen)
 			}
 			if d, _ := r.send(c.then, "", 0); c.elsewhere && c.then != text && len(c.then.Prompts.(chained).blocks) <= len(cold.blocks) && first(d) != one {
@@ -115,7 +119,7 @@ func TestRefusalsEnd(t *testing.T) {
 		a.Dry = false
 		return first(d) != one
 	}
-	r.send(asking(p), one, 401)
+	r.send(asking(p), one, 404)
 	for i := range mostGrown {
 		if d, _ := r.send(asking(grown(p, i)), "", 0); first(d) == one {
 			t.Errorf("longer prompt %d goes to the replica", i)
@@ -131,14 +135,28 @@ func TestRefusalsEnd(t *testing.T) {
 		if after := counts(asking(p)); !before || after {
 			t.Errorf("a refusal that lasts %v: counts %v before its end, %v after it", lasts, before, after)
 		}
-		r.send(asking(p), one, 401)
+		r.send(asking(p), one, 404)
 	}
-	r.decider.Replied(r.ring, r.ring.Put(&Record{Subject: Subject{ID: "id"}, promptMarks: promptMarks{end: promptEnd{rest: 5}}}), "other", one, 401)
+	r.decider.Replied(r.ring, r.ring.Put(&Record{Subject: Subject{ID: "id"}, promptMarks: promptMarks{end: promptEnd{rest: 5}}}), "other", one, 404)
 	if slices.ContainsFunc(r.decider.refusals.all, func(of refusal) bool { return of.rest == 5 }) {
 		t.Error("the refusal of another request is remembered")
 	}
+	for range refusingRow {
+		r.send(asking(grown(p, 100)), one, 401)
+	}
+	before := counts(asking(grown(p, 100)))
+	r.send(asking(prompt(1, 0, 5)), one, 200)
+	if after := counts(asking(grown(p, 100))); !before || after {
+		t.Errorf("a replica refuses all who ask: counts %v; it serves one: counts %v", before, after)
+	}
+	r.send(asking(grown(p, 101)), one, 404)
+	before = counts(asking(grown(p, 101)))
+	r.decider.Forget(one)
+	if after := counts(asking(grown(p, 101))); !before || after {
+		t.Errorf("counts %v before the replica leaves, %v after it", before, after)
+	}
 	for i := range 2 * mostRefused {
-		r.send(asking(prompt(3, i, 2)), one, 429)
+		r.send(asking(prompt(3, i, 2)), one, 404)
 	}
 	if n := len(r.decider.refusals.all); n != mostRefused || counts(asking(p)) {
 		t.Errorf("%d refusals are kept; the oldest counts %v", n, counts(asking(p)))
@@ -174,7 +192,7 @@ func TestRetypedPrompts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, elsewhere := newRefuser(t), 0
-			r.send(typed(1), one, 401)
+			r.send(typed(1), one, 404)
 			a := c.then(r)
 			for range 2 * mostGrown {
 				if d, _ := r.send(a, "", 0); first(d) != one {
