@@ -147,6 +147,9 @@ func (o *outcomes) learnHealth(s *fleet.Snapshot, a *outcome.Answer) {
 	switch {
 	case a.Failed != "":
 		count(a.Failed, true)
+		if a.Replica == "" || !load.Failure(a.Status) {
+			o.replicas.account(s, a.Failed, (*load.Account).Broke)
+		}
 	case a.Replica != "" && a.Status > 0 && a.Status < http.StatusBadRequest:
 		count(a.Replica, false)
 	}

@@ -45,10 +45,14 @@ func TestFailuresInTheAccessLog(t *testing.T) {
 		{"a retry", outcome.Answer{Hint: two + "," + one, Replica: one, Failure: outcome.Failure{PassedOver: true}, Status: 400}, [3]int{1, 1, 1}},
 		{"an answer", outcome.Answer{Replica: one, Status: 200}, [3]int{0, 0, 1}},
 		{"a stranger", outcome.Answer{Failure: outcome.Failure{Failed: "10.9.9.9:1"}}, [3]int{0, 0, 1}},
+		{"an answer that broke off", outcome.Answer{Replica: one, Failure: outcome.Failure{Failed: one}, Status: 200}, [3]int{1, 1, 1}},
 	} {
 		o.learnHealth(s, &step.a)
 		if got := [3]int{at[0].Failures(), at[1].Failures(), at[2].Failures()}; got != step.want {
 			t.Errorf("%s: failures %v, want %v", step.what, got, step.want)
+		}
+		if down, want := at[1].Down(time.Now()), step.what == "an answer that broke off"; down != want {
+			t.Errorf("%s: it counts as down %v, want %v", step.what, down, want)
 		}
 	}
 }

@@ -24,7 +24,12 @@ func (d *Decider) WakeHeld() int {
 	if now.Sub(fleet.since) < envoysKnow {
 		ready = 0
 	}
-	n := d.sessions.Wake(func(model string) *sessions.Settings { return &d.book.Of(model, model).Sessions }, ready, now)
+	n := d.sessions.Wake(func(model string) *sessions.Settings {
+		if ready != 0 && !fleet.knows(model) {
+			return new(sessions.Settings) // its requests fail as others do
+		}
+		return &d.book.Of(model, model).Sessions
+	}, ready, now)
 	d.tellHeld()
 	return n
 }
@@ -89,7 +94,7 @@ func (w *Work) order() {
 // site returns candidate i as a site for the request.
 func (w *Work) site(a *Ask, mv *View, set *policy.Settings, i int32) sessions.Site {
 	at, c := &mv.holders[w.at[i]], &w.cands[i]
-	p := sessions.Site{Cache: at.history, Cached: c.Match.Credited()}
+	p := sessions.Site{Cache: at.history, Cached: c.Match.Credited(), State: at.account}
 	size, learned := at.history.Capacity()
 	if learned || a.marks(at) != w.marked.marks {
 		return p

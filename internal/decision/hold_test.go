@@ -145,6 +145,48 @@ func TestHeldRequestsGoToWhoFailsNoMore(t *testing.T) {
 	}
 }
 
+// TestHeldRequestsWaitForTheirReplica: when the only one breaks down, also before its health tells; and
+// they go on when it is back, or nobody knows their model any more.
+func TestHeldRequestsWaitForTheirReplica(t *testing.T) {
+	r, busy := crammed(t, sessions.Settings{Share: 1e-6})
+	ask := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
+	ask.Ticket = r.decider.Decide(ask, new(Work)).Held
+	waits := func(when string, after time.Duration, want bool) {
+		t.Helper()
+		r.wait(after)
+		for range 3 { // a request that is decided again may be held again
+			if r.decider.WakeHeld(); isReady(ask.Ticket) {
+				if ask.Ticket = r.decider.Decide(ask, new(Work)).Held; ask.Ticket == nil {
+					break
+				}
+			}
+		}
+		if (ask.Ticket != nil) != want {
+			t.Fatalf("%s: it waits %v, want %v", when, ask.Ticket != nil, want)
+		}
+	}
+	busy.Answered(503)
+	busy.Release()
+	waits("it broke", 0, true)
+	waits("later", 4*time.Second, true)
+	one := *r.fleet.Snapshot().Replicas[0]
+	down, up, other := one, one, one
+	down.Ready, up.Joined = false, one.Joined+1
+	r.fleet.Set(&down)
+	r.decider.Forget(one.Addr)
+	waits("it is down", time.Hour, true)
+	r.fleet.Set(&up)
+	waits("Envoy does not know it yet", envoysKnow/2, true)
+	waits("it is back", envoysKnow, false)
+
+	r, _ = crammed(t, sessions.Settings{Share: 1e-6})
+	ask.Ticket = r.decider.Decide(ask, new(Work)).Held
+	other = *r.fleet.Snapshot().Replicas[0]
+	other.Models = []fleet.Model{{ID: "other", Base: "other"}}
+	r.fleet.Set(&other)
+	waits("its model has another name", time.Minute, false)
+}
+
 func isReady(k *sessions.Ticket) bool {
 	select {
 	case <-k.Ready():

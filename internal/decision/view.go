@@ -123,7 +123,7 @@ func (v *views) now() *view {
 func (v *views) readiness(snap *fleet.Snapshot, now time.Time) (ready uint64) {
 	for _, r := range snap.Replicas {
 		if r.Ready {
-			ready += xxhash.Sum64String(r.Addr)
+			ready += xxhash.Sum64String(r.Addr) + r.Joined
 		}
 	}
 	if ready == 0 {

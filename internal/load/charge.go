@@ -214,6 +214,9 @@ func (c *Charge) RecordEnd(status int, came bool) (refused bool) {
 	now := a.ledger.now().UnixNano()
 	switch {
 	case Failure(status):
+		if status == http.StatusServiceUnavailable { // Envoy's, too
+			a.Broke()
+		}
 		if c.terms.Leg || !a.ledger.logs(now) {
 			a.failed(now)
 		}

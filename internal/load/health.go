@@ -1,6 +1,7 @@
 package load
 
 import (
+	"math"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,28 @@ const (
 type health struct {
 	streak atomic.Int32
 	until  atomic.Int64 // Unix ns until which it is a last resort
+	down   atomic.Int64 // Unix ns until which it counts as down
+}
+
+const (
+	// downFor is how long a replica counts as down that was not reached: longer than it takes until its
+	// health tells.
+	downFor = 5 * time.Second
+	// forGood is health.down of one that has left.
+	forGood = math.MaxInt64
+)
+
+// Down reports whether the replica has left, or was not reached or busy a moment ago and has served
+// nothing since.
+func (h *health) Down(now time.Time) bool { return now.UnixNano() < h.down.Load() }
+
+// Broke counts a connection to the replica that was not made or broke.
+func (a *Account) Broke() { a.health.downUntil(a.ledger.now().Add(downFor).UnixNano()) }
+
+func (h *health) downUntil(ns int64) {
+	if was := h.down.Load(); was != forGood {
+		h.down.CompareAndSwap(was, ns)
+	}
 }
 
 func (h *health) failing(now int64) bool { return now < h.until.Load() }
@@ -41,6 +64,7 @@ func (h *health) failed(now int64) {
 
 func (h *health) succeeded() {
 	h.streak.Store(0)
+	h.downUntil(0)
 	h.until.Store(0)
 }
 

@@ -90,6 +90,7 @@ func (l *Ledger) Drop(replica string) (gone []index.HolderID) {
 	for h, a := range l.All() {
 		if h.Replica == replica {
 			l.accounts.Delete(h)
+			a.down.Store(forGood)
 			gone = append(gone, index.HolderID(a.holder.Load()))
 		}
 	}

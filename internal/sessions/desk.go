@@ -41,7 +41,13 @@ type Site struct {
 	Cached int            // tokens of the prompt that it has
 	Size   int            // tokens that its cache has room for; 0 = not known
 	Rate   float64        // tokens of prefill in a second; 0 = not known
+	State  interface {    // of the holder, as it is when asked; nil = it is up
+		Down(now time.Time) bool // no held request goes there
+	}
 }
+
+// up reports whether held requests may go there.
+func (p *Site) up(now time.Time) bool { return p.State == nil || !p.State.Down(now) }
 
 // left reports whether nobody works at the desk any more.
 func (d *desk) left(now time.Time) bool {

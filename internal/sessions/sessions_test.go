@@ -411,6 +411,37 @@ func TestUnknownSizeHoldsNothing(t *testing.T) {
 	}
 }
 
+type switched bool
+
+func (s *switched) Down(time.Time) bool { return bool(*s) }
+
+// TestNoHeldRequestGoesToAHolderThatIsDown: also one that it is warm at, or whose size is not known any more.
+func TestNoHeldRequestGoesToAHolderThatIsDown(t *testing.T) {
+	o := open(t, 1)
+	var down switched
+	x := text{{2, 60_000}}
+	o.send(text{{1, 64_000}})
+	r := o.request(x)
+	r.Sites[0].State = &down
+	_, first, _ := o.ask(r)
+	o.at[0].Use(x.prompt(), 0, o.now) // it is warm now
+	down = true
+	if o.wake(); ready(first) {
+		t.Fatal("it is called while the holder is down")
+	}
+	for size, rate := range map[int]float64{size: rate, 0: 0} {
+		r = o.request(x)
+		r.Sites[0].State, r.Sites[0].Size, r.Sites[0].Rate, r.Ticket = &down, size, rate, first
+		if _, held, _ := o.ask(r); held != first {
+			t.Errorf("of size %d: it goes", size)
+		}
+	}
+	down = false
+	if o.wake(); !ready(first) {
+		t.Error("it is not called when the holder is up")
+	}
+}
+
 func TestOffLetsAllGo(t *testing.T) {
 	o := open(t, 1)
 	o.send(text{{1, 64_000}})

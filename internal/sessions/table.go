@@ -123,6 +123,9 @@ func (t *Table) ticketOf(q *queue, r *Request) *Ticket {
 
 // site returns the site for a request; -1: it lacks room, as why tells.
 func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time) (at int, why Wait) {
+	if k != nil && q.holds(k) && !slices.ContainsFunc(r.Sites, func(p Site) bool { return p.up(now) }) {
+		return -1, Wait{Context: r.Tokens}
+	}
 	if first := &r.Sites[0]; warm(first.Cached, r.Tokens) || !first.known() {
 		return 0, Wait{}
 	}
@@ -144,7 +147,7 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 	cheapest := 0.0
 	for i := range r.Sites {
 		p := &r.Sites[i]
-		if !p.known() {
+		if !p.known() || !p.up(now) {
 			continue
 		}
 		d := t.desk(p, now)
@@ -333,7 +336,7 @@ func (t *Table) callFirst(q *queue, fleet uint64, now time.Time) {
 	}
 	r := Request{Tokens: k.place.Tokens, Answer: k.answer, Sites: k.sites}
 	for i := range k.sites {
-		if warm(k.sites[i].Cache.Match(k.prompt, now), k.place.Tokens) {
+		if k.sites[i].up(now) && warm(k.sites[i].Cache.Match(k.prompt, now), k.place.Tokens) {
 			k.call()
 			return
 		}
