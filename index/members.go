@@ -245,7 +245,7 @@ func (ev *Event) grouped() hybrid.Event {
 	s := &ev.Scope
 	return hybrid.Event{Group: s.Group, Block: s.BlockSize, Spec: ev.Spec, Window: ev.Window, Ahead: ev.Ahead, Tokens: ev.Tokens,
 		LoRA: s.LoRA, HasParent: ev.HasParent, Parent: ev.Parent, Hashes: ev.Hashes, Contents: ev.Content,
-		Keys: ev.Content == nil && s.Scheme == SchemeTokens}
+		Keys: ev.Content == nil && s.Scheme == SchemeTokens, Keyless: ev.Content == nil && s.Scheme != SchemeTokens}
 }
 
 // follower returns the member that follows an event, or nil. h.mu is held.

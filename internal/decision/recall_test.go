@@ -10,6 +10,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // first and second are the addresses of two replicas.
@@ -43,7 +44,7 @@ func (r *rig) matches(t *testing.T, p chained) (one, two *policy.Candidate, rec 
 }
 
 // TestUntilASidecarReports: the history stands for the cache of a replica of which no sidecar has
-// reported a block, or has by another name.
+// reported a block, or has by another name or in another scheme.
 func TestUntilASidecarReports(t *testing.T) {
 	all := mixed()
 	all[1].Sidecar = true
@@ -52,6 +53,13 @@ func TestUntilASidecarReports(t *testing.T) {
 	r.on(secondAddr, p)
 	if _, two, rec := r.matches(t, p); !two.Match.Learned() || rec.Reason != ReasonLearned {
 		t.Errorf("nothing is reported: %s, %+v", rec.Reason, two.Match)
+	}
+	foreign := r.event(prompt(1, 0, 50))
+	foreign.Content, foreign.Scope.Scheme = nil, "engine"
+	must.Get(r.index.Apply(&index.Batch{Holder: index.Holder{Replica: secondAddr}, Incarnation: r.publishers[secondAddr].life, Events: []index.Event{foreign}}))(t)
+	r.fleet.Set(all...)
+	if _, two, rec := r.matches(t, p); !two.Match.Learned() || rec.Reason != ReasonLearned {
+		t.Errorf("hashes of another scheme are: %s, %+v", rec.Reason, two.Match)
 	}
 	r.stored(secondAddr, prompt(1, 0, 50))
 	r.fleet.Set(all...)

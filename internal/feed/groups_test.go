@@ -71,7 +71,7 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 		for group, spec := range []string{"chunked_local_attention", "full_attention"} {
 			b.Events = append(b.Events, index.Event{
 				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16, Spec: spec,
-				Scope: index.Scope{Model: model, Scheme: "engine", BlockSize: 16, Group: group},
+				Scope: index.Scope{Model: model, Scheme: index.SchemeTokens, BlockSize: 16, Group: group},
 			})
 		}
 		must.Get(x.Apply(b))(t)

@@ -141,7 +141,7 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 func (f *Feed) unreported(r *fleet.Replica) (out []string) {
 	for _, rank := range r.Ranks {
 		if load, _ := r.LoadOf(rank); load.Computed() >= silentTokens && len(r.Models) > 0 && f.groups(r, rank) == nil {
-			out = append(out, fmt.Sprintf("replica %s, rank %d: it computes prompts, and no sidecar reports its blocks of model %q, so that its cache is known from what was sent there alone: look at kvsub's -replica, -rank, -model and -tenant, and its log",
+			out = append(out, fmt.Sprintf("replica %s, rank %d: it computes prompts, and no sidecar reports its blocks of model %q, so that its cache is known from what was sent there alone: look at kvsub's -replica, -rank, -model, -tenant and -hash-scheme (tokens), and its log",
 				r.Addr, rank, r.Models[0].Base))
 		}
 	}

@@ -161,12 +161,11 @@ func TestSidecarsThatReportNothingAreTold(t *testing.T) {
 	defer x.Close()
 	r := fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Ranks: []int{0, 1}, Configured: fleet.Configured{Sidecar: true}, Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}}}
 	s := Sources{New(x, Options{}), func() *fleet.Snapshot { return fleet.NewSnapshot(&r) }}
-	report := func(h index.Holder, model string) {
-		if _, err := x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{Kind: index.Stored, Hashes: []uint64{1}, Content: []prefixhash.Content{1},
-			Scope: index.Scope{Model: model, Scheme: index.SchemeTokens, BlockSize: 16}}}}); err != nil {
-			t.Fatal(err)
-		}
+	reportBy := func(h index.Holder, model, scheme string) {
+		must.Get(x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{Kind: index.Stored, Hashes: []uint64{1},
+			Scope: index.Scope{Model: model, Scheme: scheme, BlockSize: 16}}}}))(t)
 	}
+	report := func(h index.Holder, model string) { reportBy(h, model, index.SchemeTokens) }
 	told := func(what string, want ...string) {
 		t.Helper()
 		notes := s.Notes()
@@ -187,6 +186,8 @@ func TestSidecarsThatReportNothingAreTold(t *testing.T) {
 	report(index.Holder{Replica: "10.0.0.9:8000"}, "m")
 	report(index.Holder{Replica: r.Addr}, "M")
 	told("by other names", "0", "1")
+	reportBy(index.Holder{Replica: r.Addr}, "m", "engine")
+	told("by hashes of another scheme", "0", "1")
 	report(index.Holder{Replica: r.Addr}, "m")
 	told("one rank", "1")
 	report(index.Holder{Replica: r.Addr, Rank: 1}, "m")

@@ -16,6 +16,7 @@ type Event struct {
 	Hashes    []uint64
 	Contents  []prefixhash.Content // as many as Hashes, or none
 	Keys      bool                 // without Contents: the hashes are the blocks' keys
+	Keyless   bool                 // neither is known: the hashes are of a scheme of their own
 }
 
 // valid reports whether the event can be followed.

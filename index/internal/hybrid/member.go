@@ -64,6 +64,7 @@ type published struct {
 	joined atomic.Pointer[Plan] // how they find its hit; nil: it hits all blocks of its full attention, or none if it is Unknown
 	plan   atomic.Pointer[Plan] // the same, set also if lookups need not find the member
 	trust  atomic.Pointer[Trust]
+	keyed  atomic.Bool // some event was not Keyless
 	tiered atomic.Pointer[tierFacts]
 	sight  atomic.Uint32 // the Sight of the settings, + 1 if lookups are SGLang's
 	loads  atomic.Int32  // LoadLeast + 1 if the settings have Loads
@@ -95,6 +96,9 @@ func (m *Member) Observe(e *Event) (news bool) {
 		news = e.Group >= MaxGroups && !m.observed.beyond
 		m.observed.beyond = m.observed.beyond || news
 		return news
+	}
+	if !e.Keyless {
+		m.keyed.Store(true)
 	}
 	if e.Ahead > 0 && m.observed.ahead != e.Ahead {
 		m.observed.ahead, news = e.Ahead, true

@@ -18,9 +18,10 @@ func (t Trust) String() string {
 	return "inexact"
 }
 
-// Trust returns how reliable the member's answers are; false: nothing is known yet.
+// Trust returns how reliable the member's answers are; false: nothing is known yet, or the keys of none
+// of its blocks.
 func (m *Member) Trust() (t Trust, ok bool) {
-	if p := m.trust.Load(); p != nil {
+	if p := m.trust.Load(); p != nil && m.keyed.Load() {
 		if why := m.unseenWhy(Mix{}); why != "" && p.Exact {
 			return Trust{Above: true, Why: why}, true
 		}
