@@ -31,6 +31,7 @@ func (g *gateway) works(t *testing.T) {
 	t.Run("hints are not followed, and that is counted", func(t *testing.T) { g.misses(t, started) })
 	t.Run("clients' own hints are removed", g.removes)
 	t.Run("long bodies", g.longBodies)
+	t.Run("a client that offers to speak TLS", g.offersTLS)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { g.survives(t, f) })
 	}
@@ -142,6 +143,16 @@ func (g *gateway) longBodies(t *testing.T) {
 				t.Errorf("%d KiB over %s did not arrive as they were sent", size>>10, name)
 			}
 		}
+	}
+}
+
+// offersTLS sends a request as Apache's HttpClient does.
+func (g *gateway) offersTLS(t *testing.T) {
+	client := newClient()
+	defer client.CloseIdleConnections()
+	n := lastNumber.Add(1)
+	if _, why := post(client, g.url, n, prompt(n), map[string]string{"Connection": "Upgrade", "Upgrade": "TLS/1.2"}); why != "" {
+		t.Error(why)
 	}
 }
 

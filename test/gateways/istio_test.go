@@ -368,6 +368,7 @@ func TestIstioPool(t *testing.T) {
 	m.found()
 	m.follows(t, started)
 	m.chats(t)
+	m.offersTLS(t)
 	for _, f := range faults[:2] {
 		t.Run(f.name, func(t *testing.T) { m.outage(t, f) })
 	}
