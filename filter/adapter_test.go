@@ -59,5 +59,22 @@ func TestInputIDsOfSGLang(t *testing.T) {
 	}
 }
 
+// TestSessionsOfSGLang: an SGLang puts the prompts of a session before that of a request with
+// session_params, so that the router knows none.
+func TestSessionsOfSGLang(t *testing.T) {
+	for _, server := range []*sglang.Server{nil, {}} {
+		for params, known := range map[string]bool{`null`: true, `{"id":"s"}`: server == nil} {
+			r := replica(1)
+			r.SGLang = server
+			b := newBench(t, &tokens.Chooser{}, r)
+			b.holds(r.Addr, 0, 2)
+			d := b.route(&Query{Route: openai.Completions, Body: []byte(`{"model":"m","prompt":[` + numbers(2*blockSize+1) + `],"session_params":` + params + `}`)})
+			if (d.Predicted > 0) != known || (d.Reason == decision.ReasonNoTokens) == known {
+				t.Errorf("SGLang %v, %s: %s, %d tokens predicted", server != nil, params, d.Reason, d.Predicted)
+			}
+		}
+	}
+}
+
 // numbers is a list of n token ids.
 func numbers(n int) string { return strings.Join(slices.Repeat([]string{"7"}, n), ",") }

@@ -285,6 +285,9 @@ func noSplit(req *openai.Request) decision.SplitReason {
 // token ids, or its text if these are not available. It returns the reason if there is
 // neither.
 func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
+	if mv.RunsSGLang() && req.Raw(openai.FieldSessionParams) != nil { // it puts earlier prompts before
+		return decision.ReasonNoTokens
+	}
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
 	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant, Subset: s.ask.Subset})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"warmroute/internal/sglang"
@@ -72,9 +73,7 @@ func (w *worker) ofSGLang(l *learned) {
 		l.Blocks = cmp.Or(l.Blocks, max(0, s.Tokens)/l.BlockSize)
 	}
 	l.CacheOff = s.Disabled
-	if len(w.options.Models) == 0 {
-		l.Models = modelsOf(l.Models, s)
-	}
+	l.Models = modelsOf(l.Models, s)
 	l.Transfer = configuredTransfer(w.options)
 	if !w.warned {
 		for _, note := range s.Missing(!w.options.NoEvents && !w.options.Sidecar && len(w.options.Events) == 0) {
@@ -84,17 +83,23 @@ func (w *worker) ofSGLang(l *learned) {
 	w.warned = true
 }
 
-// modelsOf returns the models that an SGLang lists as requests name them: an adapter by a base
-// model's name and its own, as in "qwen:sql". The root is the model's path; SGLang lists the served
-// name there. Adapters are left out beyond MaxModels.
+// modelsOf returns the models that an SGLang, or the file for it, lists as requests name them: an adapter
+// by a base model's name and its own, as in "qwen:sql". The root is the model's path; SGLang lists the
+// served name there, and has one model. Adapters are left out beyond MaxModels.
 func modelsOf(models []Model, s *sglang.Server) []Model {
+	models = slices.Clone(models)
+	if all := bases(models); s.ModelPath != "" {
+		for i := range models {
+			models[i].Root, models[i].Base = s.ModelPath, all[0]
+		}
+	}
 	byID := map[string]Model{}
 	for _, m := range models {
-		m.Root = cmp.Or(s.ModelPath, m.Root)
 		if !m.LoRA.Set {
 			byID[m.ID] = m
 			continue
 		}
+		m.LoRA.Name = strings.TrimPrefix(m.LoRA.Name, m.Base+sglang.AdapterMark)
 		for _, base := range models {
 			if !base.LoRA.Set && base.Base == m.Base && len(byID) < MaxModels {
 				m.ID = base.ID + sglang.AdapterMark + m.LoRA.Name

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,18 +146,39 @@ func TestSGLangElsewhere(t *testing.T) {
 func TestSGLangWithConfiguredModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const addr = "10.0.0.1:30000"
-		o := ReplicaOptions{Address: addr, Models: []ModelOptions{{ID: "mine"}}}
+		o := ReplicaOptions{Address: addr, Models: []ModelOptions{{ID: "mine"}, {ID: "sql", Base: "mine", LoRA: true}}}
 		r := fakeSGLang()
 		w := start(t, Options{Replicas: []ReplicaOptions{o}}, map[string]*fakeReplica{addr: r})
 		for _, status := range []int{0, 503} {
 			w.net.change(func() { r.status["/v1/models"] = status })
 			w.pass(2 * learnEvery)
 			got := w.fleet.Snapshot().Replica(addr)
-			if got.SGLang == nil || got.Version != "sglang 0.5.23" || len(got.Models) != 1 || got.Model("mine") == nil || !got.Ready {
+			if got.SGLang == nil || got.Version != "sglang 0.5.23" || len(got.Models) != 2 || got.Model("mine") == nil || got.Model("mine:sql") == nil || !got.Ready {
 				t.Errorf("status %d: %+v", status, got)
 			}
 		}
 	})
+}
+
+// TestAdaptersOfSGLangInTheFile: they are named there as vLLM's are, or as requests name them.
+func TestAdaptersOfSGLangInTheFile(t *testing.T) {
+	for _, id := range []string{"sql", "m:sql"} {
+		models := configuredModels(ReplicaOptions{Models: []ModelOptions{{ID: "m"}, {ID: id, Base: "m", LoRA: true}}})
+		got := modelsOf(models, &sglang.Server{ModelPath: "/models/m"})
+		want := []Model{{ID: "m", Base: "m", Root: "/models/m"}, {ID: "m:sql", Base: "m", Root: "/models/m", LoRA: prefixhash.LoRA{Name: "sql", Set: true}}}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %+v", id, got)
+		}
+	}
+}
+
+// TestNamesOfSGLang: all names of an SGLang are of one model, though each is listed as its own root.
+func TestNamesOfSGLang(t *testing.T) {
+	models, _, err := decodeModels([]byte(`{"data":[{"id":"x","root":"x"},{"id":"y","root":"y"},{"id":"a","root":"/a","parent":"y"}]}`))
+	got := modelsOf(models, &sglang.Server{ModelPath: "/models/m"})
+	if err != nil || len(got) != 4 || len(bases(got)) != 1 {
+		t.Errorf("%v: %+v", err, got)
+	}
 }
 
 // TestAdaptersOfManyNames: each adapter has a name of each base model's, within a bound.

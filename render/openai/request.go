@@ -61,6 +61,7 @@ const (
 	FieldFeatures
 	FieldContentParts
 	FieldInputIDs
+	FieldSessionParams
 	numFields
 
 	// The fields that Parse reads into Model, CacheSalt, Stream, ExtraKey and Adapter.
@@ -101,6 +102,7 @@ var fieldNames = [numFields]string{
 	"previous_response_id", "previous_input_messages", "prompt_logprobs", "logprobs", "top_logprobs", "echo",
 	"max_tokens", "max_completion_tokens", "max_output_tokens", "use_beam_search", "n", "best_of", "background",
 	"stream_options", "min_tokens", "token_ids", "sampling_params", "features", "content_parts", "input_ids",
+	"session_params",
 }
 
 // String returns the field's key in the body.
