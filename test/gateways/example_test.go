@@ -31,6 +31,7 @@ func (g *gateway) works(t *testing.T) {
 	t.Run("hints are not followed, and that is counted", func(t *testing.T) { g.misses(t, started) })
 	t.Run("clients' own hints are removed", g.removes)
 	t.Run("long bodies", g.longBodies)
+	t.Run("retries show failures", g.showsRetries)
 	t.Run("a client that offers to speak TLS", g.offersTLS)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { g.survives(t, f) })
@@ -143,6 +144,13 @@ func (g *gateway) longBodies(t *testing.T) {
 				t.Errorf("%d KiB over %s did not arrive as they were sent", size>>10, name)
 			}
 		}
+	}
+}
+
+// showsRetries requires the tag that says that each retry shows a failure.
+func (g *gateway) showsRetries(t *testing.T) {
+	if !strings.Contains(g.page("/config_dump"), envoy.TagFirstByte) {
+		t.Error("the access log has no such tag")
 	}
 }
 

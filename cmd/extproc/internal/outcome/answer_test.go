@@ -162,15 +162,16 @@ func TestRetries(t *testing.T) {
 		last, sent time.Duration // of the request's body to Envoy, of the last try
 		hint       string
 		want       bool
-		generated  bool // by the configuration that the router prints
+		tag        string // by a configuration in which no try has a time limit
 	}{
-		"refused":                    {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true, false},
-		"not reached within 1 s":     {2, time.Millisecond, 1100 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true, false},
-		"refused, after a long body": {2, time.Minute, time.Minute + 20*time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true, false},
-		"slow":                       {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", false, false},
-		"broken late":                {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", true, true},
-		"not tried":                  {1, time.Millisecond, 2 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", false, false},
-		"the first one":              {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.1:8000,10.0.0.2:8000", false, false},
+		"refused":                    {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true, ""},
+		"not reached within 1 s":     {2, time.Millisecond, 1100 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true, ""},
+		"refused, after a long body": {2, time.Minute, time.Minute + 20*time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", true, ""},
+		"slow":                       {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", false, ""},
+		"broken late":                {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", true, "5030000"},
+		"broken late, by an example": {2, time.Millisecond, 5 * time.Second, "10.0.0.2:8000,10.0.0.1:8000", true, "-"},
+		"not tried":                  {1, time.Millisecond, 2 * time.Millisecond, "10.0.0.2:8000,10.0.0.1:8000", false, ""},
+		"the first one":              {2, time.Millisecond, 20 * time.Millisecond, "10.0.0.1:8000,10.0.0.2:8000", false, ""},
 	} {
 		for _, served := range []string{"", "10.0.0.1:8000"} {
 			lb := map[string]any{envoy.HeaderDestination: c.hint}
@@ -179,8 +180,8 @@ func TestRetries(t *testing.T) {
 			}
 			e := entry(t, nil, lb, nil)
 			e.CommonProperties.UpstreamRequestAttemptCount = c.attempts
-			if c.generated {
-				e.CommonProperties.CustomTags = map[string]string{envoy.TagFirstByte: "5030000"}
+			if c.tag != "" {
+				e.CommonProperties.CustomTags = map[string]string{envoy.TagFirstByte: c.tag}
 			}
 			e.CommonProperties.TimeToLastRxByte, e.CommonProperties.TimeToFirstUpstreamTxByte = durationpb.New(c.last), durationpb.New(c.sent)
 			a := answerOf(e)
