@@ -118,6 +118,7 @@ const (
 // Put makes an unused charge count on a. Ledger.Lock is held.
 func (c *Charge) Put(a *Account, t Terms) {
 	c.account, c.terms = a, t
+	a.health.probed(t.Sent)
 	a.ledger.seq++
 	c.seq = a.ledger.seq
 	inFlight, order := a.put(&t)

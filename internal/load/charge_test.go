@@ -121,6 +121,36 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestOneRequestTriesALastResort: when its time is over, the others follow once that one may be known
+// to have failed at once; an answer ends that.
+func TestOneRequestTriesALastResort(t *testing.T) {
+	r := newRig(t)
+	a := r.Of(one)
+	failing := func(what string, want bool) {
+		t.Helper()
+		if a.Failing(r.nanos()) != want {
+			t.Errorf("%s: it is a last resort %v, want %v", what, !want, want)
+		}
+	}
+	tried := func() { r.put(one, Terms{Sent: r.nanos()}) }
+	tried()
+	failing("nothing has failed", false)
+	for range failStreak {
+		a.Logged(true)
+	}
+	tried()
+	r.wait(failPenalty)
+	failing("its time is over", false)
+	tried()
+	failing("one tries it", true)
+	r.wait(probeFor)
+	failing("that has not failed at once", false)
+	tried()
+	a.Logged(false)
+	tried()
+	failing("it answers", false)
+}
+
 // TestTheAccessLogTellsWhoFailed: while it tells of requests, the status that a stream shows is no
 // failure by itself. A stream's status counts where nothing is logged.
 func TestTheAccessLogTellsWhoFailed(t *testing.T) {

@@ -15,6 +15,9 @@ const (
 	// it, up to failPenaltyMost.
 	failPenalty     = time.Second
 	failPenaltyMost = 30 * time.Second
+	// probeFor is how long a last resort whose time is over has one request alone: so late, at the most,
+	// the access log tells of one that failed at once.
+	probeFor = 300 * time.Millisecond
 	// tooFast is the share of its expected prefill before which a request that
 	// ended without first token counts as refused, and tooFastLeast the least
 	// time: no replica answers in less than an engine step.
@@ -60,6 +63,13 @@ func (h *health) failed(now int64) {
 	}
 	penalty := min(failPenaltyMost, failPenalty<<min(n-failStreak, 5))
 	h.until.Store(now + int64(penalty))
+}
+
+// probed counts a request that is sent there.
+func (h *health) probed(now int64) {
+	if h.streak.Load() >= failStreak && now >= h.until.Load() {
+		h.until.Store(now + int64(probeFor))
+	}
 }
 
 func (h *health) succeeded() {
