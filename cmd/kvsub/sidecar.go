@@ -39,8 +39,11 @@ func sidecar(ctx context.Context, o options, stderr io.Writer) error {
 	defer conn.Close()
 	client := indexpb.NewCacheIndexClient(conn)
 	holder := index.Holder{Replica: o.replica, Rank: o.rank}
-	reports := reporter.New(client, holder, o.reporting(log))
-	s, err := kvevents.New(o.subscription(log), reports)
+	var s *kvevents.Subscriber
+	reporting := o.reporting(log)
+	reporting.Up = func() bool { return s.Status().Connected }
+	reports := reporter.New(client, holder, reporting)
+	s, err = kvevents.New(o.subscription(log), reports)
 	if err != nil {
 		return err
 	}

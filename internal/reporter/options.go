@@ -16,6 +16,7 @@ type Options struct {
 	Timeout time.Duration // of one call, and of the final flush; default 5 s
 	Backoff time.Duration // after a failed call; default 1 s
 	Ping    time.Duration // how often an idle reporter checks whether the index still has its report; default 1 s
+	Up      func() bool   // reports whether the publisher is connected; nil: it is
 	Log     *slog.Logger
 	Now     func() time.Time // default index.Now
 }

@@ -204,6 +204,9 @@ func (r *Reporter) take() (changes []change, at int64, resync bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at, r.since = r.since, 0
+	if r.stale && r.o.Up != nil && len(r.mirror.held) > 0 && !r.o.Up() {
+		return nil, 0, false // its blocks may be gone, which only the publisher tells
+	}
 	if r.stale {
 		r.stale, r.queue = false, nil
 		changes = append(changes, change{event: indexpb.EventType_ALL_CLEARED})

@@ -182,6 +182,37 @@ func TestReporterIndexRestart(t *testing.T) {
 	two.want(ask("engine", 1, 3), "r:384")
 }
 
+// TestReporterWithoutPublisher: an index that let the replica go gets its blocks again when the publisher
+// is connected, which tells whether they are still there.
+func TestReporterWithoutPublisher(t *testing.T) {
+	b, up := serve(t), true
+	r, c := reporting(t, b, Options{Up: func() bool { return up }})
+	apply(t, r, stored(0, 1, 2, 3))
+	flush(t, r)
+	up = false
+	b.x.Remove("r")
+	if err := r.Flush(t.Context()); !errors.Is(err, errIndexRestarted) {
+		t.Fatalf("error %v, want %v", err, errIndexRestarted)
+	}
+	c.take()
+	for range 2 {
+		flush(t, r)
+	}
+	if got := c.take(); strings.Contains(got, "stream") || !r.Status().Behind {
+		t.Errorf("told %q without a publisher, %+v", got, r.Status())
+	}
+	up = true
+	flush(t, r)
+	b.want(ask("engine", 1, 3), "r:384")
+	up = false
+	c.take()
+	r.Begin(index.Holder{})
+	r.Resync()
+	if flush(t, r); !strings.HasPrefix(c.take(), "clear") {
+		t.Error("that there are no blocks waits for the publisher")
+	}
+}
+
 // TestReporterTokens: the chain over contents is the index's own.
 func TestReporterTokens(t *testing.T) {
 	b := serve(t)
