@@ -39,13 +39,19 @@ type replicas struct {
 	begun   atomic.Bool   // they were ready once
 }
 
+// sleepsEmpty reports whether a replica sleeps without a KV cache.
+func (k *replicas) sleepsEmpty(addr string) bool {
+	r := k.fleet.Snapshot().Replica(addr)
+	return r != nil && r.Empty
+}
+
 // newReplicas makes them. following is told whose KV events are read, left which replicas have
 // left.
 func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, following func(index.Holder, bool), left func(replica string)) (*replicas, error) {
 	k := &replicas{log: log, peers: c.WarmUp.Peers, access: indexrpc.Access{TLS: c.WarmUp.TLS, TokenFile: c.IndexService.TokenFile}, pool: kube.NewStatus(), ledger: load.NewLedger(nil)}
 	var err error
 	k.index = index.New(c.Index.options())
-	k.service = newIndexService(c, k.index, func() []index.Cursor { return k.feed.Cursors() }, log)
+	k.service = newIndexService(c, k.index, func() []index.Cursor { return k.feed.Cursors() }, k.sleepsEmpty, log)
 	k.feed = feed.New(k.index, feed.Options{
 		Log: log, Applied: k.ledger.Applied, Following: following, OnLeave: left,
 		AdapterPath: func(ctx context.Context, replica, name string, ask bool) string {

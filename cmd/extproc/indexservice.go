@@ -34,8 +34,8 @@ type indexService struct {
 	certs    *certs.Source // nil without TLS
 }
 
-func newIndexService(c Config, ix *index.Index, cursors func() []index.Cursor, log *slog.Logger) indexService {
-	return indexService{Server: indexrpc.New(ix, indexrpc.Options{TTL: c.Index.ReplicaTTL, Cursors: cursors}), c: c.IndexService, log: log}
+func newIndexService(c Config, ix *index.Index, cursors func() []index.Cursor, empty func(replica string) bool, log *slog.Logger) indexService {
+	return indexService{Server: indexrpc.New(ix, indexrpc.Options{TTL: c.Index.ReplicaTTL, Cursors: cursors, Empty: empty}), c: c.IndexService, log: log}
 }
 
 // open takes the address and reads the files, so that a mistake in them

@@ -93,7 +93,7 @@ func TestIndexServiceIsGuarded(t *testing.T) {
 	c := must.Get(parseConfig(t, "index_service: {listen: \"127.0.0.1:0\", tls: {self_signed: true}, token_file: "+secret+"}"))(t)
 	x := index.New(index.Options{})
 	defer x.Close()
-	s := newIndexService(c, x, nil, slog.New(slog.DiscardHandler))
+	s := newIndexService(c, x, nil, nil, slog.New(slog.DiscardHandler))
 	must.Do(t, s.open())
 	testenv.Run(t, s.Run)
 	for bearer, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer wrong": codes.Unauthenticated, "Bearer s3cret": codes.OK} {

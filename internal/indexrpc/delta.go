@@ -33,10 +33,15 @@ type delta struct {
 // (an empty one): blocks behind the hole could be taken for another prompt's.
 func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 	now := s.o.Now()
+	empty := s.o.Empty != nil && s.o.Empty(q.GetReplicaId())
 	for _, p := range q.GetPrefixes() {
-		n := len(p.GetBlockHashes())
+		hashes := p.GetBlockHashes()
+		if empty {
+			hashes = nil // its groups stay
+		}
+		n := len(hashes)
 		keys := make([]prefixhash.Key, 0, n)
-		for _, h := range p.GetBlockHashes() {
+		for _, h := range hashes {
 			if k, ok := s.key(h); ok {
 				keys = append(keys, k)
 			}

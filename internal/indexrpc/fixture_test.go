@@ -31,6 +31,7 @@ type bench struct {
 	conn   *grpc.ClientConn
 	mu     sync.Mutex
 	now    time.Time
+	empty  string // the replica that sleeps without its blocks
 	cancel context.CancelFunc
 	served chan error
 }
@@ -52,7 +53,7 @@ func serve(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Unix(1_800_000_000, 0), served: make(chan error, 1)}
 	b.x = index.New(index.Options{Now: b.clock})
-	b.s = New(b.x, Options{Now: b.clock})
+	b.s = New(b.x, Options{Now: b.clock, Empty: func(replica string) bool { return replica == b.empty }})
 	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel

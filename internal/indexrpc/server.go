@@ -35,6 +35,8 @@ type Options struct {
 	// Cursors returns the places of the publishers that the index's own process
 	// follows, for StreamSnapshot; nil = there are none.
 	Cursors func() []index.Cursor
+	// Empty reports whether a replica sleeps without its blocks, of which events tell when it wakes; nil: none does.
+	Empty func(replica string) bool
 }
 
 // Server serves one index. Create it with New.

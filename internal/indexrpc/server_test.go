@@ -45,6 +45,28 @@ func TestIdempotentDeltas(t *testing.T) {
 	b.want(ask("engine", 100, 9), "r:640")
 }
 
+// TestASleeperHasNoBlocks: what a sidecar reports again of a replica that has discarded its blocks in its
+// sleep is not stored; its cache groups are known.
+func TestASleeperHasNoBlocks(t *testing.T) {
+	b := serve(t)
+	b.report(from("r", "tokens", 100, 3))
+	b.x.Remove("r")
+	b.empty = "r"
+	q := from("r", "tokens", 100, 3)
+	q.Prefixes[0].SpecKind = "full_attention"
+	if out := b.report(q); out.GetStored() != 0 || out.GetDropped() != 0 {
+		t.Errorf("asleep: %v", out)
+	}
+	b.report(from("other", "tokens", 100, 1))
+	b.want(ask("tokens", 100, 3), "other:128")
+	if _, known := b.x.Trust(b.x.ID(index.Holder{Replica: "r"}), "", "m"); !known {
+		t.Error("its groups are not known")
+	}
+	b.empty = ""
+	b.report(q)
+	b.want(ask("tokens", 100, 3), "r:384 other:128")
+}
+
 func TestEmptySchemeKeepsStats(t *testing.T) {
 	b := serve(t)
 	q := from("r", "", 100, 2)
