@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -69,6 +70,24 @@ func (b carried) GetRequestMetadata(context.Context, ...string) (map[string]stri
 
 func (b carried) RequireTransportSecurity() bool { return !b.clear }
 
+// renewed is TLS with the files as they are at each connection.
+type renewed struct {
+	credentials.TransportCredentials
+	files certs.ClientOptions
+}
+
+func (r renewed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, err := certs.Client(r.files)
+	if err != nil {
+		return nil, nil, err
+	}
+	return credentials.NewTLS(c).ClientHandshake(ctx, authority, conn)
+}
+
+func (r renewed) Clone() credentials.TransportCredentials {
+	return renewed{r.TransportCredentials.Clone(), r.files}
+}
+
 // Access has the settings of a client's connection to an index service.
 type Access struct {
 	TLS       certs.ClientOptions
@@ -100,7 +119,7 @@ func Dial(addr string, a Access, options ...grpc.DialOption) (*grpc.ClientConn, 
 		if err != nil {
 			return nil, err
 		}
-		transport = credentials.NewTLS(c)
+		transport = renewed{credentials.NewTLS(c), a.TLS}
 	}
 	options = append(options, grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithKeepaliveParams(lost))
 	if a.TokenFile != "" {

@@ -105,6 +105,36 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
+// TestAuthoritiesAreRenewed: a client takes its authorities from their file at each connection.
+func TestAuthoritiesAreRenewed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	var addr string
+	var used net.Conn
+	dial := func(context.Context, string) (c net.Conn, err error) {
+		used, err = net.Dial("tcp", addr)
+		return used, err
+	}
+	var conn *grpc.ClientConn
+	for i := range 2 {
+		ca := certstest.New(t)
+		server := ca.Issue("server")
+		source := must.Get(certs.New(certs.Options{CertFile: server.CertFile, KeyFile: server.KeyFile}, nil))(t)
+		addr = guarded(t, grpc.Creds(credentials.NewTLS(source.Server("h2"))))
+		must.Do(t, os.WriteFile(file, must.Get(os.ReadFile(ca.CAFile))(t), 0o600))
+		if conn == nil {
+			conn = must.Get(Dial("passthrough:///localhost", Access{TLS: certs.ClientOptions{Enabled: true, CAFile: file}}, grpc.WithContextDialer(dial)))(t)
+			defer conn.Close()
+		} else {
+			used.Close()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, err := pb.NewCacheIndexClient(conn).GetCacheState(ctx, &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
+			t.Fatalf("by authority %d: %v", i, err)
+		}
+	}
+}
+
 func TestAccessIsValidated(t *testing.T) {
 	for _, c := range []struct {
 		addr string
