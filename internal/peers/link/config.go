@@ -174,12 +174,8 @@ func certificates(o certs.ClientOptions) (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("peers.tls.%w", err)
 	}
-	if o.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("peers.tls.cert_file and key_file: %w", err)
-		}
-		c.Certificates, c.GetClientCertificate = []tls.Certificate{pair}, nil
+	if own := c.GetClientCertificate; own != nil { // read at each handshake
+		c.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own(nil) }
 	}
 	c.ClientCAs, c.ClientAuth = c.RootCAs, tls.RequireAndVerifyClientCert
 	return c, nil

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -102,6 +103,28 @@ func TestSecretsOfAnExternalServer(t *testing.T) {
 			}
 			charge.Release()
 		})
+	}
+}
+
+// TestCertificatesAreRenewed: both ends of a connection present the certificate that their file has then.
+func TestCertificatesAreRenewed(t *testing.T) {
+	authority := certstest.New(t)
+	pair := authority.Issue("peer")
+	c := must.Get(certificates(certs.ClientOptions{Enabled: true, CertFile: pair.CertFile, KeyFile: pair.KeyFile, CAFile: authority.CAFile, ServerName: "localhost"}))(t)
+	for range 2 {
+		one, other := net.Pipe()
+		server, client := tls.Server(one, c), tls.Client(other, c)
+		done := make(chan error, 1)
+		go func() { done <- server.Handshake() }()
+		must.Do(t, client.Handshake())
+		must.Do(t, <-done)
+		for end, conn := range map[string]*tls.Conn{"the server's": client, "the client's": server} {
+			if got := conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); got != pair.Serial {
+				t.Errorf("%s certificate has the number %d, want %d", end, got, pair.Serial)
+			}
+		}
+		one.Close()
+		pair = authority.Issue("peer")
 	}
 }
 
