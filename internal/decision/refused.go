@@ -96,16 +96,18 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 	defer r.mu.Unlock()
 	for i := range r.all {
 		e := &r.all[i]
-		switch {
-		case now >= e.until || e.caller && !d.views.repliesOf(e.replica).refusing(now):
-		case e.promptEnd == w.Record.end:
-			w.refusers = append(w.refusers, e.replica)
-		case e.grown > 0 && (e.lacks && passes(e.key, e.at) ||
-			passes(e.reach.key, e.reach.at) && w.reaches(mv, e) && d.views.repliesOf(e.replica).served.Load() < e.since):
-			w.refusers = append(w.refusers, e.replica)
-			if !a.Dry && !a.Withheld {
-				e.grown--
-			}
+		if now >= e.until {
+			continue
+		}
+		again := e.promptEnd == w.Record.end
+		goesOn := !again && e.grown > 0 && (e.lacks && passes(e.key, e.at) ||
+			passes(e.reach.key, e.reach.at) && w.reaches(mv, e) && d.views.repliesOf(e.replica).served.Load() < e.since)
+		if !again && !goesOn || e.caller && !d.views.repliesOf(e.replica).refusing(now) {
+			continue
+		}
+		w.refusers = append(w.refusers, e.replica)
+		if goesOn && !a.Dry && !a.Withheld {
+			e.grown--
 		}
 	}
 }
