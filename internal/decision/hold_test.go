@@ -170,7 +170,7 @@ func TestHeldRequestsWaitForTheirReplica(t *testing.T) {
 	waits("it broke", 0, true)
 	waits("later", 4*time.Second, true)
 	one := *r.fleet.Snapshot().Replicas[0]
-	down, up, other := one, one, one
+	down, up := one, one
 	down.Ready, up.Joined = false, one.Joined+1
 	r.fleet.Set(&down)
 	r.decider.Forget(one.Addr)
@@ -181,7 +181,7 @@ func TestHeldRequestsWaitForTheirReplica(t *testing.T) {
 
 	r, _ = crammed(t, sessions.Settings{Share: 1e-6})
 	ask.Ticket = r.decider.Decide(ask, new(Work)).Held
-	other = *r.fleet.Snapshot().Replicas[0]
+	other := *r.fleet.Snapshot().Replicas[0]
 	other.Models = []fleet.Model{{ID: "other", Base: "other"}}
 	r.fleet.Set(&other)
 	waits("its model has another name", time.Minute, false)
