@@ -55,7 +55,7 @@ func (c Config) dependencies() []error {
 		errs = append(errs, fmt.Errorf("%w; %s", err, elsewhere))
 	}
 	for i, r := range c.Fleet.Replicas {
-		for _, own := range [][2]string{{"envoy.listen", c.Envoy.Listen}, {"listen", c.Listen}, {"admin.listen", c.Admin.Listen}} {
+		for _, own := range append([][2]string{{"envoy.listen", c.Envoy.Listen}, {"envoy.admin", c.Envoy.Admin}}, c.ports()...) {
 			refuse(dials(r.Address, own[1]), fmt.Sprintf("fleet.replicas[%d].address", i), "is %s, %q, and no vLLM: requests would come back", own[0], own[1])
 		}
 	}
@@ -85,13 +85,18 @@ func (c Config) eachReplica(f func(at string, r fleet.ReplicaOptions)) {
 	f("kubernetes.replica", c.Kubernetes.Replica)
 }
 
-// collisions refuses ports that two of the router's own addresses share, and those of an Envoy
-// that reaches it over the loopback. Port 0 never collides.
-func (c Config) collisions() (errs []error) {
-	own := [][2]string{
+// ports are the router's own addresses, by their settings.
+func (c Config) ports() [][2]string {
+	return [][2]string{
 		{"listen", c.Listen}, {"health.listen", c.Health.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
 		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Address()},
 	}
+}
+
+// collisions refuses ports that two of the router's own addresses share, and those of an Envoy
+// that reaches it over the loopback. Port 0 never collides.
+func (c Config) collisions() (errs []error) {
+	own := c.ports()
 	if e, usual := c.Envoy, defaultEnvoy(); len(e.ExtProc) == 0 && listen.Loopback(c.Listen) {
 		if e.Listen != usual.Listen {
 			own = append(own, [2]string{"envoy.listen", e.Listen})

@@ -94,9 +94,12 @@ func TestOwnAddressesAreNoReplicas(t *testing.T) {
 		"[::ffff:127.0.0.1]:9002": `fleet.replicas[0].address: is listen, "127.0.0.1:9002", and no vLLM: requests would come back`,
 		"127.0.0.1:9090":          `fleet.replicas[0].address: is admin.listen, "127.0.0.1:9090", and no vLLM: requests would come back`,
 		"127.0.0.1:9002":          `fleet.replicas[0].address: is listen, "127.0.0.1:9002", and no vLLM: requests would come back`,
+		"127.0.0.1:9901":          `fleet.replicas[0].address: is envoy.admin, "127.0.0.1:9901", and no vLLM: requests would come back`,
+		"[::1]:9004":              `fleet.replicas[0].address: is xds.listen, "[::]:9004", and no vLLM: requests would come back`,
+		"127.0.0.1:9006":          `fleet.replicas[0].address: is health.listen, ":9006", and no vLLM: requests would come back`,
 		"10.0.0.1:8080":           "", "10.0.0.1:9090": "", "127.0.0.1:8000": "",
 	} {
-		_, err := parseConfig(t, fmt.Sprintf("listen: 127.0.0.1:9002\nadmin: {listen: \"127.0.0.1:9090\"}\nenvoy: {listen: \"0.0.0.0:8080\"}\nfleet: {replicas: [{address: %q}]}\n", replica))
+		_, err := parseConfig(t, fmt.Sprintf("listen: 127.0.0.1:9002\nadmin: {listen: \"127.0.0.1:9090\"}\nhealth: {listen: \":9006\"}\nxds: {listen: \"[::]:9004\"}\ninsecure: [xds]\nenvoy: {listen: \"0.0.0.0:8080\", admin: \"127.0.0.1:9901\"}\nfleet: {replicas: [{address: %q}]}\n", replica))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", replica, err, want)
 		}
