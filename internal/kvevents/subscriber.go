@@ -236,7 +236,8 @@ func (s *Subscriber) receive(n *listenerEvent) {
 	}
 }
 
-// listen keeps one event socket connected and passes on its messages.
+// listen keeps one event socket connected and passes on its messages. A publisher that is not there
+// yet is normal; one that never comes is a warning.
 func (s *Subscriber) listen(ctx context.Context) {
 	put := func(n listenerEvent) bool {
 		select {
@@ -249,6 +250,7 @@ func (s *Subscriber) listen(ctx context.Context) {
 	}
 	wait := time.NewTimer(0)
 	defer wait.Stop()
+	came, warned := false, false
 	for retry := time.Duration(0); ; {
 		select {
 		case <-wait.C:
@@ -260,9 +262,12 @@ func (s *Subscriber) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.set(func(st *Status) { st.Connected = false })
+		s.set(func(st *Status) { came, st.Connected = came || st.Connected, false })
 		s.noteError("events", err)
-		retry = nextRetry(s.o.RetryAfter, retry, time.Since(began))
+		if retry = nextRetry(s.o.RetryAfter, retry, time.Since(began)); retry >= longestRetry && !came && !warned {
+			warned = true
+			s.o.Log.Warn("KV events cannot be reached", "replica", s.o.Replica, "rank", s.o.Rank, "trouble", err)
+		}
 		wait.Reset(retry)
 	}
 }

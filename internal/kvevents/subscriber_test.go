@@ -1,11 +1,14 @@
 package kvevents
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"maps"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,6 +170,33 @@ func TestSubscriberWaits(t *testing.T) {
 	r.pub = publisher(t, kvtest.Options{Address: address, ReplayAddr: replay})
 	r.store(2)
 	r.exact("the publisher came")
+}
+
+// TestSubscriberWarns of a publisher that never comes, and not of one that has gone.
+func TestSubscriberWarns(t *testing.T) {
+	for _, came := range []bool{false, true} {
+		var log bytes.Buffer
+		r := newRig(t, kvtest.Options{}, func(o *Options) {
+			o.RetryAfter, o.Log = longestRetry, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		r.sub.to = r.sink
+		if !came {
+			r.pub.Close()
+		}
+		var ran sync.WaitGroup
+		ctx, stop := context.WithCancel(r.ctx)
+		ran.Go(func() { _ = r.sub.Run(ctx) })
+		if came {
+			r.subscribed()
+			r.pub.Close()
+		}
+		r.until("a failure", func(_ map[uint64]int, s Status) bool { return s.LastError != "" && !s.Connected })
+		stop()
+		ran.Wait()
+		if got := strings.Count(log.String(), "level=WARN"); got != map[bool]int{false: 1}[came] {
+			t.Errorf("came: %v; %d warnings:\n%s", came, got, log.String())
+		}
+	}
 }
 
 // TestSubscriberRestart: a publisher's new life takes the place of the old one, whose blocks are dropped
