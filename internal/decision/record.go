@@ -69,6 +69,7 @@ type promptMarks struct {
 	head  uint64    // the key of the first block; 0 = the prompt has no full block
 	end   promptEnd // when it is refused
 	reach reach     // on the replica that gets it
+	typed reach     // on one that it passed over, for the refusal of a prompt of that reach
 
 	cache *history.Cache // of that replica; nil = no history has the prompt
 	hold  history.Hold   // there

@@ -47,6 +47,8 @@ type reach struct {
 type refusal struct {
 	promptEnd
 	reach   reach // there
+	typed   reach // on a replica that the prompt passed over for another prompt's refusal
+	others  bool  // what went to another replica for it was refused there, too: no fault of this one
 	since   int64 // Unix ns
 	replica string
 	until   int64 // Unix ns; an older one counts again with the next refusal
@@ -99,21 +101,26 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 		if now >= e.until {
 			continue
 		}
-		again := e.promptEnd == w.Record.end
-		goesOn := !again && e.grown > 0 && (e.lacks && passes(e.key, e.at) ||
-			passes(e.reach.key, e.reach.at) && w.reaches(mv, e) && d.views.repliesOf(e.replica).served.Load() < e.since)
-		if !again && !goesOn || e.caller && !d.views.repliesOf(e.replica).refusing(now) {
+		again, goesOn := e.promptEnd == w.Record.end, e.grown > 0 && e.lacks && passes(e.key, e.at)
+		typed := !again && !goesOn && e.grown > 0 && passes(e.reach.key, e.reach.at) && w.typedAnew(d, mv, e)
+		if !again && !goesOn && !typed || e.caller && !d.views.repliesOf(e.replica).refusing(now) {
 			continue
 		}
-		w.refusers = append(w.refusers, e.replica)
-		if goesOn && !a.Dry && !a.Withheld {
+		if w.refusers = append(w.refusers, e.replica); typed {
+			w.Record.typed = e.reach
+		}
+		if !again && !a.Dry && !a.Withheld {
 			e.grown--
 		}
 	}
 }
 
-// reaches reports whether the request's prompt is cached as far as the refused one was.
-func (w *Work) reaches(mv *View, e *refusal) bool {
+// typedAnew reports whether the request's prompt is cached as far as the refused one was, which may be
+// the replica's fault.
+func (w *Work) typedAnew(d *Decider, mv *View, e *refusal) bool {
+	if e.others || d.views.repliesOf(e.replica).served.Load() >= e.since {
+		return false
+	}
 	deepest := 0
 	for i := range mv.holders {
 		if mv.holders[i].replica.Addr == e.replica {
@@ -141,6 +148,9 @@ func (r *refusals) add(one refusal, status int, now int64) {
 	one.since, one.lasts, one.grown = now, refusalFirst, mostGrown
 	one.caller = status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 	served := status < firstStatus
+	if !served {
+		r.compare(&one, now)
+	}
 	switch {
 	case served && of < 0, !served && of >= 0 && now < r.all[of].until && (one.caller || !r.all[of].caller): // nothing is known, or it was under way before
 		return
@@ -178,6 +188,20 @@ func (r *refusals) left(replica string) {
 	}
 }
 
+// compare finds out whose fault refusals of prompts with one reach are: a prompt that went to another
+// replica for one of them, and is refused there, too, shows that it is not the replica's.
+func (r *refusals) compare(one *refusal, now int64) {
+	for i := range r.all {
+		switch e := &r.all[i]; {
+		case e.reach.key == 0, now >= e.until:
+		case e.replica == one.replica:
+			one.others = one.others || e.others && e.reach == one.reach
+		case e.reach == one.typed:
+			e.others = true
+		}
+	}
+}
+
 // Replied records the status of the answer to the request of a record, by a replica, or by a filter
 // behind the router (""). What was refused is in no history, and what a replica has refused goes
 // elsewhere when it comes again.
@@ -198,7 +222,7 @@ func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	g.with(seq, id, func(rec *Record) {
 		first, _, _ := strings.Cut(rec.Chosen, ",")
 		if e.promptEnd = rec.end; first == replica {
-			e.reach, e.lacks = rec.reach, rec.Predicted < int(rec.end.covers)
+			e.reach, e.typed, e.lacks = rec.reach, rec.typed, rec.Predicted < int(rec.end.covers)
 		}
 	})
 	if e.rest != 0 {

@@ -183,7 +183,13 @@ func TestRetypedPrompts(t *testing.T) {
 			r.send(asking(prompt(2, 0, 5)), one, 200)
 			return typed(2)
 		}, 0},
-		"long ago": {func(r *refuser) *Ask { r.wait(refusalFirst); return typed(2) }, 0},
+		"refused elsewhere, too": {func(r *refuser) *Ask {
+			r.send(typed(3), "", 403)
+			r.send(typed(4), one, 401) // it counts no more than the first
+			return typed(2)
+		}, 0},
+		"served elsewhere": {func(r *refuser) *Ask { r.send(typed(3), "", 200); return typed(2) }, mostGrown - 1},
+		"long ago":         {func(r *refuser) *Ask { r.wait(refusalFirst); return typed(2) }, 0},
 		"another tenant's": {func(*refuser) *Ask {
 			a := typed(2)
 			a.Tenant = "b"
