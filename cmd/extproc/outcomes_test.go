@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -99,11 +102,12 @@ func TestNoUsageIsAskedForWithoutAShare(t *testing.T) {
 
 // TestWhoseAnswersTeach: the predicted replica's are compared with the prediction. Others' are
 // not; neither is what the predicted one took from its cache of a prompt that another one has
-// computed for it, and the record has no such number.
+// computed for it, and the record has no such number. The trace file has the times of all.
 func TestWhoseAnswersTeach(t *testing.T) {
 	const one, two = "127.0.0.1:1", "127.0.0.1:2" // where nothing answers
 	c, reg := defaultConfig(), prometheus.NewRegistry()
 	c.Fleet.Replicas = []fleet.ReplicaOptions{{Address: one}, {Address: two}}
+	c.Filter.TraceFile = filepath.Join(t.TempDir(), "trace.jsonl")
 	r := silentRouter(t, c, reg)
 	testenv.Run(t, r.replicas.fleet.Run)
 	until(t, "the replicas have joined", func() bool { return len(r.replicas.fleet.Snapshot().Replicas) == 2 })
@@ -121,7 +125,7 @@ func TestWhoseAnswersTeach(t *testing.T) {
 	} {
 		a := tt.a
 		a.Decision, a.RequestID = r.decisions.ring.Put(&decision.Record{Subject: decision.Subject{ID: tt.what}}), tt.what
-		a.Status, a.Prompt, a.Reported, a.FirstByte = 200, 100, 64, 30*time.Millisecond
+		a.Status, a.Prompt, a.Reported, a.FirstByte, a.Duration = 200, 100, 64, 30*time.Millisecond, 90*time.Millisecond
 		a.Usage = outcome.Usage{State: outcome.UsageComplete, Prompt: 101, Cached: 64}
 		r.outcomes.learn(&a)
 		kept := r.decisions.ring.Last(1, nil)[0].Answered
@@ -133,6 +137,12 @@ func TestWhoseAnswersTeach(t *testing.T) {
 		if compared != tt.compared || lengths != tt.lengths {
 			t.Errorf("%s: until now %d answers are compared, %d lengths differ; want %d and %d", tt.what, compared, lengths, tt.compared, tt.lengths)
 		}
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	must.Do(t, r.outcomes.requests.Run(ended))
+	if text, err := os.ReadFile(c.Filter.TraceFile); strings.Count(string(text), `"first_us":30000,"took_us":90000`) != 5 {
+		t.Errorf("the trace file has %s, %v", text, err)
 	}
 }
 
