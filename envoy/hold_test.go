@@ -31,6 +31,7 @@ func TestEnvoyOutlastsHeldRequests(t *testing.T) {
 	has(render(Options{Hold: 20 * time.Minute}), order, "max_message_timeout: 1201s", "stream_idle_timeout: 1201s", "request_timeout: 1800s",
 		`initial_metadata: [{key: x-warmroute-hold-ms, value: "1200000"}]`, keepalive)
 	has(render(Options{Hold: time.Minute}), "max_message_timeout: 61s", "stream_idle_timeout: 600s")
+	has(render(Options{}), "request_timeout: 600s", "request_headers_timeout: 60s") // a request that never comes ends
 	has(render(Options{Hold: time.Minute, Split: Split{On: true, Wait: 2 * time.Minute}}), "max_message_timeout: 121s",
 		`{key: x-warmroute-wait-ms, value: "120000"}`, `{key: x-warmroute-hold-ms, value: "60000"}`)
 	if strings.Contains(render(Options{Hold: time.Minute, EngineHeaders: true}), order) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"warmroute/cmd/extproc/internal/outcome"
 	"warmroute/filter"
+	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -96,5 +98,32 @@ func TestConstructedPromptsMakeNoReplicaSuspect(t *testing.T) {
 				t.Errorf("%s: suspect %v where prompts of %d first blocks are not found", part, got, heads)
 			}
 		}
+	}
+}
+
+// TestDisprovedBlocksLeaveTheIndex: what a replica's answers do not find again and again is no block
+// of it any more.
+func TestDisprovedBlocksLeaveTheIndex(t *testing.T) {
+	sim := testenv.StartSimulator(t)
+	r, _ := startRouter(t, fmt.Sprintf("envoy: {usage_share: 100}\nfleet: {replicas: [{address: %q}]}\n", sim.Addr))
+	r.outcomes.judge(time.Now(), r.replicas.fleet.Snapshot(), nil) // the replica is known
+	prompt := make([]uint32, 100)
+	complete(t, sim.Addr, prompt)
+	blocks := func() int { return r.replicas.index.Holdings(index.Holder{Replica: sim.Addr}) }
+	until(t, "its events have told of the prompt", func() bool { return blocks() == 6 })
+	body := must.Get(json.Marshal(map[string]any{"model": "sim", "prompt": prompt}))(t)
+	sent := 0
+	for ; blocks() == 6 && sent < 20; sent++ {
+		id := strconv.Itoa(sent)
+		d := r.envoys.filter.Route(t.Context(), &filter.Query{ID: id, Route: openai.Completions, Body: body})
+		d.Reservation.Answered(200)
+		d.Reservation.Release()
+		r.outcomes.learn(&outcome.Answer{
+			RequestID: id, Hint: sim.Addr, Replica: sim.Addr, Status: 200, Decision: d.Seq,
+			Prediction: outcome.Prediction{Prompt: 100, Predicted: 96, Reported: 96}, Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: 100},
+		})
+	}
+	if blocks() != 0 || sent != 10 {
+		t.Errorf("%d blocks after %d answers that found none, want 0 after 10", blocks(), sent)
 	}
 }
