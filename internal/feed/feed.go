@@ -260,7 +260,8 @@ func (s *supply) synced(now time.Time, timeout time.Duration) bool {
 const fullFor = 10 * time.Minute
 
 // Notes names the ranks whose publishers are ignored because of their messages; those whose events
-// cannot be read, have something unknown, name another rank or contradict the reported block size;
+// cannot be read, have something unknown, tell too little, name another rank or contradict the
+// reported block size;
 // the replicas with event sources that are not used; and the replicas whose blocks index.max_scopes
 // keeps out; at most bound.MostNotes of each.
 func (f *Feed) Notes() []string {
@@ -282,6 +283,8 @@ func (f *Feed) Notes() []string {
 					r.Addr, rank.Rank, rank.Paused, rank.LastError)
 			case rank.Refused != "" && rank.Lost > 0:
 				addf(&strange, "replica %s, rank %d: a batch of its KV events could not be read, and all its known blocks were dropped: %s", r.Addr, rank.Rank, rank.Refused)
+			case rank.Groups != nil && rank.Groups.Trust.None:
+				addf(&strange, "replica %s, rank %d: %s", r.Addr, rank.Rank, rank.Groups.Trust.Why)
 			}
 			if first.says() && rank.says() && rank.Said-first.Said != rank.Rank-first.Rank {
 				addf(&strange, "replica %s: the KV events of rank %d say that they are of rank %d, and those of rank %d of %d: look at the endpoints in its events",

@@ -137,11 +137,18 @@ func TestNotesOfEvents(t *testing.T) {
 			t.Errorf("%q is not in the notes:\n%s", want, notes)
 		}
 	}
+	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{3}, Tokens: make([]uint32, 32), BlockSize: 32, Group: new(1)})
+	h.until("a note of groups of unknown kinds", func() bool {
+		return slices.ContainsFunc(h.feed.Notes(), func(note string) bool {
+			return strings.HasPrefix(note, "replica 10.0.0.1:8000, rank 0: its events do not name the kinds of its cache groups")
+		})
+	})
+	before := len(h.feed.Notes())
 	behind := index.Holder{Replica: "10.0.0.2:8000", Rank: 1}
 	h.index.Begin(behind)
 	h.index.SetDoubt(behind, "its sidecar says so")
 	h.feed.Join(&fleet.Replica{Addr: behind.Replica, Configured: fleet.Configured{Sidecar: true}, Ready: true, Ranks: []int{0, 1}, Reported: fleet.Reported{Models: r.Models}})
-	if notes := h.feed.Notes(); len(notes) != 3 || !slices.Contains(notes, "replica 10.0.0.2:8000, rank 1: matches are inexact: its sidecar says so") {
+	if notes := h.feed.Notes(); len(notes) != before+1 || !slices.Contains(notes, "replica 10.0.0.2:8000, rank 1: matches are inexact: its sidecar says so") {
 		t.Errorf("with a sidecar's doubt the notes are %q", notes)
 	}
 }

@@ -5,6 +5,7 @@ type Trust struct {
 	Exact bool   `json:"exact"`
 	Above bool   `json:"above,omitempty"` // it is an upper bound: a count below it is no fault
 	Why   string `json:"why"`             // one sentence, when not exact
+	None  bool   `json:"-"`               // nothing is hit: it is not known what the groups need
 
 	repeats bool // Why is about blocks that were announced again: prompts without such blocks are exact
 	gone    bool // Why is about blocks of the tier that may be gone: prompts without such blocks are exact
@@ -44,7 +45,7 @@ func (m *Member) judge(p *Plan) Trust {
 	inexact := func(why string) Trust { return Trust{Why: why} }
 	switch byHash := !m.plain && !p.layout.ByTokens(); {
 	case !p.layout.Known:
-		return inexact("its events do not name the kinds of its cache groups, or name one that is not known here, so it counts as holding nothing: update vLLM to 0.27 or later, or this router")
+		return Trust{None: true, Why: "its events do not name the kinds of its cache groups, or name one that is not known here, so it counts as holding nothing: update vLLM to 0.27 or later, or this router"}
 	case m.observed.doubt != "":
 		return Trust{Above: true, Why: m.observed.doubt}
 	case m.held.lost:
