@@ -11,7 +11,7 @@ import "math"
 //	L = Lambda + Kappa * mean(Awaiting)                       price of its work to those behind
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
 //	O = Crowding                                              of Room, what the request's own tokens take
-//	A = 1 + (Recent / mean(Recent) - 1) * n/(n + 20)          its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests)
+//	A = 1 + (Recent / mean(Recent) - 1) * n/(n + e)           its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests); e = 5 + 15*w/(1+w), w = (mean in flight / 2)^2
 //	F = Lambda * Reuse * N * (A-1) * w/(1+w)                  what will go on from a new prompt; w = (mean in flight / 16)^2
 //	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + F + speed*beta*DecodeToken*Live - J/2
 //
@@ -137,7 +137,7 @@ func (c *Candidate) speed() float64 {
 // is empty only without candidates.
 func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores []Score) []int32 {
 	limits, awaiting := t.limits(cands)
-	lambda, space, work := t.lambda(awaiting, len(cands)), t.space(r, limits.mean), workOf(cands)
+	lambda, space, work := t.lambda(awaiting, len(cands)), t.space(r, limits.mean), workOf(cands, limits.mean)
 	later := t.later(r, limits.mean, cands)
 	for i := range cands {
 		c := &cands[i]
@@ -225,14 +225,20 @@ func (t *TTFT) later(r Request, inFlight float64, cands []Candidate) float64 {
 	return t.Lambda * r.Reuse * n * fullness(inFlight, busy)
 }
 
-// even is the number of requests by which the replicas' recent work is evened out: as many show only
-// half of a difference.
-const even = 20
+// As many recent requests show only half of a difference in the replicas' work: evenIdle where hardly any
+// is in flight, so that a replica that lacks a popular beginning does not stay empty; even where many are.
+// idle is the mean in flight between the two.
+const (
+	evenIdle = 5
+	even     = 20
+	idle     = 2
+)
 
 // work is what the candidates were sent lately, without those that fail.
 type work struct{ mean, trust float64 }
 
-func workOf(cands []Candidate) work {
+// workOf returns the candidates' work; inFlight is their mean number of requests in flight.
+func workOf(cands []Candidate, inFlight float64) work {
 	var prefill, requests, n float64
 	for i := range cands {
 		if c := &cands[i]; !c.Failing {
@@ -242,7 +248,7 @@ func workOf(cands []Candidate) work {
 	if prefill == 0 {
 		return work{}
 	}
-	return work{mean: prefill / n, trust: requests / (requests + even*n)}
+	return work{mean: prefill / n, trust: requests / (requests + (evenIdle+(even-evenIdle)*fullness(inFlight, idle))*n)}
 }
 
 // beyond returns how much more than the mean a candidate was sent, as a share of the mean, and at most

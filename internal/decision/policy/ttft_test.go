@@ -219,24 +219,28 @@ func TestAJunctionIsWorthSomething(t *testing.T) {
 }
 
 // TestRecentWorkIsEvenedOut: a prompt that is hardly cached goes where less prefill was sent, once
-// enough requests show it; one that is mostly cached stays. Replicas that fail count for nothing.
+// enough requests show it: few do where hardly any is in flight. One that is mostly cached stays. Replicas that fail count for nothing.
 func TestRecentWorkIsEvenedOut(t *testing.T) {
 	p := DefaultTTFT()
 	for name, tt := range map[string]struct {
 		cached         int
 		each, requests float64 // s of prefill of each request, and how many the first replica had; the other had half of them
+		inFlight       int
 		want           int32
 	}{
-		"even by few":      {1_000, 0.1, 2, 0},
-		"hardly cached":    {1_000, 0.1, 100, 1},
-		"mostly cached":    {3_000, 0.1, 100, 0},
-		"nothing was sent": {1_000, 0, 0, 0},
-		"little was sent":  {1_000, 0.001, 100, 1}, // the share counts
+		"even by few":      {1_000, 0.1, 2, 0, 0},
+		"by some":          {800, 0.1, 10, 0, 1},
+		"by some, busy":    {800, 0.1, 10, 10, 0},
+		"hardly cached":    {1_000, 0.1, 100, 0, 1},
+		"mostly cached":    {3_000, 0.1, 100, 0, 0},
+		"nothing was sent": {1_000, 0, 0, 0, 0},
+		"little was sent":  {1_000, 0.001, 100, 0, 1}, // the share counts
 	} {
 		c := fleet(3)
 		c[0].Match = gpu(tt.cached, tt.cached)
 		c[0].Recent, c[0].RecentRequests = tt.each*tt.requests, tt.requests
 		c[1].Recent, c[1].RecentRequests = tt.each*tt.requests/2, tt.requests/2
+		c[0].InFlight, c[1].InFlight = tt.inFlight, tt.inFlight
 		c[2].Failing = true
 		if got := pick(&p, 1, Request{Input: 4_000}, c); got[0] != tt.want {
 			t.Errorf("%s: replica %d, want %d", name, got[0], tt.want)
