@@ -1,6 +1,10 @@
 package main
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,5 +52,43 @@ func TestFreshnessFollowsReplicaTTL(t *testing.T) {
 	}
 	if f := out.GetRoutes()[0].GetFreshness(); f > 0.5 || f < 0.4 {
 		t.Errorf("freshness %v, half of replica_ttl has passed", f)
+	}
+}
+
+// TestSleepersHaveNoReportedBlocks: what a sidecar reports again of a replica that has discarded its
+// cache in its sleep is not stored.
+func TestSleepersHaveNoReportedBlocks(t *testing.T) {
+	var asleep atomic.Bool
+	replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		switch q.URL.Path {
+		case "/health":
+		case "/v1/models":
+			fmt.Fprint(w, `{"object": "list", "data": [{"id": "m", "root": "m"}]}`)
+		case "/metrics":
+			awake := 1
+			if asleep.Load() {
+				awake = 0
+			}
+			fmt.Fprintf(w, "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} %d\nvllm:engine_sleep_state{engine=\"0\",sleep_state=\"discard_all\"} %d\n", awake, 1-awake)
+		default:
+			http.NotFound(w, q)
+		}
+	}))
+	t.Cleanup(replica.Close)
+	addr := replica.Listener.Addr().String()
+	r, service := startRouter(t, fmt.Sprintf("index_service: {listen: \"SERVICE\"}\nfleet: {scrape_interval: 100ms, replicas: [{address: %q, sidecar: true}]}\n", addr))
+	report := sidecarReport(time.Now())
+	report.ReplicaId = addr
+	holdings := func() int {
+		must.Get(client(t, service).ReportCacheState(t.Context(), report))(t)
+		return int(r.replicas.index.Holdings(index.Holder{Replica: addr}))
+	}
+	if n := holdings(); n != 1 {
+		t.Fatalf("%d blocks of a replica that is awake", n)
+	}
+	asleep.Store(true)
+	until(t, "the replica sleeps", func() bool { at := r.replicas.fleet.Snapshot().Replica(addr); return at != nil && at.Empty })
+	if n := holdings(); n != 0 {
+		t.Errorf("%d blocks of a replica that sleeps without its cache", n)
 	}
 }
