@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -235,6 +237,46 @@ func TestOptionsAreValidated(t *testing.T) {
 	} {
 		if _, err := New(o, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+}
+
+// TestCredentialsAreRenewed: a gRPC client takes its authorities from their file at each connection, and
+// the first ones while it cannot be used.
+func TestCredentialsAreRenewed(t *testing.T) {
+	first, second := certstest.New(t), certstest.New(t)
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	install(t, file, first.CAFile)
+	creds := must.Get(Credentials(ClientOptions{Enabled: true, CAFile: file}))(t).Clone()
+	connects := func(to *certstest.Authority) bool {
+		own := to.Issue("server")
+		pair := must.Get(tls.LoadX509KeyPair(own.CertFile, own.KeyFile))(t)
+		lis := must.Get(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}))(t)
+		defer lis.Close()
+		go func() {
+			if conn, err := lis.Accept(); err == nil {
+				_ = conn.(*tls.Conn).Handshake()
+				conn.Close()
+			}
+		}()
+		conn := must.Get(net.Dial("tcp", lis.Addr().String()))(t)
+		defer conn.Close()
+		_, _, err := creds.ClientHandshake(t.Context(), "localhost", conn)
+		return err == nil
+	}
+	for _, step := range []struct {
+		what          string
+		then          func()
+		first, second bool
+	}{
+		{"as it was", func() {}, true, false},
+		{"of another authority", func() { install(t, file, second.CAFile) }, false, true},
+		{"half written", func() { write(t, file, "-----BEGIN") }, true, false},
+		{"gone", func() { must.Do(t, os.Remove(file)) }, true, false},
+	} {
+		step.then()
+		if a, b := connects(first), connects(second); a != step.first || b != step.second {
+			t.Errorf("the file is %s: servers of the first authority %v, of the second %v; want %v, %v", step.what, a, b, step.first, step.second)
 		}
 	}
 }

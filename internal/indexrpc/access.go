@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
@@ -70,24 +68,6 @@ func (b carried) GetRequestMetadata(context.Context, ...string) (map[string]stri
 
 func (b carried) RequireTransportSecurity() bool { return !b.clear }
 
-// renewed is TLS with the files as they are at each connection.
-type renewed struct {
-	credentials.TransportCredentials
-	files certs.ClientOptions
-}
-
-func (r renewed) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	c, err := certs.Client(r.files)
-	if err != nil {
-		return nil, nil, err
-	}
-	return credentials.NewTLS(c).ClientHandshake(ctx, authority, conn)
-}
-
-func (r renewed) Clone() credentials.TransportCredentials {
-	return renewed{r.TransportCredentials.Clone(), r.files}
-}
-
 // Access has the settings of a client's connection to an index service.
 type Access struct {
 	TLS       certs.ClientOptions
@@ -115,11 +95,10 @@ func Dial(addr string, a Access, options ...grpc.DialOption) (*grpc.ClientConn, 
 	}
 	transport := insecure.NewCredentials()
 	if a.TLS.Enabled {
-		c, err := certs.Client(a.TLS)
-		if err != nil {
+		var err error
+		if transport, err = certs.Credentials(a.TLS); err != nil {
 			return nil, err
 		}
-		transport = renewed{credentials.NewTLS(c), a.TLS}
 	}
 	options = append(options, grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithKeepaliveParams(lost))
 	if a.TokenFile != "" {

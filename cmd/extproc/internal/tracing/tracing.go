@@ -18,7 +18,6 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-	"google.golang.org/grpc/credentials"
 
 	"warmroute/filter"
 	"warmroute/internal/certs"
@@ -42,11 +41,11 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // a late batch is of no use, and the next one waits for it
 	}
 	if o.TLS.Enabled {
-		c, err := certs.Client(o.TLS)
+		c, err := certs.Credentials(o.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("tracing.tls.%w", err)
 		}
-		options = append(options, otlptracegrpc.WithTLSCredentials(credentials.NewTLS(c)))
+		options = append(options, otlptracegrpc.WithTLSCredentials(c))
 	} else {
 		options = append(options, otlptracegrpc.WithInsecure())
 	}

@@ -3,9 +3,11 @@ package tracing
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/hex"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +17,11 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"warmroute/filter"
+	"warmroute/internal/certs"
+	"warmroute/internal/certs/certstest"
 	"warmroute/internal/decision"
 	"warmroute/render/testkit/must"
 )
@@ -44,10 +49,10 @@ func (f *fake) Export(ctx context.Context, r *collector.ExportTraceServiceReques
 	return &collector.ExportTraceServiceResponse{}, nil
 }
 
-func serve(t *testing.T, f *fake) (addr string) {
+func serve(t *testing.T, f *fake, options ...grpc.ServerOption) (addr string) {
 	t.Helper()
 	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
-	g := grpc.NewServer()
+	g := grpc.NewServer(options...)
 	collector.RegisterTraceServiceServer(g, f)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
@@ -122,6 +127,23 @@ func TestSpanOfADecision(t *testing.T) {
 	}
 	if made, sent := testutil.ToFloat64(tr.made), testutil.ToFloat64(tr.spans.WithLabelValues("sent")); made != 1 || sent != 1 {
 		t.Errorf("%v made, %v sent", made, sent)
+	}
+}
+
+// TestAuthoritiesOfTheCollectorAreRenewed: their file is read again for each connection.
+func TestAuthoritiesOfTheCollectorAreRenewed(t *testing.T) {
+	f := &fake{got: make(chan *spans.Span, 10), answer: func(context.Context) error { return nil }}
+	former, now := certstest.New(t), certstest.New(t)
+	own := now.Issue("collector")
+	pair := must.Get(tls.LoadX509KeyPair(own.CertFile, own.KeyFile))(t)
+	o := Options{Endpoint: serve(t, f, grpc.Creds(credentials.NewServerTLSFromCert(&pair)))}
+	o.TLS = certs.ClientOptions{Enabled: true, CAFile: former.CAFile, ServerName: "localhost"}
+	tr, stop := tracer(t, o, slog.New(slog.DiscardHandler))
+	must.Do(t, os.WriteFile(former.CAFile, must.Get(os.ReadFile(now.CAFile))(t), 0o600))
+	tr.Decided(decided("one"))
+	stop()
+	if len(f.got) != 1 {
+		t.Errorf("%d spans have come", len(f.got))
 	}
 }
 
