@@ -54,8 +54,9 @@ func (c Config) dependencies() []error {
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
 		errs = append(errs, fmt.Errorf("%w; %s", err, elsewhere))
 	}
+	own := append([][2]string{{"envoy.listen", c.Envoy.Listen}, {"envoy.admin", c.Envoy.Admin}}, c.ports()...)
 	for i, r := range c.Fleet.Replicas {
-		for _, own := range append([][2]string{{"envoy.listen", c.Envoy.Listen}, {"envoy.admin", c.Envoy.Admin}}, c.ports()...) {
+		for _, own := range own {
 			refuse(dials(r.Address, own[1]), fmt.Sprintf("fleet.replicas[%d].address", i), "is %s, %q, and no vLLM: requests would come back", own[0], own[1])
 		}
 	}

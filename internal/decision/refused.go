@@ -103,7 +103,11 @@ func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 		}
 		again, goesOn := e.promptEnd == w.Record.end, e.grown > 0 && e.lacks && passes(e.key, e.at)
 		typed := !again && !goesOn && e.grown > 0 && passes(e.reach.key, e.reach.at) && w.typedAnew(d, mv, e)
-		if !again && !goesOn && !typed || e.caller && !d.views.repliesOf(e.replica).refusing(now) {
+		counts := again || goesOn || typed
+		if counts && e.caller {
+			counts = d.views.repliesOf(e.replica).refusing(now)
+		}
+		if !counts {
 			continue
 		}
 		if w.refusers = append(w.refusers, e.replica); typed {

@@ -124,8 +124,8 @@ func (w *Work) priceSpace(a *Ask, mv *View, set *policy.Settings) (times float64
 	return times
 }
 
-// answerTokens returns the tokens that the answer is expected to have: as many wherever the request
-// goes. Where the latest answers were short by chance, all requests would go else.
+// answerTokens returns the tokens that the answer is expected to have, the mean over the candidates: one
+// whose latest answers were short by chance would draw all requests.
 func (w *Work) answerTokens(a *Ask, mv *View) int {
 	sum := 0
 	for _, at := range w.at {

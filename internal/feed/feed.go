@@ -261,9 +261,8 @@ const fullFor = 10 * time.Minute
 
 // Notes names the ranks whose publishers are ignored because of their messages; those whose events
 // cannot be read, have something unknown, tell too little, name another rank or contradict the
-// reported block size;
-// the replicas with event sources that are not used; and the replicas whose blocks index.max_scopes
-// keeps out; at most bound.MostNotes of each.
+// reported block size; the replicas with event sources that are not used; and the replicas whose
+// blocks index.max_scopes keeps out; at most bound.MostNotes of each.
 func (f *Feed) Notes() []string {
 	var paused, refused, full, strange, sized []string
 	addf := func(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }

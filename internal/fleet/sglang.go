@@ -88,7 +88,8 @@ func (w *worker) ofSGLang(l *learned) {
 // served name there, and has one model. Adapters are left out beyond MaxModels.
 func modelsOf(models []Model, s *sglang.Server) []Model {
 	models = slices.Clone(models)
-	if all := bases(models); s.ModelPath != "" {
+	if s.ModelPath != "" {
+		all := bases(models)
 		for i := range models {
 			models[i].Root, models[i].Base = s.ModelPath, all[0]
 		}

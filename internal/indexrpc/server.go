@@ -35,7 +35,8 @@ type Options struct {
 	// Cursors returns the places of the publishers that the index's own process
 	// follows, for StreamSnapshot; nil = there are none.
 	Cursors func() []index.Cursor
-	// Empty reports whether a replica sleeps without its blocks, of which events tell when it wakes; nil: none does.
+	// Empty reports whether a replica has discarded its blocks in its sleep, so that reports of them are
+	// not stored. Its own events tell so only after it wakes. nil: no replica has.
 	Empty func(replica string) bool
 }
 

@@ -15,8 +15,8 @@ const (
 	// it, up to failPenaltyMost.
 	failPenalty     = time.Second
 	failPenaltyMost = 30 * time.Second
-	// probeFor is how long a last resort whose time is over has one request alone: so late, at the most,
-	// the access log tells of one that failed at once.
+	// probeFor is how long a last resort whose time is over has one request alone. The access log tells
+	// within this time if it failed at once.
 	probeFor = 300 * time.Millisecond
 	// tooFast is the share of its expected prefill before which a request that
 	// ended without first token counts as refused, and tooFastLeast the least
@@ -41,11 +41,11 @@ const (
 	forGood = math.MaxInt64
 )
 
-// Down reports whether the replica has left, or was not reached or busy a moment ago and has served
-// nothing since.
+// Down reports whether the replica has left; or was not reached, broke off or answered 503 a moment ago,
+// and has served nothing since.
 func (h *health) Down(now time.Time) bool { return now.UnixNano() < h.down.Load() }
 
-// Broke counts a connection to the replica that was not made or broke.
+// Broke records that the replica was not reached, broke off or answered 503.
 func (a *Account) Broke() { a.health.downUntil(a.ledger.now().Add(downFor).UnixNano()) }
 
 func (h *health) downUntil(ns int64) {

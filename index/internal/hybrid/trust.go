@@ -19,8 +19,8 @@ func (t Trust) String() string {
 	return "inexact"
 }
 
-// Trust returns how reliable the member's answers are; false: nothing is known yet, or the keys of none
-// of its blocks.
+// Trust returns how reliable the member's answers are; false: no event has told, or only events without
+// the keys of their blocks.
 func (m *Member) Trust() (t Trust, ok bool) {
 	if p := m.trust.Load(); p != nil && m.keyed.Load() {
 		if why := m.unseenWhy(Mix{}); why != "" && p.Exact {

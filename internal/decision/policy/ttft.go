@@ -225,12 +225,12 @@ func (t *TTFT) later(r Request, inFlight float64, cands []Candidate) float64 {
 	return t.Lambda * r.Reuse * n * fullness(inFlight, busy)
 }
 
-// As many recent requests show only half of a difference in the replicas' work: evenIdle where hardly any
-// is in flight, so that a replica that lacks a popular beginning does not stay empty; even where many are.
-// idle is the mean in flight between the two.
+// A difference in the replicas' recent work counts half after even requests, where many are in flight.
+// Where hardly any is, it does after evenIdle: a replica that lacks a popular beginning would stay empty.
+// With idle in flight in the mean, the number of requests lies in the middle.
 const (
-	evenIdle = 5
 	even     = 20
+	evenIdle = 5
 	idle     = 2
 )
 
