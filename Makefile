@@ -85,7 +85,7 @@ test-failopen: setup ## everything around Envoy breaks under wrk's load, in ever
 test-hostile: setup ## attacks of clients, replicas, models and neighbours on the router behind real Envoy: each costs at most so many times an ordinary request (about 5 minutes)
 	cd test && go test -count=1 -timeout 20m -v ./hostile
 
-test-dashboard: ## the operator's page in real Chromium (docs/explain.md has the command for its pictures)
+test-dashboard: ## the operator's page in real Chromium (its pictures: cd test/dashboard && go test -run Pictures -pictures .)
 	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || { echo "chromium is missing; install it and run again" >&2; exit 1; }
 	cd test/dashboard && go test -count=1 -timeout 10m .
 
