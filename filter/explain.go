@@ -18,8 +18,7 @@ func (r *Router) Explain(ctx context.Context, q *Query) decision.Record {
 	dry := *q
 	dry.Dry = true
 	start := r.o.Now()
-	rec := &s.work.Record
-	rec.Reset()
+	rec := s.begin()
 	d := r.contained(ctx, start, &dry, s)
 	s.result.Release()
 	s.ask, s.rekeyed = decision.Ask{}, nil

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +67,7 @@ type Router struct {
 	bodies  *openai.Reader
 	ring    *decision.Ring
 	metrics *Metrics
+	visits  visits
 	scratch sync.Pool // *scratch
 }
 
@@ -82,6 +82,7 @@ func NewRouter(d *decision.Decider, t tokens.Source, ring *decision.Ring, m *Met
 	r.scratch.New = func() any {
 		s := new(scratch)
 		s.tokens.budget, s.other.budget = &s.hashing, &s.hashing
+		s.find = func() string { return r.likely(s) }
 		s.ended = func() bool { return s.tokens.stopped || s.other.stopped || s.rekeyed != nil && s.rekeyed.stopped }
 		return s
 	}
@@ -109,7 +110,11 @@ type scratch struct {
 	other   tokenPrompts  // alternatives to the prompts
 	rekeyed *tokenPrompts // the last ones of Ask.Rekey
 	text    []byte
-	chain   []prefixhash.Key
+	chain   []prefixhash.Key // of text
+	read    bool             // text and chain are the request's
+	likely  likely           // of the request
+	asked   bool             // likely was
+	find    func() string    // Router.likely of this scratch
 	spread  []prefixhash.Key // chain by units, for the trace file
 	ended   func() bool      // the budget of hashing has ended
 }
@@ -117,7 +122,7 @@ type scratch struct {
 // begin empties s for a request, and returns its record.
 func (s *scratch) begin() *decision.Record {
 	s.work.Record.Reset()
-	s.took, s.base, s.work.LookedUp = [phases]time.Duration{}, "", time.Time{}
+	s.took, s.base, s.read, s.asked, s.work.LookedUp = [phases]time.Duration{}, "", false, false, time.Time{}
 	return &s.work.Record
 }
 
@@ -130,6 +135,7 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	rec := s.begin()
 	d := r.contained(ctx, start, q, s)
 	s.result.Release()
+	r.visited(s, &d)
 	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason
 	d.Withhold(rec, q.Withheld)
 	rec.Sessions(&d, q.Waited)
@@ -164,9 +170,8 @@ func (r *Router) usage(route openai.Route, prompts int, d *decision.Decision) st
 	if r.o.Usage == nil || d.Model == "" || prompts > 1 {
 		return ""
 	}
-	first, _, _ := strings.Cut(d.Chosen, ",")
 	switch {
-	case route == openai.Generate || !r.o.Usage(d.Seq, first, d.Telling):
+	case route == openai.Generate || !r.o.Usage(d.Seq, first(d.Chosen), d.Telling):
 		return "" // Envoy does not know its answers
 	case route == openai.Completions:
 		return envoy.UsageCompletions
@@ -191,7 +196,10 @@ func (r *Router) contained(ctx context.Context, start time.Time, q *Query, s *sc
 func (s *scratch) end() {
 	s.reading.End()
 	s.hashing.End()
-	s.reading, s.hashing, s.until = work.Budget{}, work.Budget{}, until{}
+	s.reading, s.hashing, s.until, s.likely = work.Budget{}, work.Budget{}, until{}, likely{}
+	if cap(s.text) > pooledText {
+		s.text = nil
+	}
 }
 
 func (r *Router) decide(ctx context.Context, start time.Time, q *Query, s *scratch) decision.Decision {
@@ -236,7 +244,7 @@ func (r *Router) decide(ctx context.Context, start time.Time, q *Query, s *scrat
 	}
 	s.tokens.stopped, s.other.stopped, s.rekeyed = false, false, nil
 	if set.Policy != policy.NameDisabled {
-		reason := r.prompts(ctx, req, mv, s)
+		reason := r.prompts(ctx, req, mv, set, s)
 		if q.Slash {
 			s.ask.Rest = 0
 		}
@@ -284,13 +292,14 @@ func noSplit(req *openai.Request) decision.SplitReason {
 // prompts fills s.ask with the part of the request that the decision uses: its
 // token ids, or its text if these are not available. It returns the reason if there is
 // neither.
-func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, s *scratch) decision.Reason {
+func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.View, set *policy.Settings, s *scratch) decision.Reason {
 	if mv.RunsSGLang() && req.Raw(openai.FieldSessionParams) != nil { // it puts earlier prompts before
 		return decision.ReasonNoTokens
 	}
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
-	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant, Subset: s.ask.Subset})
+	s.likely = likely{ctx: ctx, req: req, mv: mv, set: set}
+	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant, Subset: s.ask.Subset, Likely: s.find})
 	s.result = res // until the decision is taken
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
 	switch {
@@ -315,6 +324,7 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	if r.readText(ctx, s, req, mv) != nil {
 		return decision.ReasonBudget
 	}
+	s.byText(req, mv)
 	slow := errors.Is(err, tokens.ErrTooSlow)
 	if len(s.ask.Text) == 0 {
 		s.ask.Text = nil
@@ -337,9 +347,12 @@ const sourceText = "text"
 // could have returned the token ids in time.
 const sourceTextInstead = "text_render_too_slow"
 
-// readText fills in the text chain. A cache_salt keeps the chains of prompts
-// apart, as it keeps prompts apart in the replicas' caches.
+// readText fills in the text and its chain, once for a request. A cache_salt keeps the chains of
+// prompts apart, as it keeps prompts apart in the replicas' caches.
 func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, mv *decision.View) (err error) {
+	if s.read {
+		return nil
+	}
 	s.reading.Start(ctx, work.Limits{}, 0)
 	s.reading.InTurns(r.o.Turns)
 	defer s.reading.End()
@@ -354,13 +367,16 @@ func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, 
 	if s.chain == nil {
 		s.chain = []prefixhash.Key{}
 	}
+	s.read = true
+	return nil
+}
+
+// byText makes the text decide.
+func (s *scratch) byText(req *openai.Request, mv *decision.View) {
 	size := len(s.text)
 	s.ask.Rest = xxhash.Sum64(s.text[max(0, size-restBytes):]) ^ uint64(size)
 	if size == prefixhash.MaxText { // and the prompt may go on
 		size = max(size, req.TextLen())
-	}
-	if cap(s.text) > pooledText {
-		s.text = nil
 	}
 	s.ask.Text, s.ask.TextTokens = s.chain, size/prefixhash.TextToken
 	if !req.Multimodal {
@@ -369,7 +385,6 @@ func (r *Router) readText(ctx context.Context, s *scratch, req *openai.Request, 
 	if most := mv.Context(); most > 0 { // no prefill is longer; an image is many bytes and few tokens
 		s.ask.TextTokens = min(s.ask.TextTokens, most)
 	}
-	return nil
 }
 
 // mostSurplus is how many times fewer tokens a text may have than TextToken says.

@@ -25,7 +25,7 @@ func TestKeysOfATextCoverTheWholeRequest(t *testing.T) {
 		mv, _ := b.decider.Find("m", "")
 		var s scratch
 		must.Do(t, b.router.readText(t.Context(), &s, r, mv))
-		return s.ask.Text
+		return s.chain
 	}
 	plain := chain("")
 	if len(plain) < 4 || !slices.Equal(plain, chain("")) {
@@ -56,7 +56,7 @@ func TestTextsAreReadToTheirEnd(t *testing.T) {
 		mv, _ := b.decider.Find("m", "")
 		var s scratch
 		err := b.router.readText(ctx, &s, r, mv)
-		return s.ask.Text, err
+		return s.chain, err
 	}
 	one, err := read(t.Context(), "one")
 	other, _ := read(t.Context(), "two")

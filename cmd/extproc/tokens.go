@@ -296,6 +296,16 @@ func (t *ids) tokenNotes(s *fleet.Snapshot) (notes []string) {
 				m.Model, d.Replica, d.Features, d.Position, state))
 		}
 	}
+	for model, list := range t.remote.Dissents() {
+		for _, d := range list {
+			state := "which is right is not known"
+			if d.Shunned {
+				state = "no request is sent to it for its ids"
+			}
+			notes = append(notes, fmt.Sprintf("tokens of model %q: %s returned other ids than other replicas for the same text (the first at token %d); %s",
+				model, d.Replica, d.Position, state))
+		}
+	}
 	for base := range s.Roots() {
 		if unused := tokens.Unused(t.serving(s, base)); len(unused) > 0 {
 			notes = append(notes, fmt.Sprintf("tokens of model %q: no request is sent to the /render of %s, because most of its replicas have none", base, strings.Join(unused, ", ")))

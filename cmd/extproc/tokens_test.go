@@ -9,12 +9,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
+	"warmroute/render/openai"
 	"warmroute/render/testkit/chattest"
 	"warmroute/render/testkit/must"
 )
@@ -129,6 +131,31 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	}
 	if v := ask(handlers[http.MethodPost], http.MethodPost, `{"model":"other","messages":[]}`); v["demoted"] != nil {
 		t.Errorf("a request for another model is told of %s", v["demoted"])
+	}
+}
+
+// TestANoteNamesTheReplicaWithOtherTokens: of replicas that compute requests' ids.
+func TestANoteNamesTheReplicaWithOtherTokens(t *testing.T) {
+	r := must.Get(newRouter(defaultConfig(), slog.New(slog.DiscardHandler), prometheus.NewRegistry()))(t)
+	var endpoints []tokens.Endpoint
+	for i := range 3 {
+		replica := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			fmt.Fprintf(w, `{"tokens":[1,2,%d]}`, max(i, 1))
+		}))
+		defer replica.Close()
+		endpoints = append(endpoints, tokens.Endpoint{URL: replica.URL, Version: "0.32.0"})
+	}
+	r.ids.remote = tokens.NewRemote(tokens.RemoteOptions{Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }})
+	defer r.ids.remote.Close()
+	req := must.Get(openai.Parse(openai.Completions, []byte(`{"model":"m","prompt":"hi"}`)))(t)
+	must.Get(r.ids.remote.Tokens(t.Context(), req, tokens.Served{Model: "m"}))(t)
+	for len(r.ids.remote.Dissents()) == 0 && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	addr := strings.TrimPrefix(endpoints[2].URL, "http://")
+	want := `tokens of model "m": ` + addr + " returned other ids than other replicas for the same text (the first at token 2); no request is sent to it for its ids"
+	if got := r.ids.tokenNotes(fleet.NewSnapshot()); len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

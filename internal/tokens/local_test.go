@@ -46,7 +46,15 @@ func answers(t *testing.T, m Model, byClass bool) func(string, []byte) [][]uint3
 	t.Helper()
 	r := must.Get(m.Renderer(t.Context(), "0.32.0", byClass))(t)
 	return func(path string, body []byte) [][]uint32 {
-		ids, _ := r.(*render.Server).Tokenize(strings.TrimSuffix(path, "/render"), body)
+		route := strings.TrimSuffix(path, "/render")
+		switch {
+		case route != "/tokenize":
+		case bytes.Contains(body, []byte(`"messages"`)):
+			route = openai.Chat.String()
+		default:
+			route = openai.Completions.String()
+		}
+		ids, _ := r.(*render.Server).Tokenize(route, body)
 		return ids
 	}
 }

@@ -91,8 +91,10 @@ type RemoteOptions struct {
 	Flights    int
 	CacheBytes int
 	CacheTTL   time.Duration
-	Now        func() time.Time
-	Answers    *intake.Budget // of all that are being read
+	// CompareEvery is the pause between comparisons of replicas' ids; negative: none.
+	CompareEvery time.Duration
+	Now          func() time.Time
+	Answers      *intake.Budget // of all that are being read
 	// Questioned, when set, is called with the outcome of each question.
 	Questioned func(outcome string)
 }
@@ -112,9 +114,10 @@ type Remote struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	flights map[key]*flight
-	closed  bool
+	mu       sync.Mutex
+	flights  map[key]*flight
+	compared map[string]*comparison // by the served model
+	closed   bool
 }
 
 // flight is one question under way; its result may be read once done is closed.
@@ -134,6 +137,7 @@ func NewRemote(o RemoteOptions) *Remote {
 	o.Flights = cmp.Or(o.Flights, DefaultFlights)
 	o.CacheBytes = cmp.Or(o.CacheBytes, DefaultCacheBytes)
 	o.CacheTTL = cmp.Or(o.CacheTTL, DefaultCacheTTL)
+	o.CompareEvery = cmp.Or(o.CompareEvery, DefaultCompareEvery)
 	if o.Now == nil {
 		o.Now = index.Now
 	}
@@ -142,7 +146,7 @@ func NewRemote(o RemoteOptions) *Remote {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL),
-		ctx: ctx, cancel: cancel, flights: map[key]*flight{}}
+		ctx: ctx, cancel: cancel, flights: map[key]*flight{}, compared: map[string]*comparison{}}
 	r.client.Store(o.Client)
 	r.budget.Store(int64(o.Budget))
 	return r
@@ -172,7 +176,11 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	if result, err, ok := r.cache.get(k, r.o.Now()); ok {
 		return result, err
 	}
-	f, err := r.flight(k, req, served)
+	likely := ""
+	if served.Likely != nil {
+		likely = served.Likely()
+	}
+	f, err := r.flight(k, req, served, likely)
 	if f == nil {
 		return Result{}, err
 	}
@@ -188,13 +196,15 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 
 // flight joins the question k, or starts it. It returns nil and an error if too many are
 // under way, or if no endpoint exists or none can answer in time.
-func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, error) {
+func (r *Remote) flight(k key, req *openai.Request, served Served, likely string) (*flight, error) {
+	endpoints := peers(r.o.Endpoints(served))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f := r.flights[k]; f != nil || r.closed {
 		return f, ErrNone
 	}
-	ask, err := r.asker(req, served.Model, peers(r.o.Endpoints(served)), time.Duration(r.budget.Load()))
+	r.compareWhenDue(served.Model, endpoints)
+	ask, err := r.asker(req, served.Model, endpoints, likely, time.Duration(r.budget.Load()))
 	if ask == nil {
 		return nil, err
 	}
@@ -227,16 +237,21 @@ func (r *Remote) flight(k key, req *openai.Request, served Served) (*flight, err
 	return f, nil
 }
 
-// asker prepares the questions while the caller still lends the body. It returns nil and
-// an error if no endpoint exists, or none answers within the budget (0: no limit).
-func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, budget time.Duration) (func(context.Context) (Result, error), error) {
+// asker prepares the questions while the caller still lends the body, for the endpoint with the
+// address likely or, if that cannot answer, another one. It returns nil and an error if no endpoint
+// exists, or none answers within the budget (0: no limit).
+func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, likely string, budget time.Duration) (func(context.Context) (Result, error), error) {
 	if len(endpoints) == 0 {
 		return nil, ErrNone
 	}
 	endpoints = ruling(endpoints)
-	first := int(r.turn.Add(1) % uint64(len(endpoints)))
+	first := slices.IndexFunc(endpoints, func(e Endpoint) bool { return address(e.URL) == likely })
+	known := first >= 0
+	if !known {
+		first = int(r.turn.Add(1) % uint64(len(endpoints)))
+	}
 	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
-		return r.renderAsker(req, endpoints, budget, first)
+		return r.renderAsker(req, endpoints, budget, first, known)
 	}
 	e := r.paces.rested(endpoints, r.o.Now(), first, budget > 0)
 	questions := tokenizeQuestions
@@ -263,13 +278,21 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	}, nil
 }
 
-// renderAsker prepares a question to /render.
-func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, first int) (func(context.Context) (Result, error), error) {
+// renderAsker prepares a question to /render, of the first endpoint if that is preferred and can
+// answer.
+func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, first int, preferred bool) (func(context.Context) (Result, error), error) {
 	size := len(req.Body())
 	if req.Multimodal { // the time of an image does not follow from its bytes
 		size = 0
 	}
-	e, err := r.paces.choose(endpoints, size, budget, r.o.Now(), first)
+	var e Endpoint
+	err := ErrTooSlow
+	if preferred {
+		e, err = r.paces.choose(endpoints[first:first+1], size, budget, r.o.Now(), 0)
+	}
+	if err != nil {
+		e, err = r.paces.choose(endpoints, size, budget, r.o.Now(), first)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +353,7 @@ func outcome(err error) string {
 // Ask sends the questions to one of the endpoints without budget, cache or
 // sharing, for verification. It may take as long as ctx allows.
 func (r *Remote) Ask(ctx context.Context, req *openai.Request, model string, endpoints []Endpoint) (Result, error) {
-	ask, err := r.asker(req, model, endpoints, 0)
+	ask, err := r.asker(req, model, endpoints, "", 0)
 	if ask == nil {
 		return Result{}, err
 	}

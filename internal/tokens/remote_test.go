@@ -26,6 +26,9 @@ func newRemote(t *testing.T, o RemoteOptions) *Remote {
 	if o.Budget == 0 {
 		o.Budget = 10 * time.Second
 	}
+	if o.CompareEvery == 0 {
+		o.CompareEvery = -1
+	}
 	r := NewRemote(o)
 	t.Cleanup(func() { r.Close(); transport.CloseIdleConnections() })
 	return r
@@ -328,7 +331,7 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 	if sharedBefore < 10 || ownBefore < 10 {
 		t.Errorf("the start-up conversations asked shared %d, own %d times", sharedBefore, ownBefore)
 	}
-	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), Served{"m", "acme", []string{"10.0.0.1"}}))(t)
+	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), Served{Model: "m", Tenant: "acme", Subset: []string{"10.0.0.1"}}))(t)
 	l.compare(t.Context(), <-l.samples)
 	if !slices.Equal(subset, []string{"10.0.0.1"}) {
 		t.Errorf("the sample is shown to replicas of %q, which its gateway did not allow", subset)

@@ -83,6 +83,9 @@ var errServedAlone = fmt.Errorf("%w from a replica", ErrNone)
 type Served struct {
 	Model, Tenant string
 	Subset        []string
+	// Likely returns the address of the replica that the request will probably go to, "" if it
+	// is not known; nil: it never is. It is called if a replica may get the request's text.
+	Likely func() string
 }
 
 // Source finds the token ids of a request's prompts, within ctx's deadline.

@@ -130,7 +130,7 @@ func (l *Local) compare(ctx context.Context, s sample) {
 		return
 	}
 	if req, err := openai.Parse(s.route, s.body); err == nil {
-		endpoints := peers(l.o.Reference.o.Endpoints(Served{s.model.name, s.tenant, s.subset}))
+		endpoints := peers(l.o.Reference.o.Endpoints(Served{Model: s.model.name, Tenant: s.tenant, Subset: s.subset}))
 		_, _ = l.verify(ctx, s.model, computed{req, s.by, s.ids, s.features, s.setting, true}, endpoints)
 	}
 }

@@ -1,0 +1,174 @@
+package tokens
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"warmroute/render/openai"
+)
+
+// Replicas whose ids requests use are compared with each other, with texts of nobody: one that
+// returns others than most would keep the requests cold for which it is asked.
+const (
+	// DefaultCompareEvery is the pause between comparisons of a model that has requests.
+	DefaultCompareEvery = 5 * time.Minute
+	// mostCompared bounds the replicas of one comparison; the next one begins behind them.
+	mostCompared = 32
+	// mostComparisons bounds the models of which comparisons are kept.
+	mostComparisons = 256
+)
+
+// comparison is what a model's replicas returned for the same texts.
+type comparison struct {
+	due     time.Time
+	dissent map[string]Dissent // by URL
+}
+
+// compareWhenDue begins a comparison of the endpoints that may be asked about a model's requests,
+// unless the last one is recent. r.mu is held.
+func (r *Remote) compareWhenDue(model string, endpoints []Endpoint) {
+	if r.o.CompareEvery < 0 {
+		return
+	}
+	now := r.o.Now()
+	c := r.compared[model]
+	if c == nil {
+		if len(r.compared) >= mostComparisons {
+			maps.DeleteFunc(r.compared, func(_ string, c *comparison) bool { return now.After(c.due) })
+		}
+		if len(endpoints) < 2 || len(r.compared) >= mostComparisons {
+			return
+		}
+		c = &comparison{dissent: map[string]Dissent{}}
+		r.compared[model] = c
+	}
+	if now.Before(c.due) || !r.slots.Take(1, int64(r.o.Flights)) {
+		return
+	}
+	c.due = now.Add(r.o.CompareEvery)
+	from := int(r.turn.Add(mostCompared)) % max(1, len(endpoints))
+	few := slices.Concat(endpoints[from:], endpoints[:from])
+	few = few[:min(len(few), mostCompared)]
+	r.running.Go(func() {
+		defer r.slots.Give(1)
+		r.compare(r.ctx, model, few, endpoints)
+	})
+}
+
+// compare asks replicas for the ids of the same texts. Those that return others than more than
+// half of them are not asked about requests until they agree again.
+func (r *Remote) compare(ctx context.Context, model string, few, all []Endpoint) {
+	var by []string          // that answered, by URL
+	var answers [][][]uint32 // by replica and text
+	for _, e := range few {
+		if ids := r.answersOf(ctx, model, e); ids != nil {
+			by, answers = append(by, e.URL), append(answers, ids)
+		}
+	}
+	right, most := majority(answers)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.compared[model]
+	if c == nil || ctx.Err() != nil {
+		return
+	}
+	maps.DeleteFunc(c.dissent, func(url string, _ Dissent) bool {
+		return !slices.ContainsFunc(all, func(e Endpoint) bool { return e.URL == url })
+	})
+	for i, url := range by {
+		position, equal := differ(answers[right], answers[i])
+		_, named := c.dissent[url]
+		switch {
+		case !equal:
+			c.dissent[url] = Dissent{Replica: address(url), Position: position, Shunned: most, At: r.o.Now()}
+			r.paces.shun(url, most)
+		case named:
+			delete(c.dissent, url)
+			r.paces.shun(url, false)
+		}
+	}
+}
+
+// answersOf returns a replica's ids of each text, nil for one that it refuses. It returns nil if
+// it answers none.
+func (r *Remote) answersOf(ctx context.Context, model string, e Endpoint) [][]uint32 {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	var ids [][]uint32
+	answered := false
+	for _, p := range probes(model) {
+		if p.route != openai.Completions && p.route != openai.Chat {
+			continue
+		}
+		req, err := openai.Parse(p.route, p.body)
+		if err != nil {
+			continue
+		}
+		var one []uint32
+		result, err := r.Ask(ctx, req, model, []Endpoint{e})
+		for _, p := range result.Prompts {
+			answered = true
+			one = append(one, p.Tokens...)
+		}
+		ids = append(ids, one)
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+	}
+	if !answered {
+		return nil
+	}
+	return ids
+}
+
+// majority returns the number of the first answer that no other one has more equals than, and
+// whether more than half of all are equal to it.
+func majority(answers [][][]uint32) (right int, most bool) {
+	best := 0
+	for i := range answers {
+		n := 0
+		for j := range answers {
+			if _, equal := differ(answers[i], answers[j]); equal {
+				n++
+			}
+		}
+		if n > best {
+			right, best = i, n
+		}
+	}
+	return right, 2*best > len(answers)
+}
+
+// differ returns the position of the first id that differs between two replicas, counted over
+// all texts that both answered.
+func differ(a, b [][]uint32) (position int, equal bool) {
+	for i := range a {
+		if a[i] == nil || b[i] == nil {
+			continue
+		}
+		at, same := firstDifference([][]uint32{a[i]}, []Prompt{{Tokens: b[i]}})
+		position += at
+		if !same {
+			return position, false
+		}
+	}
+	return position, true
+}
+
+// Dissents returns the replicas that returned other ids than others for the same texts, by
+// address, of each model whose requests' ids replicas compute.
+func (r *Remote) Dissents() map[string][]Dissent {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string][]Dissent{}
+	for model, c := range r.compared {
+		for _, d := range c.dissent {
+			out[model] = append(out[model], d)
+		}
+		slices.SortFunc(out[model], func(a, b Dissent) int { return cmp.Compare(a.Replica, b.Replica) })
+	}
+	return out
+}
