@@ -1,13 +1,25 @@
 package fleet
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
-// show records the ranks of the present page.
+// show records the ranks of the present page. A new one may publish events, which are asked for
+// then; where another one has gone, too, the server has come back as another node of its deployment,
+// whose header counts from another rank.
 func (w *worker) show() {
+	before := len(w.shown)
 	for i := range w.loads {
 		if rank := w.loads[i].Rank; !slices.Contains(w.shown, rank) {
 			w.shown = append(w.shown, rank)
 		}
+	}
+	if !w.up || before == 0 || len(w.shown) == before {
+		return
+	}
+	if w.nextLearn = (time.Time{}); len(w.shown) > len(w.loads) {
+		w.start = another
 	}
 }
 

@@ -95,3 +95,26 @@ func TestRanksThatGo(t *testing.T) {
 		w.expect("joined " + a + " 1")
 	})
 }
+
+// TestRanksThatCome: what a rank publishes is asked for when the metrics show it first; ranks in
+// place of others are another node's, and the header counts from the first of them.
+func TestRanksThatCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		r.answer["/kv_event_sources"], r.answer["/metrics"] = sourcesOf(2, 3), pageOf(2, 3)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		expect := func(first int, ranks ...int) {
+			t.Helper()
+			w.net.change(func() { r.answer["/kv_event_sources"], r.answer["/metrics"] = sourcesOf(ranks...), pageOf(ranks...) })
+			w.pass(2500 * time.Millisecond)
+			got := w.fleet.Snapshot().Replica(a)
+			if !reflect.DeepEqual(got.Ranks, ranks) || got.FirstRank != first || len(got.Events) != len(ranks) {
+				t.Errorf("ranks %v from %d with %d event sources, want %v from %d", got.Ranks, got.FirstRank, len(got.Events), ranks, first)
+			}
+		}
+		expect(2, 2, 3, 4, 5)
+		expect(4, 4, 5, 6, 7)
+		expect(8, 8, 9)
+		expect(0, 0, 1)
+	})
+}
