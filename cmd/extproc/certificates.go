@@ -4,11 +4,18 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"warmroute/internal/certs"
 )
 
 // tlsNotes names the sections whose TLS files are refused, and the ports whose certificate has ended.
 func (r *router) tlsNotes() []string {
-	return slices.Concat(r.envoys.certs.Notes("tls"), r.replicas.service.certs.Notes("index_service.tls"), r.xds.CertificateNotes(), r.reloads.unreadTLS())
+	return slices.Concat(r.servers((*certs.Source).Notes), r.reloads.unreadTLS())
+}
+
+// servers returns what of says of the ports' certificates.
+func (r *router) servers(of func(s *certs.Source, section string) []string) []string {
+	return slices.Concat(of(r.envoys.certs, "tls"), of(r.replicas.service.certs, "index_service.tls"), of(r.xds.Certificates(), "xds.tls"))
 }
 
 // refusedTLS counts tlsNotes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,8 @@ import (
 )
 
 // TestRenewedCertificates: every port shows a renewed certificate. Files that do not fit or cannot be
-// read are named and counted until they can be used, while the previous ones stay.
+// read are named and counted until they can be used, while the previous ones stay. A client that cannot
+// connect is named, too.
 func TestRenewedCertificates(t *testing.T) {
 	ca, at := certstest.New(t), testenv.Addresses(t, 4)
 	own := ca.Issue("router")
@@ -53,4 +55,12 @@ func TestRenewedCertificates(t *testing.T) {
 	renewed := ca.Issue("router")
 	until(t, "every port shows the renewed certificate", func() bool { return shown(renewed.Serial) })
 	until(t, "no note is left", func() bool { return !strings.Contains(noted(), "tls.") })
+	for i, section := range []string{"tls", "index_service.tls", "xds.tls"} {
+		conn := must.Get(net.Dial("tcp", at[i]))(t)
+		_ = must.Get(conn.Write([]byte("without TLS")))(t)
+		until(t, "a client without TLS is noted", func() bool {
+			return strings.Contains(noted(), "\nnote: "+section+": 127.0.0.1 could not connect: ")
+		})
+		conn.Close()
+	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
@@ -162,7 +161,7 @@ func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.NumStreamWorkers(streamWorkers),
 	)
 	if tls != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(tls.Server("h2"))))
+		options = append(options, grpc.Creds(tls.Credentials()))
 	}
 	return options
 }

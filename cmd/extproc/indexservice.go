@@ -8,7 +8,6 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"warmroute/index"
 	"warmroute/internal/certs"
@@ -50,7 +49,7 @@ func (s *indexService) open() (err error) {
 		if s.certs, err = certs.New(c.TLS, s.log); err != nil {
 			return fmt.Errorf("index_service.tls.%w", err)
 		}
-		s.options = append(s.options, grpc.Creds(credentials.NewTLS(s.certs.Server("h2"))))
+		s.options = append(s.options, grpc.Creds(s.certs.Credentials()))
 	}
 	if c.TokenFile != "" {
 		token, err := indexrpc.NewToken(c.TokenFile)

@@ -52,9 +52,10 @@ type Source struct {
 	log     *slog.Logger
 	now     func() time.Time
 	current atomic.Pointer[tls.Config]
-	read    [3][]byte              // contents of the files: certificate, key, client authority
-	renewAt time.Time              // of a self-signed certificate
-	failing atomic.Pointer[string] // the text of Notes; nil: files and certificate are in order
+	read    [3][]byte               // contents of the files: certificate, key, client authority
+	renewAt time.Time               // of a self-signed certificate
+	last    atomic.Pointer[refusal] // nil: no handshake has failed
+	failing atomic.Pointer[string]  // the text of Notes; nil: files and certificate are in order
 }
 
 // New reads the files, or makes a self-signed certificate. It fails if they cannot be

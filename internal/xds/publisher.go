@@ -154,8 +154,8 @@ func (p *Publisher) Notes() []string {
 	return out
 }
 
-// CertificateNotes is certs.Source.Notes of the server's certificate.
-func (p *Publisher) CertificateNotes() []string { return p.certs.Notes("xds.tls") }
+// Certificates returns the server's, nil without TLS.
+func (p *Publisher) Certificates() *certs.Source { return p.certs }
 
 // follow publishes until ctx ends.
 func (p *Publisher) follow(ctx context.Context) error {

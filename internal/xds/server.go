@@ -9,7 +9,6 @@ import (
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
 	"warmroute/internal/certs"
@@ -64,7 +63,7 @@ func (p *Publisher) serve(ctx context.Context) {
 		grpc.WaitForHandlers(true), // Stop waits for its streams
 	}
 	if p.certs != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(p.certs.Server("h2"))))
+		options = append(options, grpc.Creds(p.certs.Credentials()))
 	}
 	g := grpc.NewServer(options...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, serverv3.NewServer(ctx, p.cache, p.acks.callbacks()))
