@@ -258,3 +258,41 @@ func TestOneFamilyOfAName(t *testing.T) {
 		})
 	}
 }
+
+// TestTwoSourcesOfAReplica: where names, or a name and another source, give a replica different
+// settings, the first one's count, and a note says so. Those of the file are meant to count.
+func TestTwoSourcesOfAReplica(t *testing.T) {
+	named := func(name string, of ReplicaOptions) DNSOptions { return DNSOptions{Name: name, Replica: of} }
+	const note = "replicas that two sources name with different settings, of which the first one's count: " + a
+	for name, tt := range map[string]struct {
+		options Options
+		tenant  string // that counts
+		note    string // "" = none
+	}{
+		"equal settings": {Options{DNS: []DNSOptions{named("vllm:8000", ReplicaOptions{Tenant: "x"}), named("vllm.:8000", ReplicaOptions{Tenant: "x"})}}, "x", ""},
+		"two names":      {Options{DNS: []DNSOptions{named("vllm:8000", ReplicaOptions{}), named("other:8000", ReplicaOptions{Tenant: "x"})}}, "", note + " (dns vllm:8000, dns other:8000)"},
+		"another source": {Options{DNS: []DNSOptions{named("vllm:8000", ReplicaOptions{Tenant: "x"})}, Sources: []Source{new(flaky)}}, "x", note + " (dns vllm:8000, *fleet.flaky)"},
+		"the file":       {Options{Replicas: []ReplicaOptions{{Address: a, Tenant: "x"}}, DNS: []DNSOptions{named("vllm:8000", ReplicaOptions{})}}, "x", ""},
+		"another port":   {Options{DNS: []DNSOptions{named("vllm:8000", ReplicaOptions{}), named("vllm:8001", ReplicaOptions{Tenant: "x"})}}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt.options.Resolver = &zone{ips: map[string][]string{"vllm": {"10.0.0.1"}, "vllm.": {"10.0.0.1"}, "other": {"10.0.0.1"}}}
+				for _, s := range tt.options.Sources {
+					f := flaky{make(chan []ReplicaOptions, 1), make(chan error)}
+					f.lists <- list(a)
+					*s.(*flaky) = f
+				}
+				w := start(t, tt.options, map[string]*fakeReplica{a: fake(1, 0), "10.0.0.1:8001": fake(1, 0)})
+				w.pass(5 * time.Second)
+				s := w.fleet.Snapshot()
+				if got := strings.Join(s.Notes, "; "); got != tt.note {
+					t.Errorf("notes %q, want %q", got, tt.note)
+				}
+				if got := s.Replica(a).Tenant; got != tt.tenant {
+					t.Errorf("tenant %q, want %q", got, tt.tenant)
+				}
+			})
+		})
+	}
+}

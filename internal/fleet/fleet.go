@@ -237,6 +237,7 @@ type roster struct {
 	wg      *sync.WaitGroup
 	entries map[string]*entry // by address
 	sources []*watched        // the earlier one's settings count
+	twice   map[string]string // by address, two sources that give it different settings
 	joins   uint64
 	going   int  // entries that are no longer listed
 	stale   bool // entries hold values no snapshot has
@@ -299,8 +300,9 @@ func (r *roster) hear(l listing) {
 
 // wanted merges the sources' lists. The first source to name an address counts.
 func (r *roster) wanted() map[string]ReplicaOptions {
-	out := map[string]ReplicaOptions{}
+	out, from := map[string]ReplicaOptions{}, map[string]*watched{}
 	ignored := 0
+	r.twice = map[string]string{}
 	for _, w := range r.sources {
 		for _, o := range w.list {
 			var p problems
@@ -311,15 +313,18 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 					"replica", o.Address, "error", errors.Join(append(p, err)...))
 				continue
 			}
-			if _, ok := out[addr]; ok {
+			o.Address = addr
+			if first, ok := out[addr]; ok {
+				if from[addr].source != nil && !reflect.DeepEqual(first, o) { // those of the file are meant to count
+					r.twice[addr] = from[addr].name + ", " + w.name
+				}
 				continue
 			}
 			if len(out) >= r.fleet.now().maxReplicas {
 				ignored++
 				continue
 			}
-			o.Address = addr
-			out[addr] = o
+			out[addr], from[addr] = o, w
 		}
 	}
 	if ignored > 0 {

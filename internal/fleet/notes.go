@@ -44,6 +44,12 @@ func (e *entry) partial() (why string, so bool) {
 	return fmt.Sprintf("%d models", len(e.current.Models)), e.current.Partial()
 }
 
+// differ returns the sources that give a replica different settings.
+func (r *roster) differ(e *entry) (why string, so bool) {
+	why, so = r.twice[e.worker.addr]
+	return why, so
+}
+
 // note returns a note that names the replicas of which something is so, with the reasons; "": there
 // are none.
 func (r *roster) note(what string, of func(*entry) (why string, so bool)) string {
@@ -66,6 +72,7 @@ func (r *roster) notes() []string {
 		r.note("replicas that were ready and are not any more", (*entry).gone),
 		r.note("replicas whose address leads to several servers, as a load balancer's does, so that each one's cache is soon forgotten; list the servers' own addresses", (*entry).shared),
 		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
+		r.note("replicas that two sources name with different settings, of which the first one's count", r.differ),
 		r.note("replicas that list more models than are read, so that requests for the others get no hint", (*entry).partial),
 	}
 	for _, w := range r.sources {
