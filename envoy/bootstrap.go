@@ -66,6 +66,8 @@ type Options struct {
 
 	Hold time.Duration `yaml:"-"` // longest time for which the router holds a request; 0 = it holds none
 
+	Pinged bool `yaml:"-"` // Envoys ping the router each second, also where nothing demands it
+
 	ReplicaTLS   ReplicaTLS `yaml:"-"` // how Envoy connects to the replicas
 	PathPrefixes []string   `yaml:"-"` // paths that may stand before those of the replicas
 }

@@ -27,8 +27,14 @@ func (o Options) idleTimeout() time.Duration {
 	return o.IdleTimeout
 }
 
+// Pings reports whether Envoys notice within 2 s that the router is frozen: requests may wait for it.
+func (o Options) Pings() bool {
+	return o.Pinged || o.Split.Wait > 0 || o.Hold > 0 || o.Mode == FullDuplex
+}
+
 func (s Split) fill(in map[string]any, o Options) {
 	in["Splits"], in["Waits"] = s.On, s.Wait > 0
+	in["Pings"] = o.Pings()
 	in["KeyWait"], in["WaitMillis"], in["MaxMessageTimeout"] = KeyWait, s.Wait.Milliseconds(), seconds(max(s.Wait, o.Hold)+waitMargin)
 	in["Holds"], in["KeyHold"], in["HoldMillis"] = o.Hold > 0, KeyHold, o.Hold.Milliseconds()
 	in["KeyPriority"], in["HeaderPriority"] = KeyPriority, HeaderPriority

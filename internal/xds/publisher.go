@@ -126,11 +126,12 @@ const fleetNode = "fleet"
 
 func (oneSnapshot) ID(*corev3.Node) string { return fleetNode }
 
-// Set replaces the settings, except for At.
+// Set replaces the settings, except for At, and pings stay: another cluster in the place of the router's
+// would end its streams, and with them requests in flight that fail without it.
 func (p *Publisher) Set(s Settings) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.At = p.settings.At
+	s.At, s.Envoy.Pinged = p.settings.At, p.settings.Envoy.Pings()
 	p.settings = s
 }
 
