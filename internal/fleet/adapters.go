@@ -52,12 +52,16 @@ func (w *worker) relist(ctx context.Context) (changed bool) {
 		models, _, err = w.fleet.client().models(ctx, w.addr)
 		return err
 	})
+	before := w.closed
+	if w.closed = ""; isRefused(err) {
+		w.closed = err.Error()
+	}
 	if w.known.SGLang != nil {
 		models = modelsOf(models, w.known.SGLang)
 	}
 	switch {
 	case err != nil || slices.Equal(models, w.known.Models): // scrapes decide whether it is gone
-		return false
+		return w.closed != before
 	case len(models) == 0 || !slices.Equal(bases(models), bases(w.known.Models)):
 		w.nextLearn = time.Time{}
 		return false

@@ -39,6 +39,11 @@ func (e *entry) unread() (why string, so bool) {
 	return e.current.unread, e.current.unread != "" && e.current.Why == ""
 }
 
+// closed returns why a replica's models are not read again.
+func (e *entry) closed() (why string, so bool) {
+	return e.current.closed, e.current.closed != "" && e.current.Why == ""
+}
+
 // partial returns how many models of a replica are read, if it lists more.
 func (e *entry) partial() (why string, so bool) {
 	return fmt.Sprintf("%d models", len(e.current.Models)), e.current.Partial()
@@ -72,6 +77,7 @@ func (r *roster) notes() []string {
 		r.note("replicas that were ready and are not any more", (*entry).gone),
 		r.note("replicas whose address leads to several servers, as a load balancer's does, so that each one's cache is soon forgotten; list the servers' own addresses", (*entry).shared),
 		r.note("replicas whose /metrics are not read, so that the requests of routers alone are known as their load, and not whether they sleep", (*entry).unread),
+		r.note("replicas that refuse to list their models again, so that changes of models and adapters are not seen; look at fleet.token_file", (*entry).closed),
 		r.note("replicas that two sources name with different settings, of which the first one's count", r.differ),
 		r.note("replicas that list more models than are read, so that requests for the others get no hint", (*entry).partial),
 	}

@@ -27,6 +27,7 @@ type Replica struct {
 	Store     string // the store of KV blocks that it shares with others, by name; "" = none is known
 
 	told   bool   // its models are configured
+	closed string // why its models are not read again, "" if they are
 	unread string // why its /metrics are not read, "" if they are, or if it need not have any
 }
 

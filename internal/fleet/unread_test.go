@@ -90,3 +90,30 @@ func TestMoreModelsThanAreRead(t *testing.T) {
 		}
 	})
 }
+
+// TestAReplicaThatRefusesItsModels: a replica whose API key is another one than the router's stays, and a
+// note says that its models are not read, until they are.
+func TestAReplicaThatRefusesItsModels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fake(1, 0)
+		w := start(t, Options{Replicas: list(a)}, map[string]*fakeReplica{a: r})
+		noted := func(when string, want bool) {
+			t.Helper()
+			w.pass(3 * time.Second)
+			s := w.fleet.Snapshot()
+			if got := strings.Contains(strings.Join(s.Notes, "\n"), "fleet.token_file: "+a+" (unauthorized: "); got != want || s.Ready != 1 {
+				t.Errorf("%s: ready %d, notes %q", when, s.Ready, s.Notes)
+			}
+		}
+		noted("at first", false)
+		w.net.change(func() { r.status["/v1/models"] = 401 })
+		noted("another key", true)
+		w.net.change(func() { r.status["/v1/models"] = 503 })
+		noted("a failure", false)
+		w.net.change(func() { r.status["/v1/models"] = 401 })
+		noted("another key again", true)
+		w.net.change(func() { clear(r.status) })
+		noted("the key is right", false)
+		w.expect("joined " + a + " 1")
+	})
+}

@@ -57,6 +57,7 @@ type worker struct {
 	sglang    bool   // it runs SGLang, by its last answer
 	loadsOnly bool   // it is an SGLang without /metrics, so /v1/loads is read
 	held      string // why it is passed over, "" = it is not
+	closed    string // why its models are not read again, "" = they are
 	scrapes
 	due
 }
@@ -121,7 +122,7 @@ func (w *worker) join(ctx context.Context) time.Duration {
 		return 0
 	}
 	attempt, cancel := context.WithTimeout(ctx, learnTimeout)
-	w.loads, w.shown, w.stall, w.read, w.unread = nil, nil, stall{}, time.Time{}, ""
+	w.loads, w.shown, w.stall, w.read, w.unread, w.closed = nil, nil, stall{}, time.Time{}, "", ""
 	l, err := w.learn(attempt, nil)
 	cancel()
 	<-w.fleet.slots
@@ -365,7 +366,7 @@ func (w *worker) replica() *Replica {
 	r := describe(w.addr, w.options)
 	r.Ready, r.Held, r.Why = w.held == "", w.held != "", w.held
 	r.Empty = w.page.discarded
-	r.told = len(w.options.Models) > 0
+	r.told, r.closed = len(w.options.Models) > 0, w.closed
 	r.Reported = w.known.Reported
 	r.Store = storeOf(w.options.SharedStore, r.Transfer.Connector)
 	r.Load = w.loads
