@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -16,6 +17,17 @@ func (r *router) tlsNotes() []string {
 // servers returns what of says of the ports' certificates.
 func (r *router) servers(of func(s *certs.Source, section string) []string) []string {
 	return slices.Concat(of(r.envoys.certs, "tls"), of(r.replicas.service.certs, "index_service.tls"), of(r.xds.Certificates(), "xds.tls"))
+}
+
+// refusedClients names clients that could not connect.
+func (r *router) refusedClients() []string {
+	out := r.servers((*certs.Source).Refused)
+	for i := range out {
+		if !strings.HasPrefix(out[i], "index_service.") {
+			out[i] += "; an Envoy reads its certificate and authorities for the router only when it starts"
+		}
+	}
+	return out
 }
 
 // refusedTLS counts tlsNotes.

@@ -59,7 +59,9 @@ func TestRenewedCertificates(t *testing.T) {
 		conn := must.Get(net.Dial("tcp", at[i]))(t)
 		_ = must.Get(conn.Write([]byte("without TLS")))(t)
 		until(t, "a client without TLS is noted", func() bool {
-			return strings.Contains(noted(), "\nnote: "+section+": 127.0.0.1 could not connect: ")
+			_, note, named := strings.Cut(noted(), "\nnote: "+section+": 127.0.0.1 could not connect: ")
+			note, _, _ = strings.Cut(note, "\n")
+			return named && strings.Contains(note, "an Envoy reads") != (section == "index_service.tls")
 		})
 		conn.Close()
 	}

@@ -12,7 +12,6 @@ import (
 	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/index"
 	"warmroute/internal/admin"
-	"warmroute/internal/certs"
 	"warmroute/internal/fleet"
 )
 
@@ -79,7 +78,7 @@ func (p pages) run(ctx context.Context) error {
 func (r *router) notes() []string {
 	s := r.replicas.fleet.Snapshot()
 	return slices.Concat(r.envoys.door.notes(), r.envoys.holdNotes(), r.replicas.notes(s), r.decisions.notes(s), r.decisions.unservedNames(s, r.reloads.inForce().Tokens.Models), r.xds.Notes(),
-		r.ids.notes(s, time.Now()), r.tlsNotes(), r.servers((*certs.Source).Refused), r.reloads.inForce().unreadTokens(), r.trialNotes(), r.outcomes.requests.Notes(), r.unpairedModels(), r.reloads.notes())
+		r.ids.notes(s, time.Now()), r.tlsNotes(), r.refusedClients(), r.reloads.inForce().unreadTokens(), r.trialNotes(), r.outcomes.requests.Notes(), r.unpairedModels(), r.reloads.notes())
 }
 
 // reading returns the counters of the replicas in s, and the router's own.

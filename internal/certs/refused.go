@@ -66,5 +66,5 @@ func (s *Source) Refused(section string) []string {
 	if last == nil || s.now().Sub(last.at) > refusedFor {
 		return nil
 	}
-	return []string{fmt.Sprintf("%s: %s could not connect: %s; an Envoy reads its certificate and authorities for the router only when it starts", section, last.from, last.why)}
+	return []string{fmt.Sprintf("%s: %s could not connect: %s", section, last.from, last.why)}
 }
