@@ -78,17 +78,6 @@ func TestOpaque(t *testing.T) {
 	}
 }
 
-func TestLongHashesMeetIntegers(t *testing.T) {
-	b := serve(t)
-	q := from("bytes", "sha256", 100, 2)
-	for i, h := range q.Prefixes[0].BlockHashes {
-		q.Prefixes[0].BlockHashes[i] = append(make([]byte, 24), h...)
-	}
-	b.report(q)
-	b.report(from("ints", "sha256", 100, 1))
-	b.want(ask("sha256", 100, 2), "bytes:256 ints:128")
-}
-
 // TestLongHashesCountInFull: long hashes that are no digests of vLLM's match only as a whole, and
 // digests as the integers that vLLM publishes for them.
 func TestLongHashesCountInFull(t *testing.T) {
