@@ -123,14 +123,3 @@ func TestClaimedTokens(t *testing.T) {
 		d.Reservation.Release()
 	}
 }
-
-// TestPlacedBlocks: what a request will store where it goes are the blocks that it lacks there.
-func TestPlacedBlocks(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(1)...)
-	r.stored("10.0.0.1:8000", prompt(1, 0, 50))
-	d, _ := r.ask(prompt(1, 0, 100))
-	if n := r.account("10.0.0.1:8000").Placed(r.now.UnixNano()); n < 50 || n > 51 {
-		t.Errorf("%g blocks are placed, 50 of 100 are cached", n)
-	}
-	d.Reservation.Release()
-}

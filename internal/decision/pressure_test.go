@@ -17,6 +17,9 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 			t.Fatal("reading has drained it")
 		}
 	}
+	if s := g.Of("other", start); s.Raised || len(g.All(start)) != 1 {
+		t.Errorf("another model's: %+v, kept %+v", s, g.All(start))
+	}
 	g.Reset("m")
 	g.Reset("never raised")
 	if s := g.Of("m", start); s.Raised || s.Total != 1 {
@@ -25,14 +28,6 @@ func TestReadingDrainsNothingAndResetDoes(t *testing.T) {
 	g.Raise("m", start)
 	if !g.Of("m", start).Raised {
 		t.Error("not raised again after a reset")
-	}
-}
-
-func TestModelsAreApart(t *testing.T) {
-	g := NewPressure()
-	g.Raise("a", start)
-	if s := g.Of("b", start); s.Raised || len(g.All(start)) != 1 {
-		t.Errorf("reading b: %+v, kept %+v", s, g.All(start))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"warmroute/index"
-	"warmroute/internal/decision/decisiontest"
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/load"
@@ -215,7 +214,8 @@ func TestRetriesKeepToTheRank(t *testing.T) {
 }
 
 // TestRankWithoutFollowers: a rank is named only where the first retry finds it, too: behind the
-// ranked list Envoy takes any replica, with the header.
+// ranked list Envoy takes any replica, with the header. Where the replica chooses the rank, nothing
+// is claimed of the one that has most of the prompt.
 func TestRankWithoutFollowers(t *testing.T) {
 	two, deployment := node(1, 0, 0, 1), node(1, 0, 2, 3)
 	tests := map[string]struct {
@@ -233,6 +233,7 @@ func TestRankWithoutFollowers(t *testing.T) {
 		"the same, and no list":     {two, []*fleet.Replica{node(2, 0, 0), node(3, 0, 0, 1)}, 1, false, 1},
 		"others count otherwise":    {deployment, []*fleet.Replica{node(2, 2, 2, 3)}, 3, false, 2},
 		"it is not known how":       {two, []*fleet.Replica{node(2, -1, 2, 3)}, 3, false, 2},
+		"it chooses":                {node(1, -1, 2, 3), nil, 3, false, 1},
 		"other ranks of one server": {deployment, []*fleet.Replica{node(2, 0, 0, 1)}, 3, false, 2},
 	}
 	for name, tt := range tests {
@@ -242,24 +243,12 @@ func TestRankWithoutFollowers(t *testing.T) {
 			at := index.Holder{Replica: tt.first.Addr, Rank: tt.first.Ranks[1]}
 			must.Get(r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}))(t)
 			d, _ := r.ask(prompt(1, 0, 10))
+			if d.Reason != ReasonWarm || d.Predicted != 10*blockSize {
+				t.Errorf("%s, %d tokens predicted", d.Reason, d.Predicted)
+			}
 			if list := strings.Split(d.Chosen, ","); list[0] != tt.first.Addr || len(list) != tt.list || (d.Rank != "") != tt.named || (d.Reported > 0) != tt.named {
 				t.Errorf("rank %q, of %s, %d tokens claimed", d.Rank, d.Chosen, d.Reported)
 			}
 		})
-	}
-}
-
-// TestRankItChooses: where a replica chooses the rank, nothing is claimed of the one that has
-// most of the prompt.
-func TestRankItChooses(t *testing.T) {
-	for _, first := range []int{2, -1} {
-		c := node(1, first, 2, 3)
-		r := newRig(t, policy.Config{}, c)
-		at := index.Holder{Replica: c.Addr, Rank: 3}
-		must.Get(r.index.Apply(&index.Batch{Holder: at, Incarnation: r.index.Begin(at), Events: []index.Event{r.event(prompt(1, 0, 10))}}))(t)
-		d, rec := r.ask(prompt(1, 0, 10))
-		if d.Reason != ReasonWarm || rec.Predicted != 10*decisiontest.BlockSize || (d.Reported > 0) != (first == 2) || (d.Rank == "1") != (first == 2) {
-			t.Errorf("%+v", d)
-		}
 	}
 }

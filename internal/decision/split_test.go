@@ -39,6 +39,7 @@ func TestSplitEndsOnce(t *testing.T) {
 		SplitPrefillSlow:    func(s *Split) { s.Failed(SplitPrefillSlow) },
 		SplitPrefillRefused: func(s *Split) { s.Failed(SplitPrefillRefused) },
 		SplitNoParams:       func(s *Split) { s.Failed(SplitNoParams) },
+		SplitPrefillBusy:    func(s *Split) { s.Failed(SplitPrefillBusy) }, // not asked, so it says nothing of the replica
 		SplitClientGone:     (*Split).Abandoned,
 	}
 	for why, end := range ends {
@@ -71,7 +72,7 @@ func TestSplitEndsOnce(t *testing.T) {
 		if res.split.Report(&rec); rec.Split.Reason != why || (rec.Split.Moved == 1000) != (why == SplitDone) {
 			t.Errorf("%s ended as %+v", why, rec.Split)
 		}
-		if answered := rec.Split.Times.Answered; (answered == 0.001) != (why != SplitClientGone) {
+		if answered := rec.Split.Times.Answered; (answered == 0.001) != (why != SplitClientGone && why != SplitPrefillBusy) {
 			t.Errorf("%s: answered after %g s", why, answered)
 		}
 		local := why != SplitDone && why != SplitClientGone
@@ -141,21 +142,6 @@ func TestRingKeepsHowASplitEnded(t *testing.T) {
 	ring.Split(seq, res.split)
 	if rec := ring.Last(1, nil)[0]; rec.Split.Reason != SplitPrefillSlow {
 		t.Errorf("it has %s", rec.Split.Reason)
-	}
-	res.Release()
-}
-
-// TestSplitNotAsked: a prefill that the router did not send says nothing of its replica.
-func TestSplitNotAsked(t *testing.T) {
-	r := newRig(t, policy.Config{}, replicas(2)...)
-	res := r.splitRequest()
-	res.split.Failed(SplitPrefillBusy)
-	if p := r.account(prefillLeg); p.Failures() != 0 || p.InFlight() != 0 || r.account(decodeLeg).Pending() != 0.1 {
-		t.Errorf("%d failures, in flight %d", p.Failures(), p.InFlight())
-	}
-	var rec Record
-	if res.split.Report(&rec); rec.Split.Times != (SplitTimes{}) {
-		t.Errorf("%+v", rec.Split.Times)
 	}
 	res.Release()
 }

@@ -54,23 +54,6 @@ func TestColdTextsGoWhereLeastTextWasSent(t *testing.T) {
 	}
 }
 
-// TestColdPromptsGoWhereLeastWasPlaced: filter-then-score weighs replicas by the
-// blocks of the prompts that were placed there lately.
-func TestColdPromptsGoWhereLeastWasPlaced(t *testing.T) {
-	kind := policy.NameBalance
-	r := newRig(t, policy.Config{Overrides: policy.Overrides{RoutePolicy: &kind}}, replicas(2)...)
-	d, _ := r.ask(prompt(1, 0, 1000))
-	full := first(d)
-	end(d)
-	for family := 10; family < 20; family++ {
-		d, _ := r.ask(prompt(family, 0, 10))
-		if first(d) == full {
-			t.Errorf("prompt %d of 10 blocks follows one of 1,000", family)
-		}
-		end(d)
-	}
-}
-
 // TestHistoryEvictsByTheReportedSize: the cache's size is the replica's own, a running
 // request's text stays, and another router is told of both.
 func TestHistoryEvictsByTheReportedSize(t *testing.T) {

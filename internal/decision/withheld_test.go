@@ -8,18 +8,13 @@ import (
 	"warmroute/prefixhash"
 )
 
-// kept keeps the messages of a decider to its peers.
-type kept struct{ sent []Prefix }
-
-func (k *kept) Send(p Prefix) { k.sent = append(k.sent, p) }
-
 // TestWithheldDecisions: a decision whose hint is withheld has the replica, the reason
 // and the prediction of one that is not. It puts no load on a replica, expects no blocks
 // in a cache and tells nothing to other routers.
 func TestWithheldDecisions(t *testing.T) {
 	r := newRig(t, policy.Config{}, replica(1), replica(2))
 	r.stored(replica(2).Addr, prompt(1, 0, 10))
-	peers := new(kept)
+	peers := new(colleagues)
 	r.decider.o.Peers = peers
 	for family, want := range map[int]Reason{1: ReasonWarm, 2: ReasonCold} {
 		ask := func(withheld bool) (Decision, Record) {
@@ -37,15 +32,15 @@ func TestWithheldDecisions(t *testing.T) {
 				t.Errorf("%d requests are in flight on replica %d", got, n)
 			}
 		}
-		if len(peers.sent) != 0 {
-			t.Errorf("other routers were told %+v", peers.sent)
+		if len(peers.told) != 0 {
+			t.Errorf("other routers were told %+v", peers.told)
 		}
 		d, rec := ask(false)
-		if d.Reason != want || rec.Predicted != matched(want) || d.Reservation == nil || len(peers.sent) == 0 {
-			t.Errorf("not withheld: %+v, sent %v; want %s", d, peers.sent, want)
+		if d.Reason != want || rec.Predicted != matched(want) || d.Reservation == nil || len(peers.told) == 0 {
+			t.Errorf("not withheld: %+v, sent %v; want %s", d, peers.told, want)
 		}
 		end(d)
-		peers.sent = nil
+		peers.told = nil
 	}
 }
 
