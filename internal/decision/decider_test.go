@@ -200,9 +200,13 @@ func candidate(t *testing.T, rec *Record, addr string) *policy.Candidate {
 	return nil
 }
 
-func replicas(n int) (out []*fleet.Replica) {
+func replicas(n int) (out []*fleet.Replica) { return caches(n, 0) }
+
+// caches returns replicas that tell the size of their caches, in blocks.
+func caches(n, blocks int) (out []*fleet.Replica) {
 	for i := range n {
 		out = append(out, replica(i+1))
+		out[i].Blocks = blocks
 	}
 	return out
 }

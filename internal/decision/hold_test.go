@@ -19,8 +19,7 @@ import (
 // crammed returns a rig with one replica, whose speed is known and whose cache a session at work
 // fills by half, and the request of that session.
 func crammed(t *testing.T, set sessions.Settings) (*rig, *Reservation) {
-	all := replicas(1)
-	all[0].BlockSize, all[0].Blocks = blockSize, 1500
+	all := caches(1, 1500)
 	r := newRig(t, policy.Config{Sessions: set}, all...)
 	first := prompt(8, 0, 200)
 	d, _ := r.ask(first)
@@ -94,8 +93,7 @@ func TestHeldRequestsGoToWhoJoins(t *testing.T) {
 		if r.decider.WakeHeld(); isReady(asks[0].Ticket) {
 			t.Fatal("the fleet is as it was")
 		}
-		both := replicas(2)
-		both[0].BlockSize, both[0].Blocks = blockSize, 1500
+		both := append(caches(1, 1500), replica(2))
 		r.fleet.Set()
 		if r.wait(time.Minute); r.decider.WakeHeld() != 2 || isReady(asks[0].Ticket) {
 			t.Errorf("%s: they do not wait for a replica", name)
@@ -120,8 +118,7 @@ func TestHeldRequestsGoToWhoJoins(t *testing.T) {
 // TestHeldRequestsGoToWhoFailsNoMore: a replica that was a last resort when they came has room later.
 func TestHeldRequestsGoToWhoFailsNoMore(t *testing.T) {
 	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
-	both := replicas(2)
-	both[0].BlockSize, both[0].Blocks = blockSize, 1500
+	both := append(caches(1, 1500), replica(2))
 	r.fleet.Set(both...)
 	for range 3 {
 		r.account(both[1].Addr).Logged(true)
@@ -248,10 +245,7 @@ func TestALoadedPromptIsNotHeld(t *testing.T) {
 
 // telling returns a rig whose replicas tell their size, 24,000 tokens, and their speed themselves.
 func telling(t *testing.T, n int) (*rig, []*fleet.Replica) {
-	all := replicas(n)
-	for i := range all {
-		all[i].BlockSize, all[i].Blocks = blockSize, 1500
-	}
+	all := caches(n, 1500)
 	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
 	r.counting(all, 0, 0)
 	r.counting(all, 30_000, 10)
@@ -373,10 +367,7 @@ func TestServedElsewhere(t *testing.T) {
 func TestAColdPromptGoesWhereItFits(t *testing.T) {
 	const full, empty = "10.0.0.1:8000", "10.0.0.2:8000"
 	for share, want := range map[float64]string{0: full + "," + empty, 1e-6: empty + "," + full} {
-		all := replicas(2)
-		for _, rep := range all {
-			rep.BlockSize, rep.Blocks = blockSize, 1500
-		}
+		all := caches(2, 1500)
 		r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: share}}, all...)
 		to := func(addr string, p chained) *Reservation {
 			d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{addr}}, new(Work))
@@ -430,8 +421,7 @@ func TestWhoIsHeld(t *testing.T) {
 
 // TestRateOfASite: the tokens of prefill in a second by the learned speed, where it is known.
 func TestRateOfASite(t *testing.T) {
-	all := replicas(1)
-	all[0].BlockSize, all[0].Blocks = blockSize, 1500
+	all := caches(1, 1500)
 	r := newRig(t, policy.Config{}, all...)
 	mv, _ := r.decider.Find("m", "")
 	set, a := r.decider.Settings(mv), &Ask{Prompts: prompt(1, 0, 10)}

@@ -22,10 +22,8 @@ func (c *colleagues) Send(p Prefix) {
 // routers are two routers, and the messages that the first has sent.
 func routers(t *testing.T, events bool) (one, other *rig, told *colleagues) {
 	all := replicas(2)
-	for i := range all {
-		if !events {
-			all[i].Events = nil
-		}
+	if !events {
+		all = silent(2)
 	}
 	one, other, told = newRig(t, policy.Config{}, all...), newRig(t, policy.Config{}, all...), new(colleagues)
 	one.decider.o.Peers = told

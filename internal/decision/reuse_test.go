@@ -87,11 +87,9 @@ func TestReuseEndsWithItsModel(t *testing.T) {
 // sent more than it has room for would evict what is used again, also for a text without token ids.
 func TestSpaceIsPriced(t *testing.T) {
 	for _, named := range []bool{true, false} {
-		all := replicas(2)
-		for i, rep := range all {
-			if rep.BlockSize = blockSize; named || i == 0 {
-				rep.Blocks = 1000
-			}
+		all := caches(2, 1000)
+		if !named {
+			all[1].Blocks = 0
 		}
 		space := 1.0
 		r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"space": &space}}}, all...)
@@ -123,9 +121,8 @@ func TestSpaceIsPriced(t *testing.T) {
 // TestLongAnswersAreLoad: a replica whose page says that answers have filled its cache has more
 // context tokens in flight than were sent there, and gets the next prompt last.
 func TestLongAnswersAreLoad(t *testing.T) {
-	all := replicas(2)
+	all := caches(2, 1000)
 	for i, rep := range all {
-		rep.BlockSize, rep.Blocks = blockSize, 1000
 		rep.Load = []fleet.Load{{At: time.Unix(1, 0), Running: 1, KVUsage: 0.9 - 0.5*float64(i)}}
 	}
 	r := newRig(t, policy.Config{}, all...)
@@ -146,9 +143,8 @@ func TestLongAnswersAreLoad(t *testing.T) {
 // TestAnAnswerIsAsLongEverywhere: full caches leave room for a request after the same time, though the
 // latest answers of one replica were short; and no longer than its own limit of tokens takes.
 func TestAnAnswerIsAsLongEverywhere(t *testing.T) {
-	all := replicas(2)
+	all := caches(2, 1000)
 	for i, rep := range all {
-		rep.BlockSize, rep.Blocks = blockSize, 1000
 		rep.Load = []fleet.Load{{At: time.Unix(1, 0), Running: 10, KVUsage: 0.999, Answers: fleet.Answers{Count: 10, Tokens: float64(10 + 8000*i)}, Times: fleet.Times{Decode: fleet.Spent{Requests: 10, Seconds: 100}}}}
 	}
 	r := newRig(t, policy.Config{}, all...)
@@ -167,10 +163,7 @@ func TestAnAnswerIsAsLongEverywhere(t *testing.T) {
 // TestWhatRequestsOnTheirWayEvict is no match, although the replica still has it.
 func TestWhatRequestsOnTheirWayEvict(t *testing.T) {
 	for _, space := range []float64{0, 1} {
-		all := replicas(2)
-		for _, rep := range all {
-			rep.BlockSize, rep.Blocks = blockSize, 200
-		}
+		all := caches(2, 200)
 		r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"space": &space}}}, all...)
 		p := prompt(1, 0, 100)
 		r.stored(firstAddr, p)
@@ -193,10 +186,7 @@ func TestWhatRequestsOnTheirWayEvict(t *testing.T) {
 // TestWhatIsLostIsStillPredicted: the replica has told of the tokens, so the answer is compared with
 // them, although all of them are expected to be evicted before.
 func TestWhatIsLostIsStillPredicted(t *testing.T) {
-	all := replicas(2)
-	for _, rep := range all {
-		rep.BlockSize, rep.Blocks = blockSize, 200
-	}
+	all := caches(2, 200)
 	r := newRig(t, policy.Config{}, all...)
 	p := prompt(1, 0, 100)
 	r.stored(firstAddr, p)
