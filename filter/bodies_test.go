@@ -60,21 +60,6 @@ func TestBodiesBeyondTheLimitPass(t *testing.T) {
 	}
 }
 
-// A duplex body counts while it is held, until its stream ends.
-func TestAHeldBodyCounts(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 100}, replica(1))
-	s := NewServer(b.router, ServerOptions{})
-	st := s.stream(duplex, new(hint))
-	st.step(t.Context(), headers(duplex, "POST", chatPath, false), nil)
-	st.step(t.Context(), body(chat, false), nil)
-	if n := b.router.metrics.bodies.Used(); n != int64(len(chat)) {
-		t.Errorf("%d bytes are counted of %d held", n, len(chat))
-	}
-	if st.close(); b.router.metrics.bodies.Used() != 0 {
-		t.Error("the body still counts when its request has ended")
-	}
-}
-
 // A body in several pieces counts twice, for it is copied into one.
 func TestAJoinedBodyCounts(t *testing.T) {
 	pieces := []string{chat, strings.Repeat(" ", tokens.SmallBody)}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -210,31 +209,4 @@ func TestAnswersOfARequestWeigh(t *testing.T) {
 		st.close()
 		b.idle(t)
 	}
-}
-
-func TestDecisionsSeeEachOther(t *testing.T) {
-	b := newBench(t, fakeTokens{n: 1000}, replica(1), replica(2), replica(3), replica(4))
-	b.holds("10.0.0.1:8000", 0, 60)
-	var wg sync.WaitGroup
-	leases := make(chan *decision.Reservation, 64)
-	for range 64 {
-		wg.Go(func() { leases <- b.route(query()).Reservation })
-	}
-	wg.Wait()
-	close(leases)
-	total, most := 0, 0
-	for _, a := range b.ledger.All() {
-		total += a.InFlight()
-		most = max(most, a.InFlight())
-	}
-	if total != 64 || most > 29 { // the guard: 1.5 * 16 + 4, and one past it
-		t.Errorf("%d in flight, %d on one replica", total, most)
-	}
-	for l := range leases {
-		wg.Go(l.Release)
-		wg.Go(func() { l.FirstToken() })
-		wg.Go(l.Release)
-	}
-	wg.Wait()
-	b.idle(t)
 }

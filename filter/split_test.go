@@ -123,7 +123,7 @@ func TestLegsOfBodies(t *testing.T) {
 			if c.splice != "" && (split[envoy.KeySplitTo].GetStringValue() != decodeAddr || split[envoy.KeySplitSize].GetNumberValue() != float64(len(spaced)) || split[envoy.KeySplitAt].GetNumberValue() != float64(strings.LastIndex(spaced, "}"))) {
 				t.Errorf("splice %v", split)
 			}
-			got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split
+			got := b.last().Split
 			if got.Prefill != prefillAddr || got.Reason != c.why || got.Moved != c.legs.answer.Tokens || (got.Hit == nil) != (c.legs.answer.Cached == nil) || got.Hit != nil && *got.Hit != 4 {
 				t.Errorf("record %+v", got)
 			}
@@ -183,7 +183,7 @@ func TestWhoIsNotSplit(t *testing.T) {
 		b, s := apartBench(t, c.split)
 		s.Set(ServerOptions{Split: c.split, Trial: c.trial})
 		ask(t, c.ctx, s, c.mode, 1)
-		if got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split; got.Prefill != "" || len(legs.got) > 0 {
+		if got := b.last().Split; got.Prefill != "" || len(legs.got) > 0 {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -192,7 +192,7 @@ func TestWhoIsNotSplit(t *testing.T) {
 	} {
 		b, _ := apartBench(t, SplitOptions{})
 		d := b.router.Route(t.Context(), &Query{Route: 1, MaySplit: true, Body: []byte(chat[:len(chat)-1] + "," + form + "}")})
-		if got := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split.Reason; got != want || (d.Split != nil) != (want == decision.SplitDone) {
+		if got := b.last().Split.Reason; got != want || (d.Split != nil) != (want == decision.SplitDone) {
 			t.Errorf("%s: %q, want %q", form, got, want)
 		}
 	}
@@ -217,7 +217,7 @@ func TestSidecarsGetTheHeader(t *testing.T) {
 	}
 	b, s := apartBench(t, SplitOptions{Transport: TransportHeader})
 	out := ask(t, t.Context(), s, full, 1)
-	if of := b.ring.Last(1, func(*decision.Record) bool { return true })[0].Split; of.Reason == decision.SplitDone {
+	if of := b.last().Split; of.Reason == decision.SplitDone {
 		t.Errorf("without room for the header: %+v, answer %v", of, out)
 	}
 }

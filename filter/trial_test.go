@@ -128,7 +128,7 @@ func TestWithheldHints(t *testing.T) {
 			if md[envoy.MetadataLB] != nil || own["reason"].GetStringValue() != "warm" || own["withheld"].GetStringValue() != "shadow" || own["predicted_tokens"].GetNumberValue() != 48 {
 				t.Errorf("metadata %v", md)
 			}
-			rec := b.ring.Last(1, func(*decision.Record) bool { return true })[0]
+			rec := b.last()
 			if rec.Withheld != decision.WithheldShadow || rec.Chosen != replica(1).Addr || rec.Predicted != 48 || rec.Reason != decision.ReasonWarm {
 				t.Errorf("record %+v", rec)
 			}
