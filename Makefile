@@ -78,8 +78,7 @@ test-gateways: setup ## the examples for clusters: real Istio, Envoy Gateway, Ku
 	go -C test/chart mod download # the test has no network
 	cd test && go test -tags gateways -count=1 -timeout 30m -v ./gateways
 
-test-failopen: setup ## everything around Envoy breaks under wrk's load, in every body mode, and behind xDS with one model and three: what fails (6 minutes)
-	@command -v wrk >/dev/null || { apt-get update -qq && apt-get install -y -qq wrk; } || { echo "wrk is missing; install it and run again" >&2; exit 1; }
+test-failopen: setup ## everything around Envoy breaks under load, in every body mode, and behind xDS with one model and three: what fails (6 minutes)
 	cd test && go test -count=1 -timeout 20m -skip Routers -v ./failopen -long
 
 test-hostile: setup ## attacks of clients, replicas, models and neighbours on the router behind real Envoy: each costs at most so many times an ordinary request (about 5 minutes)

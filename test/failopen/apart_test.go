@@ -110,7 +110,7 @@ func TestNothingFailsApart(t *testing.T) {
 			apply(at)
 		}
 	}
-	nothingFails(t, options{mode: envoy.Buffered, apart: true}, nil, span, faults)
+	nothingFails(t, options{mode: envoy.Buffered, apart: true}, span, faults)
 	refused := 0.0
 	for _, r := range s.replicas {
 		for _, why := range []string{"used", "late", "foreign", "changed"} {

@@ -12,7 +12,7 @@
 // and are printed, they decide nothing but that nothing hangs.
 //
 // The short form runs with the other tests. `make test-failopen` is the long
-// one: wrk as the client, every body mode, and the standby instance. The long
+// one: every fault for longer, every body mode, and the standby instance. The long
 // form of the tests of several routers is a part of `make test-faults`, and
 // holds them to the clock.
 package failopen

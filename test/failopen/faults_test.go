@@ -16,7 +16,7 @@ import (
 	"warmroute/render/testkit/must"
 )
 
-var long = flag.Bool("long", false, "the long form: wrk as the client, every body mode, the standby instance")
+var long = flag.Bool("long", false, "the long form: every fault for longer, every body mode, the standby instance")
 
 // fault is something that breaks, and how it is seen that it did.
 type fault struct {
@@ -163,11 +163,11 @@ func (r *router) hints() int {
 
 // TestNothingFails: in the shipped body mode nothing that breaks costs a request.
 func TestNothingFails(t *testing.T) {
-	send, span := load(closedLoop), 1500*time.Millisecond
+	span := 1500 * time.Millisecond
 	if *long {
-		send, span = wrk, 6*time.Second
+		span = 6 * time.Second
 	}
-	nothingFails(t, options{mode: envoy.Buffered}, send, span, faults())
+	nothingFails(t, options{mode: envoy.Buffered}, span, faults())
 }
 
 // TestNothingFailsBehindXDS: the same where Envoy takes everything from the
@@ -182,10 +182,10 @@ func TestNothingFailsBehindXDS(t *testing.T) {
 				if o.models == 0 {
 					return // the long form's
 				}
-				nothingFails(t, o, nil, 1200*time.Millisecond, named(faults(), "router killed", "router frozen"))
+				nothingFails(t, o, 1200*time.Millisecond, named(faults(), "router killed", "router frozen"))
 				return
 			}
-			nothingFails(t, o, nil, 6*time.Second, faults())
+			nothingFails(t, o, 6*time.Second, faults())
 		})
 	}
 }
@@ -200,15 +200,11 @@ func named(all []fault, names ...string) (out []fault) {
 	return out
 }
 
-// nothingFails sends a load, the stack's own for nil, while each of faults comes
-// and goes.
-func nothingFails(t *testing.T, o options, send load, span time.Duration, faults []fault) {
+// nothingFails sends the stack's load while each of faults comes and goes.
+func nothingFails(t *testing.T, o options, span time.Duration, faults []fault) {
 	t.Helper()
 	s := start(t, o)
-	if send == nil {
-		send = s.send
-	}
-	steady := send(t, s.envoy.URL, span, func() {})
+	steady := s.send(t, s.envoy.URL, span, func() {})
 	t.Logf("steady: %v", steady)
 	if steady.failed+steady.cut > 0 {
 		t.Fatal("requests fail with nothing broken")
@@ -223,10 +219,10 @@ func nothingFails(t *testing.T, o options, send load, span time.Duration, faults
 			at := *s
 			at.t = t
 			waits := at.stat(messageTimeouts)
-			broken := send(t, s.envoy.URL, span, func() { f.apply(&at) })
+			broken := s.send(t, s.envoy.URL, span, func() { f.apply(&at) })
 			waits = at.stat(messageTimeouts) - waits
 			f.check(&at)
-			healed := send(t, s.envoy.URL, span/2, func() { f.heal(&at) })
+			healed := s.send(t, s.envoy.URL, span/2, func() { f.heal(&at) })
 			at.found()
 			t.Logf("broken: %v", broken)
 			t.Logf("healed: %v", healed)

@@ -36,7 +36,7 @@ type result struct {
 	max      time.Duration
 	causes   map[string]int
 	// first and last are when requests failed, counted from the fault; their
-	// begin counts. last-first is how long the outage was. Not known to wrk.
+	// begin counts. last-first is how long the outage was.
 	first, last time.Duration
 }
 
@@ -50,7 +50,7 @@ func (r result) String() string {
 }
 
 // load sends requests to url for d; a quarter of d into it, fault is called. Faults wait for requests,
-// so a load of this program goes on for a quarter of d after fault has returned.
+// so a load goes on for a quarter of d after fault has returned.
 type load func(t *testing.T, url string, d time.Duration, fault func()) result
 
 // prompts are groups that share a prefix, as token ids.
