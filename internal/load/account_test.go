@@ -42,20 +42,3 @@ func TestAheadOfLateNews(t *testing.T) {
 	a.pace.last.Store(r.nanos() - 5e8)
 	want(2, 0.5+0.98)
 }
-
-// TestStateOfSpeed: the state has the learned speed.
-func TestStateOfSpeed(t *testing.T) {
-	r := newRig(t)
-	for range 25 {
-		for i := range 8 {
-			r.put(one, Terms{Model: 5e8, Expected: 5e8, Sentinel: uint64(i + 1)})
-		}
-		for i := range 8 {
-			r.wait(970 * time.Millisecond)
-			r.stored(one, uint64(i+1))
-		}
-	}
-	if s := r.state(one); s.Speed < 1.7 || s.Speed > 2.1 || s.Speed != r.Of(one).Speed() {
-		t.Errorf("speed %g of a replica that takes 1.9 times as long", s.Speed)
-	}
-}

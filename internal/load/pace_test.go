@@ -98,8 +98,8 @@ func TestAQueueIsNoSlowness(t *testing.T) {
 		r.wait(510 * time.Millisecond)
 		r.stored(one, uint64(i+1))
 	}
-	if s := r.Of(one).Speed(); !near(s, 1) {
-		t.Errorf("speed %g with a queue, want 1", s)
+	if s, of := r.Of(one).Speed(), r.state(one).Speed; !near(s, 1) || of != s {
+		t.Errorf("speed %g with a queue, want 1; the state has %g", s, of)
 	}
 	r.put(one, Terms{Model: 5e8, Expected: 5e8, Sentinel: 99})
 	before := r.Of(one).Speed()

@@ -47,19 +47,6 @@ func TestHandoverConverges(t *testing.T) {
 	}
 }
 
-// TestHandoverFromEqualMoves: moves of one size leave no doubt about that size.
-func TestHandoverFromEqualMoves(t *testing.T) {
-	a := NewLedger(nil).Of(index.Holder{Replica: "d"})
-	for i := range int64(100) {
-		base, each := a.Handover(0.05, 1e-5)
-		terms := Terms{SplitTerms: SplitTerms{Moved: 4000, Moving: int64((base + each*4000) * 1e9)}}
-		a.handover.observe(&terms, i*1e9+1, i*1e9+1+2e8)
-	}
-	if base, each := a.Handover(0.05, 1e-5); math.Abs(base+each*4000-0.2) > 0.02 {
-		t.Errorf("%g + 4000 × %g, want 0.2", base, each)
-	}
-}
-
 // TestHandoverFromCounts: what a replica counted before this router saw a move is the first
 // guess at the time for a token, and observed moves outweigh it.
 func TestHandoverFromCounts(t *testing.T) {
