@@ -182,29 +182,20 @@ func TestAllOfAName(t *testing.T) {
 	})
 }
 
-func TestSRV(t *testing.T) {
+// TestRecordsOfSRV: each is its target's addresses with a port of its own. A target that does not
+// exist, and a record that names no service, leave the others as they are; a target that cannot be
+// looked up any more keeps its last addresses.
+func TestRecordsOfSRV(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		z := &zone{ips: map[string][]string{"a.": {"10.0.0.1"}, "b.": {"10.0.0.2", "fd00::2"}},
-			records: []*net.SRV{{Target: "a.", Port: 8001}, {Target: "b.", Port: 8002}, {Target: "a.", Port: 8003}}}
+		z := &zone{gone: "a.", ips: map[string][]string{"a.": {"10.0.0.1"}, "b.": {"10.0.0.2", "fd00::2"}, "c.": {"10.0.0.3"}},
+			records: []*net.SRV{{Target: "a.", Port: 8001}, {Target: "b.", Port: 8002}, {Target: "a.", Port: 8003}, {Target: ".", Port: 8000}, {Target: "c.", Port: 0}}}
 		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "_http._tcp.vllm"}}}, map[string]*fakeReplica{})
-		want := []string{"10.0.0.1:8001", "10.0.0.1:8003", "10.0.0.2:8002", "[fd00::2]:8002"}
-		if got := addrs(w.fleet); !slices.Equal(got, want) {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	})
-}
-
-// TestOneRecordOfSRV: a target that does not exist, and a record that names no service, leave the
-// others as they are; a target that cannot be looked up any more keeps its last addresses.
-func TestOneRecordOfSRV(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		z := &zone{gone: "a.", ips: map[string][]string{"a.": {"10.0.0.1"}, "b.": {"10.0.0.2"}, "c.": {"10.0.0.3"}},
-			records: []*net.SRV{{Target: "a.", Port: 8000}, {Target: "b.", Port: 8000}, {Target: ".", Port: 8000}, {Target: "c.", Port: 0}}}
-		w := start(t, Options{Resolver: z, DNS: []DNSOptions{{Name: "_http._tcp.vllm"}}}, map[string]*fakeReplica{})
+		b := []string{"10.0.0.2:8002", "[fd00::2]:8002"}
+		all := append([]string{"10.0.0.1:8001", "10.0.0.1:8003"}, b...)
 		for _, step := range []struct {
 			gone string
 			want []string
-		}{{"a.", []string{"10.0.0.2:8000"}}, {"", []string{"10.0.0.1:8000", "10.0.0.2:8000"}}, {"b.", []string{"10.0.0.1:8000", "10.0.0.2:8000"}}} {
+		}{{"a.", b}, {"", all}, {"b.", all}} {
 			z.mu.Lock()
 			z.gone = step.gone
 			z.mu.Unlock()

@@ -130,15 +130,12 @@ func startWith(t *testing.T, o Options, h Hooks, replicas map[string]*fakeReplic
 	return w
 }
 
-// count is how many requests addr has got.
-func (n *network) count(addr string) int {
+// count is how many requests an address has got, or how many there were for a path.
+func (n *network) count(of string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.asked[addr]
+	return n.asked[of]
 }
-
-// countPath is how many requests for a path there were.
-func (n *network) countPath(path string) int { return n.count(path) }
 
 func (w *world) event(what string, r *Replica) {
 	// The order the package promises: offered only between Joined and Left.

@@ -59,10 +59,6 @@ func TestSidecar(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-	err := Options{Replicas: []ReplicaOptions{{Address: a, Sidecar: true, Events: []EventSource{{Endpoint: "tcp://*:1"}}}}}.Validate()
-	if err == nil || !strings.Contains(err.Error(), "events: 1 are given, but with sidecar set") {
-		t.Errorf("sidecar and events: %v", err)
-	}
 }
 
 // TestModelsAreKnownBeforeTheirReplicasAnswer: from the file, else from what an earlier process

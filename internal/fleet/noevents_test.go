@@ -66,8 +66,4 @@ func TestAReplicaWithoutEventsIsWarnedOfOnce(t *testing.T) {
 			})
 		})
 	}
-	both := Options{Replicas: []ReplicaOptions{{Address: a, NoEvents: true, Sidecar: true}}}.Validate()
-	if both == nil || !strings.Contains(both.Error(), "no_events: is set, but events or sidecar name a source of KV events") {
-		t.Errorf("both: %v", both)
-	}
 }

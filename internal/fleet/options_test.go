@@ -46,10 +46,13 @@ fleet:
     kv_connector: "Nixl Connector"
   - {address: 10.0.0.3:8000, events: [{endpoint: "tcp://*:1"}, {rank: 1, endpoint: "tcp://*:1", topic: a}, {rank: 2, endpoint: "tcp://*:2", replay_endpoint: "tcp://*:2"}]}
   - {address: 10.0.0.4:8000, events: [{endpoint: "tcp://*:1"}, {rank: 1, endpoint: "tcp://10.0.0.3:1"}, {rank: 2, endpoint: "tcp://10.0.0.3:1", topic: a}]}
+  - {address: 10.0.0.5:8000, sidecar: true, events: [{endpoint: "tcp://*:5"}]}
+  - {address: 10.0.0.6:8000, no_events: true, sidecar: true}
   dns:
   - {name: "vllm"}
   - {name: "_http._tcp.vllm:80", replica: {address: "1.1.1.1:1"}}
   tls: {ca_file: /x, cert_file: c}
+  event_hosts: [10.0.0.0/8, "fd00::1", pods.example, 10.0.0.0/99, "a b"]
 `)
 	if err == nil {
 		t.Fatal("accepted")
@@ -85,11 +88,15 @@ fleet:
 		`f:24: fleet.replicas[13].events[2].replay_endpoint: "tcp://*:2" is the endpoint too: events and replays have a port each`,
 		`f:25: fleet.replicas[14].events[1].endpoint: "tcp://10.0.0.3:1" is that of replicas[13].events[0], whose blocks would count for both (and line 24)`,
 		`f:25: fleet.replicas[14].events[2].endpoint: "tcp://10.0.0.3:1" is that of replicas[13].events[1], whose blocks would count for both (and line 24)`,
-		`f:27: fleet.dns[0].name: "vllm" is not of the form name:port`,
-		`f:28: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
-		`f:28: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
-		`f:29: fleet.tls.enabled: is false, but files or a name are given`,
-		`f:29: fleet.tls.key_file: is missing beside cert_file`,
+		`f:26: fleet.replicas[15].events: 1 are given, but with sidecar set nothing subscribes to them`,
+		`f:27: fleet.replicas[16].no_events: is set, but events or sidecar name a source of KV events`,
+		`f:29: fleet.dns[0].name: "vllm" is not of the form name:port`,
+		`f:30: fleet.dns[1].replica.address: "1.1.1.1:1" is given, but addresses are found here`,
+		`f:30: fleet.dns[1].name: "_http._tcp.vllm:80" is not the name of SRV records`,
+		`f:31: fleet.tls.enabled: is false, but files or a name are given`,
+		`f:31: fleet.tls.key_file: is missing beside cert_file`,
+		`f:32: fleet.event_hosts[3]: "10.0.0.0/99" is neither an IP address, a network (10.0.0.0/8) nor a host name`,
+		`f:32: fleet.event_hosts[4]: "a b" is neither an IP address, a network (10.0.0.0/8) nor a host name`,
 	}
 	got := strings.Split(err.Error(), "\n")
 	for i := range max(len(got), len(want)) {

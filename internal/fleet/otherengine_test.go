@@ -30,7 +30,7 @@ func TestAnyOpenAIServer(t *testing.T) {
 				if !rep.OtherEngine() || rep.Engine != "llamacpp" || len(rep.Load) != 0 || len(rep.Ranks) != 1 {
 					t.Errorf("%+v", rep)
 				}
-				if n := w.net.countPath("/metrics"); n > 2+int(time.Hour/learnEvery) {
+				if n := w.net.count("/metrics"); n > 2+int(time.Hour/learnEvery) {
 					t.Errorf("/metrics was asked for %d times in an hour", n)
 				}
 				if n := log.count("replica runs neither vLLM nor SGLang"); n != 1 || log.count("level=WARN") != 0 {

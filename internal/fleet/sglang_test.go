@@ -59,7 +59,7 @@ func TestSGLang(t *testing.T) {
 		}
 		w.pass(time.Minute)
 		w.expectServing(addr)
-		if n := w.net.countPath("/health"); n > 0 {
+		if n := w.net.count("/health"); n > 0 {
 			t.Errorf("/health was requested %d times", n)
 		}
 	})
@@ -78,8 +78,8 @@ func TestSGLangWithoutFlags(t *testing.T) {
 		w.expectServing(addr)
 		w.pass(2 * time.Minute)
 		w.expectServing(addr)
-		if w.net.countPath("/health") > 0 || w.net.countPath("/ready") == 0 {
-			t.Errorf("/health %d times, /ready %d times", w.net.countPath("/health"), w.net.countPath("/ready"))
+		if w.net.count("/health") > 0 || w.net.count("/ready") == 0 {
+			t.Errorf("/health %d times, /ready %d times", w.net.count("/health"), w.net.count("/ready"))
 		}
 		w.net.change(func() { bare.refuse = true })
 		w.pass(10 * time.Second)
@@ -111,9 +111,9 @@ func TestSGLangLoads(t *testing.T) {
 		if l, ok := r.LoadOf(1); !ok || l.Running != 1 || l.Waiting != 0 {
 			t.Errorf("rank 1: %+v", l)
 		}
-		before := w.net.countPath("/metrics")
+		before := w.net.count("/metrics")
 		w.pass(time.Minute)
-		if n := w.net.countPath("/metrics") - before; n != 0 {
+		if n := w.net.count("/metrics") - before; n != 0 {
 			t.Errorf("/metrics was requested %d times more", n)
 		}
 		w.net.change(func() {

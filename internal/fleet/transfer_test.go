@@ -43,7 +43,7 @@ func TestConnectorsAreFound(t *testing.T) {
 				if !r.Ready || r.Transfer != c.want || r.Role != RoleDecode {
 					t.Errorf("ready %v, transfer %+v, role %v", r.Ready, r.Transfer, r.Role)
 				}
-				if n := w.net.countPath("/server_info"); n > 0 {
+				if n := w.net.count("/server_info"); n > 0 {
 					t.Errorf("/server_info was asked for %d times", n)
 				}
 			})
