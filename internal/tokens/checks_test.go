@@ -52,7 +52,9 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 		t.Errorf("under way: %+v", busy)
 	}
 	cancel()
-	<-done
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // A model whose replicas do not answer in time is asked again after pauses that grow,

@@ -92,22 +92,6 @@ func (d *discovered) loaded(model string) bool {
 	return ok
 }
 
-func TestDiscoveryFindsAPath(t *testing.T) {
-	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)
-	d := newDiscovered(t, map[string]string{"HF_HOME": t.TempDir()}, true)
-	d.served["m"] = dir
-	if f := d.only(t); f.From != FromPath || f.Folder != dir || f.Error != "" || !d.loaded("m") {
-		t.Errorf("%+v", f)
-	}
-	for _, s := range d.local.Status() {
-		for _, f := range s.Features {
-			if f.State != Unverified {
-				t.Errorf("%s is %s before a replica has answered", f.Feature, f.State)
-			}
-		}
-	}
-}
-
 // Found files, and missing ones, are in the log once.
 func TestDiscoverySaysOnceWhatItFound(t *testing.T) {
 	dir := must.Get(filepath.Abs(filepath.Join("..", "..", ".cache", "models", "gpt2")))(t)

@@ -80,6 +80,18 @@ func newLocal(t *testing.T, f *fakeServer, o LocalOptions) (*Local, *events) {
 	return l, seen
 }
 
+// differing is a Local of one model whose server has another one, compared. Nothing is sampled.
+func differing(t *testing.T, here, there Model) (*fakeServer, *Local, *events) {
+	t.Helper()
+	f := newFakeServer(t)
+	f.answer = answers(t, there, false)
+	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l.Unload("m")
+	must.Do(t, l.Load("m", here))
+	l.CheckAll(t.Context())
+	return f, l, seen
+}
+
 func state(l *Local, feature openai.Features) FeatureStatus {
 	for _, s := range l.Status()[0].Features {
 		if s.Feature == feature.String() {
@@ -96,6 +108,11 @@ func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	req := chatRequest(t, "hi")
 	if _, err := l.Tokens(t.Context(), req, someModel); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
 		t.Fatalf("before it is verified: %v %v", err, seen.refused)
+	}
+	for _, s := range l.Status()[0].Features {
+		if s.State != Unverified {
+			t.Errorf("%s is %s before a replica has answered", s.Feature, s.State)
+		}
 	}
 	l.CheckAll(t.Context())
 	got, err := l.Tokens(t.Context(), req, someModel)
@@ -331,19 +348,6 @@ func TestLocalSampleOfTheFormerVersion(t *testing.T) {
 	}
 }
 
-func TestLocalRefusesLongPrompts(t *testing.T) {
-	f := newFakeServer(t)
-	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	l.CheckAll(t.Context())
-	if _, err := l.Tokens(t.Context(), chatRequest(t, strings.Repeat("x", 5000)), someModel); !errors.Is(err, ErrNone) {
-		t.Error("longer than the context")
-	}
-	if last := seen.refused[len(seen.refused)-1]; last != "too_long" {
-		t.Errorf("refused %q", last)
-	}
-}
-
 // counting is a Model that counts the requests that it renders.
 type counting struct {
 	Model
@@ -419,20 +423,6 @@ func TestContextLength(t *testing.T) {
 	}
 }
 
-func TestRunStops(t *testing.T) {
-	f := newFakeServer(t)
-	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- l.Run(ctx) }()
-	waitFor(t, func() bool { _, err := l.Tokens(ctx, chatRequest(t, "hi"), someModel); return err == nil })
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-}
-
 func TestChooserOrder(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
@@ -460,13 +450,8 @@ func TestChooserOrder(t *testing.T) {
 // TestChooserAsksNoReplicaThatRendersOtherwise: vLLM 0.32 answers a message with disabled thinking
 // by another text than its /render, if the template takes the effort "none" for another one.
 func TestChooserAsksNoReplicaThatRendersOtherwise(t *testing.T) {
-	f := newFakeServer(t)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
 	model := bytesModel(t, `{{ {"low":"a","none":"b","max":"b"}[reasoning_effort or "max"] }}{{ messages[0].content }}`, Flags{})
-	f.answer = answers(t, model, false)
-	l.Unload("m")
-	must.Do(t, l.Load("m", model))
-	l.CheckAll(t.Context())
+	f, l, seen := differing(t, model, model)
 	asked := f.asked.Load()
 	c := &Chooser{Local: l, Remote: l.o.Reference}
 	_, err := c.Tokens(t.Context(), parse(t, openai.Messages, `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}],"thinking":{"type":"disabled"}}`), someModel)

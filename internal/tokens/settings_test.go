@@ -99,12 +99,7 @@ func TestAValueIsConfirmedBeforeItsIDsAreUsed(t *testing.T) {
 // without tools alone, or for those whose answer begins.
 func TestAValueIsConfirmedWhereItIsRead(t *testing.T) {
 	const template = `{% if add_generation_prompt and not tools %}{{ reasoning_effort }}{% endif %}{{ messages[0].content }}`
-	f := newFakeServer(t)
-	f.answer = answers(t, bytesModel(t, template, Flags{EffortMap: map[string]string{"medium": "low"}}), false)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	l.Unload("m")
-	must.Do(t, l.Load("m", bytesModel(t, template, Flags{})))
-	l.CheckAll(t.Context())
+	_, l, _ := differing(t, bytesModel(t, template, Flags{}), bytesModel(t, template, Flags{EffortMap: map[string]string{"medium": "low"}}))
 	for _, unread := range []string{`,"tools":[{"type":"function","function":{"name":"f"}}]`, `,"add_generation_prompt":false`, ``} {
 		body := `{"model":"m","messages":[{"role":"user","content":"x"}],"reasoning_effort":"medium"` + unread + `}`
 		for range 2 { // the first one asks a replica
@@ -118,12 +113,7 @@ func TestAValueIsConfirmedWhereItIsRead(t *testing.T) {
 
 // A kwarg that the template does not read changes no prompt, and costs no comparison.
 func TestAnUnreadKwargNeedsNoConfirmation(t *testing.T) {
-	f := newFakeServer(t)
-	f.answer = answers(t, bytesModel(t, settingTemplate, Flags{}), false)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
-	l.Unload("m")
-	must.Do(t, l.Load("m", bytesModel(t, settingTemplate, Flags{})))
-	l.CheckAll(t.Context())
+	_, l, _ := differing(t, bytesModel(t, settingTemplate, Flags{}), bytesModel(t, settingTemplate, Flags{}))
 	body := `{"model":"m","messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"session":"4711","color":null}}`
 	if _, err := l.Tokens(t.Context(), parse(t, openai.Chat, body), someModel); err != nil {
 		t.Error(err)
