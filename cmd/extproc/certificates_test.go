@@ -20,6 +20,7 @@ import (
 // read are named and counted until they can be used, while the previous ones stay. A client that cannot
 // connect is named, too.
 func TestRenewedCertificates(t *testing.T) {
+	t.Parallel()
 	ca, at := certstest.New(t), testenv.Addresses(t, 4)
 	own := ca.Issue("router")
 	files := fmt.Sprintf("tls: {cert_file: %s, key_file: %s}", own.CertFile, own.KeyFile)

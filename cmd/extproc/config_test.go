@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -79,19 +77,6 @@ func TestPathPrefixesThatNoRequestHas(t *testing.T) {
 	for prefix, ok := range map[string]bool{"/openai": true, "/a/b.c": true, "/a%20b": true, "openai": false, "/openai/": false, "/a?b": false, "/a#b": false, "/a//b": false, "/a/../b": false, "/a%2Fb": false, "/a%5cb": false, "/openai/v1": false, "/v1": false, "/v1/a": true} {
 		if _, err := parseConfig(t, "filter: {path_prefixes: [\""+prefix+"\"]}"); (err == nil) != ok {
 			t.Errorf("%q: %v", prefix, err)
-		}
-	}
-}
-
-// TestEnvoyConfigDialsTLS where the router's port uses it.
-func TestEnvoyConfigDialsTLS(t *testing.T) {
-	for text, want := range map[string]bool{"": false, "tls: {self_signed: true}": true} {
-		file := filepath.Join(t.TempDir(), "c.yaml")
-		must.Do(t, os.WriteFile(file, []byte("fleet: {replicas: [{address: 10.0.0.1:8000}]}\n"+text+"\n"), 0o600))
-		var out bytes.Buffer
-		must.Do(t, program().Run(t.Context(), []string{"envoy-config", "-static", "-config", file}, stdio{Out: &out, Err: &out}))
-		if got := strings.Contains(out.String(), "UpstreamTlsContext"); got != want {
-			t.Errorf("%q: Envoy dials with TLS: %v, want %v", text, got, want)
 		}
 	}
 }

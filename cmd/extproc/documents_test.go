@@ -174,24 +174,11 @@ func TestMakeTargetsExist(t *testing.T) {
 	}
 }
 
-// TestExampleEnvoysAreValid: real Envoy takes the examples' bootstraps.
-func TestExampleEnvoysAreValid(t *testing.T) {
-	envoy := must.Get(testenv.EnvoyBinary())(t)
-	files, err := filepath.Glob("../../examples/*/envoy.yaml")
-	if err != nil || len(files) < 2 {
-		t.Fatal(files, err)
-	}
-	for _, file := range files {
-		if out, err := exec.Command(envoy, "--mode", "validate", "-c", file).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", file, err, out)
-		}
-	}
-}
-
 // TestShellBlocksRun runs every shell block of the documents that is not excluded
 // and has no test of its own, unchanged except for addresses, with a simulated
 // replica and a router. A block that ends in a server has run once that answers.
 func TestShellBlocksRun(t *testing.T) {
+	t.Parallel()
 	s := newSandbox(t)
 	answers := map[string]string{ // by document: the final answer of its servers
 		"docs/protocol.md": "http://127.0.0.1:9091/healthz",

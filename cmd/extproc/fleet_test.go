@@ -65,12 +65,12 @@ func TestReplicasThatStandAloneAreNamed(t *testing.T) {
 	if noted.Notes = []string{"of the fleet"}; !slices.Contains(r.replicas.notes(noted), noted.Notes[0]) {
 		t.Error("the fleet's own notes are not told")
 	}
-	const other, render = `lists "m" as a name of "x"`, "no request is sent to the /render of"
+	const other, render = `lists "m" as a name of "x"`, "no request is sent to the /render of "
 	if named("", other) || named("", render) {
 		t.Error("some are named, and all agree")
 	}
 	all[0].Models[0].Base, all[1].Render = "x", true
-	if !named(all[0].Addr, other) || !named(all[1].Addr, render) {
+	if !named(all[0].Addr, other) || !named(all[1].Addr, render+all[1].Addr+", because most of its replicas have none") {
 		t.Errorf("notes: %q, %q", r.replicas.notes(fleet.NewSnapshot(all...)), r.ids.notes(fleet.NewSnapshot(all...), time.Now()))
 	}
 }

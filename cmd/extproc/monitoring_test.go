@@ -124,6 +124,7 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 // TestAlertRules: promtool takes the rules and their unit tests, and every alert has
 // a case in which it fires and a case in which it is silent.
 func TestAlertRules(t *testing.T) {
+	t.Parallel()
 	promtool := monitoringTool(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "alerts_test.yaml"}} {
 		cmd := exec.Command(promtool, args...)
@@ -241,6 +242,7 @@ func TestPanelsOfTwoRouters(t *testing.T) {
 // TestPrometheusScrapes: a real Prometheus scrapes a running router, takes every
 // expression of the rules and of the dashboard, and no alert fires.
 func TestPrometheusScrapes(t *testing.T) {
+	t.Parallel()
 	prometheus := monitoringTool(t, "prometheus")
 	sim := testenv.StartSimulator(t)
 	r, _ := startRouter(t, fmt.Sprintf("fleet: {replicas: [{address: %q}]}\n", sim.Addr))

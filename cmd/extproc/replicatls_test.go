@@ -60,6 +60,7 @@ func secure(t *testing.T, own certstest.Pair, curve tls.CurveID, clients *x509.C
 // TestEnvoySpeaksTLSToReplicasAsTheRouterDoes: what fleet.tls says holds for both, also
 // after certificates were renewed.
 func TestEnvoySpeaksTLSToReplicasAsTheRouterDoes(t *testing.T) {
+	t.Parallel()
 	ca := certstest.New(t)
 	own, mine := ca.Issue("replica"), ca.Issue("router")
 	_, ed25519Key, err := ed25519.GenerateKey(rand.Reader)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,21 +21,11 @@ import (
 	"warmroute/render/testkit/must"
 )
 
-// shellBlocks are the blocks of a document that are marked as shell.
-func shellBlocks(t *testing.T, file string) []string {
-	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	var out []string
-	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
-		out = append(out, m[1])
-	}
-	return out
-}
-
 // TestStandaloneRuns runs the shell block of examples/standalone as it is
 // written, in a copy of the example on free ports: four replicas answer, and the
 // second request of the same prompt finds its prefix on the replica of the first.
 func TestStandaloneRuns(t *testing.T) {
+	t.Parallel()
 	out := runExample(t, "examples/standalone", func(script string) string {
 		asked := strings.Index(script, "curl -si ")
 		return script + "echo\necho again\n" + script[asked:]
@@ -74,9 +65,9 @@ func TestPrefillDecodeRuns(t *testing.T) {
 // of the example on free ports, and returns what it prints.
 func runExample(t *testing.T, example string, change func(script string) string) string {
 	t.Helper()
-	root := checkout.Root()
-	blocks := shellBlocks(t, filepath.Join(root, example, "README.md"))
-	if len(blocks) == 0 {
+	root, all := checkout.Root(), blocks(t)
+	first := slices.IndexFunc(all, func(b block) bool { return b.lang == "sh" && b.file == example+"/README.md" })
+	if first < 0 {
 		t.Fatal("no shell block")
 	}
 	onFreePorts := free(t)
@@ -96,9 +87,9 @@ func runExample(t *testing.T, example string, change func(script string) string)
 	for _, command := range []string{"cmd/extproc", "lab/cmd/vllmsim"} { // as make build does
 		must.Get(testenv.Build(filepath.Join(dir, "bin"), "warmroute/"+command))(t)
 	}
-	script, isThere := strings.CutPrefix(blocks[0], "make build\n")
+	script, isThere := strings.CutPrefix(all[first].text, "make build\n")
 	if !isThere {
-		t.Fatalf("the block does not begin with make build:\n%s", blocks[0])
+		t.Fatalf("the block does not begin with make build:\n%s", all[first].text)
 	}
 	before, _, _ := strings.Cut(script, "127.0.0.1:8080/")
 	if !strings.Contains(before, "| grep -q health_flags::healthy; do") {
