@@ -53,24 +53,6 @@ func TestDurationsAreChecked(t *testing.T) {
 	}
 }
 
-// TestTierAndCeilingAreChecked: only tiers that there are, no ceiling below none.
-func TestTierAndCeilingAreChecked(t *testing.T) {
-	for _, c := range []struct{ name, value, want string }{
-		{"-cache-tier", "auto", ""}, {"-cache-tier", "kv", ""}, {"-cache-tier", "gpu", ""}, {"-cache-tier", "cpu", ""},
-		{"-cache-tier", "", `-cache-tier "": want auto, kv, gpu or cpu`},
-		{"-cache-tier", "GPU", `-cache-tier "GPU": want auto, kv, gpu or cpu`},
-		{"-ceiling", "0", ""}, {"-ceiling", "256", ""},
-		{"-ceiling", "-1", "-ceiling -1: must not be negative"},
-		{"-ceiling", "many", `invalid value "many" for flag -ceiling`},
-		{"-ceiling", "1.5", `invalid value "1.5" for flag -ceiling`},
-	} {
-		_, err := parse(reportingArgs(c.name, c.value), io.Discard)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
-			t.Errorf("%s %q: error %v, want %q", c.name, c.value, err, c.want)
-		}
-	}
-}
-
 // TestOddValuesAreOneSentence: each mistake is told in one sentence that names its flag.
 func TestOddValuesAreOneSentence(t *testing.T) {
 	const connect = " lacks a host or a port to connect to"
@@ -92,6 +74,13 @@ func TestOddValuesAreOneSentence(t *testing.T) {
 		{"-metrics", "/metrics", `-metrics: "/metrics" is no address such as http://127.0.0.1:8000/metrics`},
 		{"-metrics", "http://h:65536/metrics", `-metrics: "h:65536" has no port between 0 and 65535`},
 		{"-admin", ":65536", `-admin: ":65536" has no port between 0 and 65535`},
+		{"-cache-tier", "", `-cache-tier "": want auto, kv, gpu or cpu`},
+		{"-cache-tier", "GPU", `-cache-tier "GPU": want auto, kv, gpu or cpu`},
+		{"-ceiling", "-1", "-ceiling -1: must not be negative"},
+		{"-ceiling", "1.5", `invalid value "1.5" for flag -ceiling: parse error`},
+		{"-hash-scheme", "engine:", `-hash-scheme "engine:": want tokens, engine or engine:NAME, NAME of letters, digits, dots, hyphens and underscores`},
+		{"-hash-scheme", "engine:a b", `-hash-scheme "engine:a b": want tokens, engine or engine:NAME, NAME of letters, digits, dots, hyphens and underscores`},
+		{"-hash-scheme", "sha256", `-hash-scheme "sha256": want tokens, engine or engine:NAME, NAME of letters, digits, dots, hyphens and underscores`},
 	} {
 		var said strings.Builder
 		_, err := parse(reportingArgs(c.name, c.value), &said)
@@ -99,7 +88,8 @@ func TestOddValuesAreOneSentence(t *testing.T) {
 			t.Errorf("%s %s: error %v, want %s; said %q", c.name, c.value, err, c.want, said.String())
 		}
 	}
-	for _, fine := range []string{"-rank=2147483647", "-index=[::1]:1", "-metrics=https://h/m", "-metrics=http://h:1", "-admin=:0", "-replay=ipc:///tmp/r"} {
+	for _, fine := range []string{"-rank=2147483647", "-index=[::1]:1", "-metrics=https://h/m", "-metrics=http://h:1", "-admin=:0", "-replay=ipc:///tmp/r",
+		"-cache-tier=auto", "-cache-tier=kv", "-cache-tier=gpu", "-cache-tier=cpu", "-ceiling=0", "-ceiling=256"} {
 		if _, err := parse(reportingArgs(fine), io.Discard); err != nil {
 			t.Errorf("%s: %v", fine, err)
 		}

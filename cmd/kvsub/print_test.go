@@ -140,8 +140,6 @@ func TestOptions(t *testing.T) {
 		{[]string{"-print", "-endpoint", "tcp://*:1"}, `endpoint "tcp://*:1"`},
 		{[]string{"-print", "-endpoint", "tcp://h:1", "-replay", "h"}, `-replay: endpoint "h"`},
 		{[]string{"-nope"}, "-nope"},
-		{reportingArgs("-hash-scheme", "engine:"), `-hash-scheme "engine:"`},
-		{reportingArgs("-hash-scheme", "engine:a b"), `-hash-scheme "engine:a b"`},
 	} {
 		if err := run(ended, c.args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error %v, want %q", c.args, err, c.want)
