@@ -275,6 +275,9 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.holders[at].account
 		c.Load = account.State(now)
+		if set.TTFT.Space > 0 {
+			c.Stagger = mv.stagger(at, c.Live)
+		}
 		used, _ := mv.holders[at].history.Used()
 		c.Live = max(c.Live, used)
 		mv.holders[at].priceLoads(&c.Match, set.TTFT.LoadToken)
@@ -296,6 +299,16 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	for i, at := range w.at {
 		w.cands[i].Speed = mv.holders[at].account.SpeedAmong(w.cands[i].Speed, median, now)
 	}
+}
+
+// staggered is the difference between the first and the last holder's Stagger, as a share of the
+// tokens of answers in a full cache.
+const staggered = 0.8
+
+// stagger returns Stagger of a holder, of whose tokens in use so many are of prompts.
+func (mv *View) stagger(at int32, prompts float64) float64 {
+	answers, full := mv.holders[at].history.Answers(prompts)
+	return staggered * ((float64(at)+0.5)/float64(len(mv.holders)) - 0.5) * answers * full * full * full
 }
 
 // reason names the outcome of a pick whose first is w.ranked[0].

@@ -140,6 +140,26 @@ func TestLongAnswersAreLoad(t *testing.T) {
 	}
 }
 
+// TestFullCachesAreStaggered: where answers fill the caches, the holders count differently much of
+// them, evenly spread around nothing; hardly at half of that, and not at all where space has no price.
+func TestFullCachesAreStaggered(t *testing.T) {
+	for _, tt := range []struct{ usage, space, first float64 }{{1, 1, -0.3}, {0.5, 1, -0.3 / 16}, {1, 0, 0}, {0, 1, 0}} {
+		all := caches(4, 1000)
+		for _, rep := range all {
+			rep.Load = []fleet.Load{{At: time.Unix(1, 0), Running: 1, KVUsage: tt.usage}}
+		}
+		r := newRig(t, policy.Config{Overrides: policy.Overrides{TTFT: policy.Constants{"space": &tt.space}}}, all...)
+		w := new(Work)
+		r.decider.Decide(&Ask{Model: "m", Dry: true, Prompts: prompt(1, 0, 4)}, w)
+		for i := range w.Record.Candidates {
+			c := &w.Record.Candidates[i].State
+			if want := tt.first * (1 - 2*float64(i)/3) * 1000 * blockSize; math.Abs(c.Stagger-want) > 1 {
+				t.Errorf("%+v: %g tokens of holder %d, want %g", tt, c.Stagger, i, want)
+			}
+		}
+	}
+}
+
 // TestAnAnswerIsAsLongEverywhere: full caches leave room for a request after the same time, though the
 // latest answers of one replica were short; and no longer than its own limit of tokens takes.
 func TestAnAnswerIsAsLongEverywhere(t *testing.T) {

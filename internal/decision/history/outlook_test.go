@@ -146,4 +146,7 @@ func TestRoomOfYoungAnswers(t *testing.T) {
 			t.Errorf("usage %g: %g s, want %g", tt.usage, got, tt.want)
 		}
 	}
+	if tokens, full := c.Answers(10_000); math.Abs(tokens-8_000) > 1 || math.Abs(full-0.9) > 1e-3 {
+		t.Errorf("answers use %g tokens beside 10,000 of prompts, and %g of the cache is in use", tokens, full)
+	}
 }

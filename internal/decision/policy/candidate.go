@@ -9,6 +9,7 @@ type Candidate struct {
 	Space       float64   `json:"space,omitempty"`            // share of the evicted tokens expected to be used again, beyond the least share of the candidates
 	Room        float64   `json:"room_seconds,omitempty"`     // s until answers that run have left the room that the request needs
 	Crowding    float64   `json:"crowding_seconds,omitempty"` // of these, s for the request's own tokens: so much longer later ones wait
+	Stagger     float64   `json:"stagger_tokens,omitempty"`   // tokens beside Live, below 0 on the holders that shall fill up first
 	Adapter     Residency `json:"adapter"`                    // residency of the request's LoRA adapter
 }
 

@@ -32,6 +32,7 @@ func TestScore(t *testing.T) {
 		"slow":                {Candidate{Load: Load{Speed: 2}}, 200, 400},
 		"live":                {Candidate{Load: Load{Live: 10}}, 100, 200 + 2*3*10},
 		"slow and live":       {Candidate{Load: Load{Speed: 2, Live: 10}}, 200, 400 + 2*2*3*10},
+		"staggered":           {Candidate{Load: Load{Live: 10}, Stagger: -4}, 100, 200 + 2*3*6},
 		"an adapter to evict": {Candidate{Adapter: AdapterEvicted}, 100, 200.1},
 		"awaiting":            {Candidate{Load: Load{Awaiting: 3}}, 100, 100 * (1 + 1 + 4*3)},
 		"all": {Candidate{Match: gpu(20, 20).with(Shared, 20, 0.25), Load: Load{Pending: 5, Foreign: 6, Speed: 2, Live: 10, Awaiting: 3}},

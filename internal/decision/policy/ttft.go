@@ -13,7 +13,7 @@ import "math"
 //	O = Crowding                                              of Room, what the request's own tokens take
 //	A = 1 + (Recent / mean(Recent) - 1) * n/(n + e)           its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests); e = 5 + 15*w/(1+w), w = (mean in flight / 2)^2
 //	F = Lambda * Reuse * N * (A-1) * w/(1+w)                  what will go on from a new prompt; w = (mean in flight / 16)^2
-//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + F + speed*beta*DecodeToken*Live - J/2
+//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + F + speed*beta*DecodeToken*(Live+Stagger) - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -37,6 +37,10 @@ import "math"
 //
 // O is to the room in a full cache what P is to the time of a replica: what the request takes from
 // those that come later. A prompt that is cached takes its answer's tokens alone.
+//
+// Stagger lets caches that are full of growing answers fill up one after the other. Where all are
+// equally full, all are full at the same time, and no candidate has room for a new prompt then: it
+// waits behind answers that were preempted.
 //
 // Other routers have probably sent prefill that they have not reported yet
 // (Request.Unreported). Each router adds a part of it to its candidates' costs, by a hash
@@ -275,7 +279,9 @@ func (t *TTFT) score(r Request, c *Candidate, lambda, more float64) float64 {
 }
 
 // decoding returns the seconds that decode steps of a candidate's answers take from a request.
-func (t *TTFT) decoding(c *Candidate) float64 { return c.speed() * beta * t.DecodeToken * c.Live }
+func (t *TTFT) decoding(c *Candidate) float64 {
+	return c.speed() * beta * t.DecodeToken * (c.Live + c.Stagger)
+}
 
 // spreadFactor bounds how many times the unreported prefill a candidate may cost more on
 // one router than on another. Simulated with 20 ms between four and eight routers, 1 leaves
