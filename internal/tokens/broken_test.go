@@ -1,9 +1,12 @@
 package tokens
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"warmroute/render/testkit/must"
 )
 
 // outcomes counts the outcomes of questions.
@@ -163,5 +168,29 @@ func TestPaceAvoidsBrokenReplicas(t *testing.T) {
 	}
 	if len(p.of) > mostPaces {
 		t.Errorf("%d paces are kept", len(p.of))
+	}
+}
+
+// stopped compiles no template after its context has ended.
+type stopped struct{ Model }
+
+func (m stopped) Renderer(ctx context.Context, version string, byClass bool) (Renderer, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return m.Model.Renderer(ctx, version, byClass)
+}
+
+// TestAStopIsNoError: a check that the end of the process cuts off is in no log.
+func TestAStopIsNoError(t *testing.T) {
+	var log bytes.Buffer
+	f := newFakeServer(t)
+	l, _ := newLocal(t, f, LocalOptions{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	must.Do(t, l.Load("m", stopped{fakeModel(t)}))
+	v, _ := l.models.Load("m")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if l.check(ended, v.(*localModel), false); log.Len() > 0 {
+		t.Errorf("%s", &log)
 	}
 }

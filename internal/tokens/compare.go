@@ -17,35 +17,37 @@ const (
 	DefaultCompareEvery = 5 * time.Minute
 	// mostCompared bounds the replicas of one comparison; the next one begins behind them.
 	mostCompared = 32
-	// mostComparisons bounds the models of which comparisons are kept.
+	// mostComparisons bounds the comparisons that are kept.
 	mostComparisons = 256
 )
 
-// comparison is what a model's replicas returned for the same texts.
+// compared are the replicas that are compared with each other: those of a served model that serve a tenant.
+type compared struct{ model, tenant string }
+
+// comparison is what replicas returned for the same texts.
 type comparison struct {
 	due     time.Time
 	dissent map[string]Dissent // by URL
 }
 
-// compareWhenDue begins a comparison of the endpoints that may be asked about a model's requests,
-// unless the last one is recent. r.mu is held.
-func (r *Remote) compareWhenDue(model string, endpoints []Endpoint) {
-	if r.o.CompareEvery < 0 {
+// compareWhenDue begins a comparison, unless the last one is recent. r.mu is held.
+func (r *Remote) compareWhenDue(of compared) {
+	now, c := r.o.Now(), r.compared[of]
+	if r.o.CompareEvery < 0 || c != nil && now.Before(c.due) {
 		return
 	}
-	now := r.o.Now()
-	c := r.compared[model]
+	endpoints := peers(r.o.Endpoints(Served{Model: of.model, Tenant: of.tenant})) // whatever a gateway allows the request
 	if c == nil {
 		if len(r.compared) >= mostComparisons {
-			maps.DeleteFunc(r.compared, func(_ string, c *comparison) bool { return now.After(c.due) })
+			maps.DeleteFunc(r.compared, func(_ compared, c *comparison) bool { return now.After(c.due) && len(c.dissent) == 0 })
 		}
 		if len(endpoints) < 2 || len(r.compared) >= mostComparisons {
 			return
 		}
 		c = &comparison{dissent: map[string]Dissent{}}
-		r.compared[model] = c
+		r.compared[of] = c
 	}
-	if now.Before(c.due) || !r.slots.Take(1, int64(r.o.Flights)) {
+	if !r.slots.Take(1, int64(r.o.Flights)) {
 		return
 	}
 	c.due = now.Add(r.o.CompareEvery)
@@ -54,30 +56,33 @@ func (r *Remote) compareWhenDue(model string, endpoints []Endpoint) {
 	few = few[:min(len(few), mostCompared)]
 	r.running.Go(func() {
 		defer r.slots.Give(1)
-		r.compare(r.ctx, model, few, endpoints)
+		r.compare(r.ctx, of, few, endpoints)
 	})
 }
 
 // compare asks replicas for the ids of the same texts. Those that return others than more than
 // half of them are not asked about requests until they agree again.
-func (r *Remote) compare(ctx context.Context, model string, few, all []Endpoint) {
+func (r *Remote) compare(ctx context.Context, of compared, few, all []Endpoint) {
 	var by []string          // that answered, by URL
 	var answers [][][]uint32 // by replica and text
 	for _, e := range few {
-		if ids := r.answersOf(ctx, model, e); ids != nil {
+		if ids := r.answersOf(ctx, of.model, e); ids != nil {
 			by, answers = append(by, e.URL), append(answers, ids)
 		}
 	}
 	right, most := majority(answers)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.compared[model]
+	c := r.compared[of]
 	if c == nil || ctx.Err() != nil {
 		return
 	}
-	maps.DeleteFunc(c.dissent, func(url string, _ Dissent) bool {
-		return !slices.ContainsFunc(all, func(e Endpoint) bool { return e.URL == url })
-	})
+	for url := range c.dissent {
+		if !slices.ContainsFunc(all, func(e Endpoint) bool { return e.URL == url }) {
+			delete(c.dissent, url)
+			r.paces.shun(url, false)
+		}
+	}
 	for i, url := range by {
 		position, equal := differ(answers[right], answers[i])
 		_, named := c.dissent[url]
@@ -164,11 +169,15 @@ func (r *Remote) Dissents() map[string][]Dissent {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := map[string][]Dissent{}
-	for model, c := range r.compared {
+	for of, c := range r.compared {
 		for _, d := range c.dissent {
-			out[model] = append(out[model], d)
+			if !slices.ContainsFunc(out[of.model], func(o Dissent) bool { return o.Replica == d.Replica }) { // it may serve several tenants
+				out[of.model] = append(out[of.model], d)
+			}
 		}
-		slices.SortFunc(out[model], func(a, b Dissent) int { return cmp.Compare(a.Replica, b.Replica) })
+	}
+	for _, list := range out {
+		slices.SortFunc(list, func(a, b Dissent) int { return cmp.Compare(a.Replica, b.Replica) })
 	}
 	return out
 }

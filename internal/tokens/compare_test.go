@@ -121,6 +121,10 @@ func TestReplicasAreCompared(t *testing.T) {
 				if ask(); named() != "" {
 					t.Errorf("it is gone, and %q is named", named())
 				}
+				listed = s
+				if n := s.counted(requests); n[c.named[0]] == 0 {
+					t.Error("another one in its place is not asked")
+				}
 			})
 		}
 	}
@@ -132,7 +136,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 	s := newSeveral(t, mostCompared+8)
 	now := time.Unix(1000, 0)
 	r := newRemote(t, RemoteOptions{CompareEvery: time.Minute, Now: func() time.Time { return now }, Endpoints: func(served Served) []Endpoint { return s.endpoints(served.Model) }})
-	compared := func() (n int) {
+	asked := func() (n int) {
 		for _, f := range s {
 			if f.asked.Load() > 1 {
 				n++
@@ -143,7 +147,7 @@ func TestComparisonsAreBounded(t *testing.T) {
 	for i := range 3 {
 		must.Get(r.Tokens(t.Context(), chatRequest(t, fmt.Sprint(i)), someModel))(t)
 		waitFor(t, func() bool { return r.slots.Used() == 0 })
-		if n := compared(); i == 0 && n > mostCompared+1 || i == 2 && n < len(s) {
+		if n := asked(); i == 0 && n > mostCompared+1 || i == 2 && n < len(s) {
 			t.Errorf("after %d comparisons %d replicas were compared", i+1, n)
 		}
 		now = now.Add(time.Minute)
@@ -151,16 +155,38 @@ func TestComparisonsAreBounded(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range mostComparisons {
-		r.compared[fmt.Sprint(i)] = &comparison{due: now.Add(time.Hour)}
+		r.compared[compared{model: fmt.Sprint(i)}] = &comparison{due: now.Add(time.Hour)}
 	}
-	delete(r.compared, "m")
-	r.compareWhenDue("one more", s.endpoints("m"))
+	delete(r.compared, compared{model: "m"})
+	r.compareWhenDue(compared{model: "one more"})
 	if n := len(r.compared); n != mostComparisons {
 		t.Errorf("%d models are known, want %d", n, mostComparisons)
 	}
 	now = now.Add(2 * time.Hour)
-	if r.compareWhenDue("one more", s.endpoints("m")); len(r.compared) != 1 {
+	if r.compareWhenDue(compared{model: "one more"}); len(r.compared) != 1 {
 		t.Errorf("%d models are known, of which one had a request lately", len(r.compared))
+	}
+}
+
+// TestAllReplicasOfATenantAreCompared: none of another tenant, and not only those that a gateway
+// allows the request.
+func TestAllReplicasOfATenantAreCompared(t *testing.T) {
+	s := newSeveral(t, 4)
+	r := newRemote(t, RemoteOptions{CompareEvery: time.Minute, Endpoints: func(served Served) []Endpoint {
+		switch {
+		case served.Tenant != "acme":
+			return s[3:].endpoints("m")
+		case served.Subset != nil:
+			return s[:1].endpoints("m")
+		}
+		return s[:3].endpoints("m")
+	}})
+	n := s.counted(func() {
+		must.Get(r.Tokens(t.Context(), chatRequest(t, "hi"), Served{Model: "m", Tenant: "acme", Subset: []string{"10.0.0.1"}}))(t)
+		waitFor(t, func() bool { return r.slots.Used() == 0 })
+	})
+	if n[1] < 10 || n[2] != n[1] || n[0] != n[1]+1 || n[3] != 0 {
+		t.Errorf("the replicas were asked %v times", n)
 	}
 }
 

@@ -116,7 +116,7 @@ type Remote struct {
 
 	mu       sync.Mutex
 	flights  map[key]*flight
-	compared map[string]*comparison // by the served model
+	compared map[compared]*comparison
 	closed   bool
 }
 
@@ -146,7 +146,7 @@ func NewRemote(o RemoteOptions) *Remote {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL),
-		ctx: ctx, cancel: cancel, flights: map[key]*flight{}, compared: map[string]*comparison{}}
+		ctx: ctx, cancel: cancel, flights: map[key]*flight{}, compared: map[compared]*comparison{}}
 	r.client.Store(o.Client)
 	r.budget.Store(int64(o.Budget))
 	return r
@@ -197,14 +197,13 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 // flight joins the question k, or starts it. It returns nil and an error if too many are
 // under way, or if no endpoint exists or none can answer in time.
 func (r *Remote) flight(k key, req *openai.Request, served Served, likely string) (*flight, error) {
-	endpoints := peers(r.o.Endpoints(served))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f := r.flights[k]; f != nil || r.closed {
 		return f, ErrNone
 	}
-	r.compareWhenDue(served.Model, endpoints)
-	ask, err := r.asker(req, served.Model, endpoints, likely, time.Duration(r.budget.Load()))
+	r.compareWhenDue(compared{served.Model, served.Tenant})
+	ask, err := r.asker(req, served.Model, peers(r.o.Endpoints(served)), likely, time.Duration(r.budget.Load()))
 	if ask == nil {
 		return nil, err
 	}

@@ -31,7 +31,9 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 		m.busy(phaseCompiling, l.o.Now())
 		r, err := m.Renderer(ctx, version, false)
 		if err != nil {
-			l.o.Log.Error("chat template does not compile any more", "model", m.name, "err", err)
+			if ctx.Err() == nil {
+				l.o.Log.Error("chat template does not compile any more", "model", m.name, "err", err)
+			}
 			return
 		}
 		l.restart(m)
