@@ -11,9 +11,9 @@ import (
 	"warmroute/render/openai"
 )
 
-// likely finds where a request will probably go before its token ids are known: a replica that
-// computes them reads its text, and should be the one that answers it.
-type likely struct {
+// asking is a request whose token ids a replica may be asked for. That replica reads its text, and
+// should be the one that answers it.
+type asking struct {
 	ctx context.Context
 	req *openai.Request
 	mv  *decision.View
@@ -24,9 +24,9 @@ type likely struct {
 // text went last or, for a text that begins nothing known, of the one that would get it without
 // a match. It returns "" if it finds none.
 func (r *Router) likely(s *scratch) string {
-	l := &s.likely
+	q := &s.asking
 	s.asked = true
-	if r.readText(l.ctx, s, l.req, l.mv) != nil {
+	if r.readText(q.ctx, s, q.req, q.mv) != nil {
 		return ""
 	}
 	if addr := r.visits.last(s.chain); addr != "" && decision.InSubset(addr, s.ask.Subset) {
@@ -36,11 +36,11 @@ func (r *Router) likely(s *scratch) string {
 	defer r.scratch.Put(other)
 	other.begin()
 	before := s.ask
-	s.byText(l.req, l.mv)
+	s.byText(q.req, q.mv)
 	ask := s.ask
 	s.ask = before
 	ask.Dry, ask.MaySplit, ask.MayHold, ask.Ticket, ask.Rekey = true, false, false, nil, nil
-	return first(r.decider.Place(&ask, l.mv, l.set, &other.work).Chosen)
+	return first(r.decider.Place(&ask, q.mv, q.set, &other.work).Chosen)
 }
 
 // visited keeps where a request went of which likely was asked.

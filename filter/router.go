@@ -112,8 +112,8 @@ type scratch struct {
 	text    []byte
 	chain   []prefixhash.Key // of text
 	read    bool             // text and chain are the request's
-	likely  likely           // of the request
-	asked   bool             // likely was
+	asking  asking
+	asked   bool             // likely was called
 	find    func() string    // Router.likely of this scratch
 	spread  []prefixhash.Key // chain by units, for the trace file
 	ended   func() bool      // the budget of hashing has ended
@@ -196,7 +196,7 @@ func (r *Router) contained(ctx context.Context, start time.Time, q *Query, s *sc
 func (s *scratch) end() {
 	s.reading.End()
 	s.hashing.End()
-	s.reading, s.hashing, s.until, s.likely = work.Budget{}, work.Budget{}, until{}, likely{}
+	s.reading, s.hashing, s.until, s.asking = work.Budget{}, work.Budget{}, until{}, asking{}
 	if cap(s.text) > pooledText {
 		s.text = nil
 	}
@@ -298,7 +298,7 @@ func (r *Router) prompts(ctx context.Context, req *openai.Request, mv *decision.
 	}
 	ctx, cancel := withBudget(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
-	s.likely = likely{ctx: ctx, req: req, mv: mv, set: set}
+	s.asking = asking{ctx: ctx, req: req, mv: mv, set: set}
 	res, err := r.tokens.Tokens(ctx, req, tokens.Served{Model: mv.Model().ID, Tenant: s.ask.Tenant, Subset: s.ask.Subset, Likely: s.find})
 	s.result = res // until the decision is taken
 	late := errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil
