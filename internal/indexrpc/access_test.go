@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -121,14 +122,15 @@ func TestAuthoritiesAreRenewed(t *testing.T) {
 		source := must.Get(certs.New(certs.Options{CertFile: server.CertFile, KeyFile: server.KeyFile}, nil))(t)
 		addr = guarded(t, grpc.Creds(credentials.NewTLS(source.Server("h2"))))
 		must.Do(t, os.WriteFile(file, must.Get(os.ReadFile(ca.CAFile))(t), 0o600))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
 		if conn == nil {
 			conn = must.Get(Dial("passthrough:///localhost", Access{TLS: certs.ClientOptions{Enabled: true, CAFile: file}}, grpc.WithContextDialer(dial)))(t)
 			defer conn.Close()
 		} else {
 			used.Close()
+			conn.WaitForStateChange(ctx, connectivity.Ready) // a call that is sent before fails
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
 		if _, err := pb.NewCacheIndexClient(conn).GetCacheState(ctx, &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Fatalf("by authority %d: %v", i, err)
 		}
