@@ -15,6 +15,8 @@ import (
 const (
 	// DefaultCompareEvery is the pause between comparisons of a model that has requests.
 	DefaultCompareEvery = 5 * time.Minute
+	// comparedTexts is how many of the start-up conversations are compared: texts, and plain chats.
+	comparedTexts = 12
 	// mostCompared bounds the replicas of one comparison; the next one begins behind them.
 	mostCompared = 32
 	// mostComparisons bounds the comparisons that are kept.
@@ -104,10 +106,7 @@ func (r *Remote) answersOf(ctx context.Context, model string, e Endpoint) [][]ui
 	defer cancel()
 	var ids [][]uint32
 	answered := false
-	for _, p := range probes(model) {
-		if p.route != openai.Completions && p.route != openai.Chat {
-			continue
-		}
+	for _, p := range probes(model)[:comparedTexts] {
 		req, err := openai.Parse(p.route, p.body)
 		if err != nil {
 			continue
