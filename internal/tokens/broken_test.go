@@ -149,17 +149,17 @@ func TestPaceAvoidsBrokenReplicas(t *testing.T) {
 	p.begin("a")
 	p.end("a", 0, time.Millisecond, now, errInvalid)
 	for turn := range 2 {
-		if e, err := p.choose(both, 0, time.Second, now, turn); err != nil || e.URL != "b" {
+		if e, err := p.choose(both, 0, time.Second, now, start{at: turn}); err != nil || e.URL != "b" {
 			t.Errorf("turn %d: %v, %v", turn, e, err)
 		}
-		if e, err := p.choose(both, 0, 0, now, turn); err != nil || e.URL != "b" {
+		if e, err := p.choose(both, 0, 0, now, start{at: turn}); err != nil || e.URL != "b" {
 			t.Errorf("turn %d of a check: %v, %v", turn, e, err)
 		}
 		if e := p.rested(both, now, turn, true); e.URL != "b" {
 			t.Errorf("turn %d of /tokenize: %v", turn, e)
 		}
 	}
-	if _, err := p.choose(both[:1], 0, time.Second, now, 0); !errors.Is(err, ErrNone) || errors.Is(err, ErrTooSlow) {
+	if _, err := p.choose(both[:1], 0, time.Second, now, start{}); !errors.Is(err, ErrNone) || errors.Is(err, ErrTooSlow) {
 		t.Errorf("the broken one alone: %v", err)
 	}
 	for i := range 3 * mostPaces {

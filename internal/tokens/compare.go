@@ -105,24 +105,22 @@ func (r *Remote) answersOf(ctx context.Context, model string, e Endpoint) [][]ui
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	var ids [][]uint32
-	answered := false
 	for _, p := range probes(model)[:comparedTexts] {
 		req, err := openai.Parse(p.route, p.body)
 		if err != nil {
 			continue
 		}
-		var one []uint32
 		result, err := r.Ask(ctx, req, model, []Endpoint{e})
-		for _, p := range result.Prompts {
-			answered = true
-			one = append(one, p.Tokens...)
-		}
-		ids = append(ids, one)
 		if err != nil && ctx.Err() != nil {
 			return nil
 		}
+		var one []uint32
+		for _, p := range result.Prompts {
+			one = append(one, p.Tokens...)
+		}
+		ids = append(ids, one)
 	}
-	if !answered {
+	if !slices.ContainsFunc(ids, func(one []uint32) bool { return one != nil }) {
 		return nil
 	}
 	return ids

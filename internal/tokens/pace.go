@@ -96,18 +96,25 @@ func (p *paces) end(url string, size int, took time.Duration, now time.Time, err
 	one.at = now
 }
 
+// start is the endpoint at which the search for one to ask begins: that of the replica which the
+// request will probably go to (own), else the one whose turn it is.
+type start struct {
+	at  int
+	own bool
+}
+
 // choose returns the replica to ask about a body of this size. Among the replicas
-// that may answer within the budget it prefers the fewest questions under way, then
-// the least load of its own, then the turn. It does not ask a replica during the
+// that may answer within the budget it prefers the request's own, then the fewest questions
+// under way, then the least load of its own, then the turn. It does not ask a replica during the
 // pause after broken answers; without a budget it asks such a replica last. A replica whose
 // ids were contradicted is asked without a budget alone.
-func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now time.Time, turn int) (best Endpoint, err error) {
+func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now time.Time, from start) (best Endpoint, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	asking, resting, found := 0, false, false
 	err = ErrTooSlow
 	for i := range endpoints {
-		e := endpoints[(turn+i)%len(endpoints)]
+		e := endpoints[(from.at+i)%len(endpoints)]
 		one := p.get(e.URL)
 		slow := one.rate > 0 && now.Sub(one.at) <= paceFor && float64(size) > one.rate*budget.Seconds()
 		if !e.Render || budget > 0 && size >= paceBytes && slow {
@@ -117,6 +124,9 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 		if (rests || one.shunned) && budget > 0 {
 			err = errResting
 			continue
+		}
+		if from.own && i == 0 {
+			return e, nil
 		}
 		better := one.asking < asking || one.asking == asking && e.Busy < best.Busy
 		if !found || resting && !rests || resting == rests && better {

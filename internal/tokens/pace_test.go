@@ -19,7 +19,7 @@ func TestPaceSkipsWhatComesTooLate(t *testing.T) {
 	const budget = 50 * time.Millisecond
 	both := []Endpoint{{URL: "a", Render: true}, {URL: "b", Render: true}}
 	choose := func(size int) string {
-		e, _ := p.choose(both, size, budget, now, 0)
+		e, _ := p.choose(both, size, budget, now, start{})
 		return e.URL
 	}
 	if got := choose(100 << 10); got != "a" {
@@ -40,7 +40,7 @@ func TestPaceSkipsWhatComesTooLate(t *testing.T) {
 			t.Errorf("%d bytes: %q, want %q", size, got, want)
 		}
 	}
-	if _, err := p.choose(both, 100<<10, 0, now, 0); err != nil {
+	if _, err := p.choose(both, 100<<10, 0, now, start{}); err != nil {
 		t.Error("without a budget nobody is asked")
 	}
 	now = now.Add(paceFor + 1)
@@ -60,7 +60,7 @@ func TestPaceSpreadsByLoad(t *testing.T) {
 	all := []Endpoint{{URL: "a", Render: true, Busy: 3}, {URL: "b", Render: true, Busy: 1}, {URL: "c"}, {URL: "d", Render: true, Busy: 1}}
 	var got []string
 	for turn := range 4 {
-		e, _ := p.choose(all, 0, time.Second, time.Unix(0, 0), turn)
+		e, _ := p.choose(all, 0, time.Second, time.Unix(0, 0), start{at: turn})
 		p.begin(e.URL)
 		got = append(got, e.URL)
 	}

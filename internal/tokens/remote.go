@@ -176,13 +176,16 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	if result, err, ok := r.cache.get(k, r.o.Now()); ok {
 		return result, err
 	}
-	likely := ""
-	if served.Likely != nil {
-		likely = served.Likely()
-	}
-	f, err := r.flight(k, req, served, likely)
+	f := r.underWay(k)
 	if f == nil {
-		return Result{}, err
+		likely := ""
+		if served.Likely != nil {
+			likely = served.Likely() // not under the lock: it reads the text
+		}
+		var err error
+		if f, err = r.flight(k, req, served, likely); f == nil {
+			return Result{}, err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(r.budget.Load()))
 	defer cancel()
@@ -192,6 +195,13 @@ func (r *Remote) Tokens(ctx context.Context, req *openai.Request, served Served)
 	case <-ctx.Done():
 		return Result{}, ErrNone
 	}
+}
+
+// underWay returns the question k; nil: it is not under way.
+func (r *Remote) underWay(k key) *flight {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.flights[k]
 }
 
 // flight joins the question k, or starts it. It returns nil and an error if too many are
@@ -236,23 +246,25 @@ func (r *Remote) flight(k key, req *openai.Request, served Served, likely string
 	return f, nil
 }
 
+// asks sends questions that are prepared, and returns the ids of a request.
+type asks func(context.Context) (Result, error)
+
 // asker prepares the questions while the caller still lends the body, for the endpoint with the
 // address likely or, if that cannot answer, another one. It returns nil and an error if no endpoint
 // exists, or none answers within the budget (0: no limit).
-func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, likely string, budget time.Duration) (func(context.Context) (Result, error), error) {
+func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, likely string, budget time.Duration) (asks, error) {
 	if len(endpoints) == 0 {
 		return nil, ErrNone
 	}
 	endpoints = ruling(endpoints)
-	first := slices.IndexFunc(endpoints, func(e Endpoint) bool { return address(e.URL) == likely })
-	known := first >= 0
-	if !known {
-		first = int(r.turn.Add(1) % uint64(len(endpoints)))
+	from := start{at: slices.IndexFunc(endpoints, func(e Endpoint) bool { return address(e.URL) == likely })}
+	if from.own = from.at >= 0; !from.own {
+		from.at = int(r.turn.Add(1) % uint64(len(endpoints)))
 	}
 	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
-		return r.renderAsker(req, endpoints, budget, first, known)
+		return r.renderAsker(req, endpoints, budget, from)
 	}
-	e := r.paces.rested(endpoints, r.o.Now(), first, budget > 0)
+	e := r.paces.rested(endpoints, r.o.Now(), from.at, budget > 0)
 	questions := tokenizeQuestions
 	if render.IsSGLang(e.Version) {
 		questions = sglangQuestions
@@ -277,21 +289,13 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	}, nil
 }
 
-// renderAsker prepares a question to /render, of the first endpoint if that is preferred and can
-// answer.
-func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, first int, preferred bool) (func(context.Context) (Result, error), error) {
+// renderAsker prepares a question to /render.
+func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, from start) (asks, error) {
 	size := len(req.Body())
 	if req.Multimodal { // the time of an image does not follow from its bytes
 		size = 0
 	}
-	var e Endpoint
-	err := ErrTooSlow
-	if preferred {
-		e, err = r.paces.choose(endpoints[first:first+1], size, budget, r.o.Now(), 0)
-	}
-	if err != nil {
-		e, err = r.paces.choose(endpoints, size, budget, r.o.Now(), first)
-	}
+	e, err := r.paces.choose(endpoints, size, budget, r.o.Now(), from)
 	if err != nil {
 		return nil, err
 	}

@@ -114,6 +114,11 @@ func TestRemoteOneFlight(t *testing.T) {
 		}()
 	}
 	waitFor(t, func() bool { return f.asked.Load() == 1 })
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		_, _ = r.Tokens(context.Background(), chatRequest(t, "same"), Served{Model: "m", Likely: func() string { t.Error("asked of one that joins"); return "" }})
+	}()
 	// A second question takes the last slot; a third is turned away at once.
 	wg.Add(1)
 	go func() { defer wg.Done(); _, _ = r.Tokens(context.Background(), chatRequest(t, "two"), someModel) }()
