@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -86,8 +85,7 @@ func checkAgain(t *testing.T, b *bench, d decision.Decision) {
 		return
 	}
 	w := rec.Candidates[winner]
-	first, _, _ := strings.Cut(d.Chosen, ",")
-	if w.Replica != first || d.Rank != "" && d.Rank != fmt.Sprint(w.Rank) {
+	if w.Replica != d.First() || d.Rank != "" && d.Rank != fmt.Sprint(w.Rank) {
 		t.Fatalf("%s rank %d wins again, %q rank %q was chosen", w.Replica, w.Rank, d.Chosen, d.Rank)
 	}
 	for i := range scores {

@@ -2,7 +2,6 @@ package filter
 
 import (
 	"context"
-	"strings"
 	"sync"
 
 	"warmroute/internal/decision"
@@ -40,20 +39,15 @@ func (r *Router) likely(s *scratch) string {
 	ask := s.ask
 	s.ask = before
 	ask.Dry, ask.MaySplit, ask.MayHold, ask.Ticket, ask.Rekey = true, false, false, nil, nil
-	return first(r.decider.Place(&ask, q.mv, q.set, &other.work).Chosen)
+	d := r.decider.Place(&ask, q.mv, q.set, &other.work)
+	return d.First()
 }
 
 // visited keeps where a request went of which likely was asked.
 func (r *Router) visited(s *scratch, d *decision.Decision) {
 	if s.asked && d.Chosen != "" && len(s.chain) > 0 {
-		r.visits.put(s.chain[len(s.chain)-1], first(d.Chosen))
+		r.visits.put(s.chain[len(s.chain)-1], d.First())
 	}
-}
-
-// first returns the first address of a ranked list.
-func first(chosen string) string {
-	addr, _, _ := strings.Cut(chosen, ",")
-	return addr
 }
 
 // visits are the replicas to which texts went lately, by the texts' keys at their last marks. It

@@ -53,7 +53,7 @@ func TestTheReplicaThatAnswersIsAsked(t *testing.T) {
 		for i := range 25 {
 			session := (7*i + 11*turn) % 25 // in another order each time
 			d := b.route(&Query{Route: openai.Chat, Body: []byte(conversation(session, turn))})
-			addr := first(d.Chosen)
+			addr := d.First()
 			if got := source.likely[len(source.likely)-1]; addr == "" || got != addr {
 				t.Errorf("session %d, turn %d: %q was asked, %q answers (%s)", session, turn, got, addr, d.Reason)
 			}

@@ -157,7 +157,7 @@ func (m *Metrics) decided(rec *decision.Record, base string, took *[phases]time.
 		m.withheld.WithLabelValues(string(rec.Withheld), string(rec.Reason)).Inc()
 		return // the predictions for a replica are of requests that were sent there
 	}
-	first, _, _ := strings.Cut(rec.Chosen, ",")
+	first := rec.First()
 	m.expected(first, rec.Predicted)
 	saved := rec.Predicted
 	if s := &rec.Split; s.Reason == decision.SplitDone { // the other replica's match saves prefill
@@ -230,8 +230,7 @@ func (m *Metrics) ServedElsewhere() { m.elsewhere.Inc() }
 
 // served compares the replica that served with the replica named first.
 func (m *Metrics) served(d *decision.Decision, addr string) {
-	first, _, _ := strings.Cut(d.Chosen, ",")
-	if first != "" && first != addr {
+	if first := d.First(); first != "" && first != addr {
 		m.elsewhere.Inc()
 	}
 }

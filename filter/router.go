@@ -171,7 +171,7 @@ func (r *Router) usage(route openai.Route, prompts int, d *decision.Decision) st
 		return ""
 	}
 	switch {
-	case route == openai.Generate || !r.o.Usage(d.Seq, first(d.Chosen), d.Telling):
+	case route == openai.Generate || !r.o.Usage(d.Seq, d.First(), d.Telling):
 		return "" // Envoy does not know its answers
 	case route == openai.Completions:
 		return envoy.UsageCompletions

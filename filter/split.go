@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
@@ -162,8 +161,7 @@ func (st *stream) returned() {
 // give puts the leg's kv_transfer_params into the answer about the body.
 func (st *stream) give(params []byte) {
 	if at, ok := prefill.At(st.leg.Body); ok {
-		first, _, _ := strings.Cut(st.d.Chosen, ",")
-		st.hint.metadata.splice = splice{to: first, at: at, size: len(st.leg.Body), text: prefill.Splice(params)}
+		st.hint.metadata.splice = splice{to: st.d.First(), at: at, size: len(st.leg.Body), text: prefill.Splice(params)}
 	}
 }
 

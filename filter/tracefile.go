@@ -1,8 +1,6 @@
 package filter
 
 import (
-	"strings"
-
 	"warmroute/internal/tracefile"
 	"warmroute/prefixhash"
 )
@@ -21,7 +19,7 @@ func (r *Router) write(s *scratch, seq uint64) bool {
 	if s := rec.Session; s != nil {
 		line.Session = tracefile.Session{Number: s.Number, Turn: s.Turn, Waited: s.Held, Lacked: s.Lacking, Behind: s.Ahead}
 	}
-	line.Replica, _, _ = strings.Cut(rec.Chosen, ",")
+	line.Replica = rec.First()
 	for i := range rec.Candidates {
 		line.Held = max(line.Held, min(rec.Candidates[i].State.Match.Matched(), rec.Tokens))
 	}

@@ -2,32 +2,22 @@ package main
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"warmroute/internal/certs"
 )
 
 // tlsNotes names the sections whose TLS files are refused, and the ports whose certificate has ended.
 func (r *router) tlsNotes() []string {
-	return slices.Concat(r.servers((*certs.Source).Notes), r.reloads.unreadTLS())
-}
-
-// servers returns what of says of the ports' certificates.
-func (r *router) servers(of func(s *certs.Source, section string) []string) []string {
-	return slices.Concat(of(r.envoys.certs, "tls"), of(r.replicas.service.certs, "index_service.tls"), of(r.xds.Certificates(), "xds.tls"))
+	return slices.Concat(r.envoys.certs.Notes("tls"), r.replicas.service.certs.Notes("index_service.tls"), r.xds.Certificates().Notes("xds.tls"), r.reloads.unreadTLS())
 }
 
 // refusedClients names clients that could not connect.
 func (r *router) refusedClients() []string {
-	out := r.servers((*certs.Source).Refused)
-	for i := range out {
-		if !strings.HasPrefix(out[i], "index_service.") {
-			out[i] += "; an Envoy reads its certificate and authorities for the router only when it starts"
-		}
+	envoys := slices.Concat(r.envoys.certs.Refused("tls"), r.xds.Certificates().Refused("xds.tls"))
+	for i := range envoys {
+		envoys[i] += "; an Envoy reads its certificate and authorities for the router only when it starts"
 	}
-	return out
+	return append(envoys, r.replicas.service.certs.Refused("index_service.tls")...)
 }
 
 // refusedTLS counts tlsNotes.

@@ -393,7 +393,7 @@ func (o *explainOptions) printRescored(w io.Writer, rec decision.Record, c polic
 		return err
 	}
 	_, winner := rec.Rescore(book.Of(rec.Model))
-	chosen, _, _ := strings.Cut(rec.Chosen, ",")
+	chosen := rec.First()
 	switch {
 	case winner < 0:
 		fmt.Fprintf(w, "\nby the policy of %s: no replica\n", o.config)

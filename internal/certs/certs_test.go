@@ -247,7 +247,7 @@ func TestCredentialsAreRenewed(t *testing.T) {
 	first, second := certstest.New(t), certstest.New(t)
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	install(t, file, first.CAFile)
-	creds := must.Get(Credentials(ClientOptions{Enabled: true, CAFile: file}))(t).Clone()
+	creds := must.Get(ClientCredentials(ClientOptions{Enabled: true, CAFile: file}))(t).Clone()
 	connects := func(to *certstest.Authority) bool {
 		own := to.Issue("server")
 		pair := must.Get(tls.LoadX509KeyPair(own.CertFile, own.KeyFile))(t)

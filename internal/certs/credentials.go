@@ -13,9 +13,9 @@ type renewed struct {
 	files                            ClientOptions
 }
 
-// Credentials returns Client for a gRPC client: it takes the authorities, too, from their file at each
+// ClientCredentials returns Client for a gRPC client: it takes the authorities, too, from their file at each
 // connection. While a file cannot be used, the first authorities and the previous certificate stay.
-func Credentials(o ClientOptions) (credentials.TransportCredentials, error) {
+func ClientCredentials(o ClientOptions) (credentials.TransportCredentials, error) {
 	first, err := Client(o)
 	if err != nil {
 		return nil, err

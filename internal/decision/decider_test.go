@@ -181,10 +181,7 @@ func (r *rig) join(addr string, all ...*fleet.Replica) {
 	r.fleet.Set(all...)
 }
 
-func first(d Decision) string {
-	addr, _, _ := strings.Cut(d.Chosen, ",")
-	return addr
-}
+func first(d Decision) string { return d.First() }
 
 func (r *rig) account(addr string) *load.Account { return r.ledger.Of(index.Holder{Replica: addr}) }
 

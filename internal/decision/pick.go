@@ -275,10 +275,10 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 	for i, at := range w.at {
 		c, account := &w.cands[i], mv.holders[at].account
 		c.Load = account.State(now)
-		if set.TTFT.Space > 0 {
-			c.Stagger = mv.stagger(at, c.Live)
-		}
 		used, _ := mv.holders[at].history.Used()
+		if set.TTFT.Space > 0 {
+			c.Stagger = mv.stagger(at, used, c.Live)
+		}
 		c.Live = max(c.Live, used)
 		mv.holders[at].priceLoads(&c.Match, set.TTFT.LoadToken)
 		if i >= w.answer {
@@ -306,8 +306,8 @@ func (w *Work) weigh(mv *View, set *policy.Settings, now int64) {
 const staggered = 0.8
 
 // stagger returns Stagger of a holder, of whose tokens in use so many are of prompts.
-func (mv *View) stagger(at int32, prompts float64) float64 {
-	answers, full := mv.holders[at].history.Answers(prompts)
+func (mv *View) stagger(at int32, used, prompts float64) float64 {
+	answers, full := max(0, used-prompts), mv.holders[at].history.Share(used)
 	return staggered * ((float64(at)+0.5)/float64(len(mv.holders)) - 0.5) * answers * full * full * full
 }
 

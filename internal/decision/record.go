@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"strings"
 	"time"
 
 	"warmroute/index"
@@ -103,6 +104,12 @@ type Choice struct {
 	Saved     float64      `json:"saved_prefill_seconds,omitempty"` // the expected prefill of the tokens that the replica which computes the prompt has cached
 	Chosen    string       `json:"chosen,omitempty"`                // "ip:port[,ip:port...]", "" = no hint
 	Withheld  Withheld     `json:"withheld,omitempty"`              // why Envoy did not get Chosen
+}
+
+// First returns the address that the ranked list begins with, "" = there is no hint.
+func (c *Choice) First() string {
+	addr, _, _ := strings.Cut(c.Chosen, ",")
+	return addr
 }
 
 // Answered is what the replica that served a request counted, by its answer's usage.

@@ -224,8 +224,7 @@ func (d *Decider) Replied(g *Ring, seq uint64, id, replica string, status int) {
 	}
 	e := refusal{replica: r.Addr}
 	g.with(seq, id, func(rec *Record) {
-		first, _, _ := strings.Cut(rec.Chosen, ",")
-		if e.promptEnd = rec.end; first == replica {
+		if e.promptEnd = rec.end; rec.First() == replica {
 			e.reach, e.typed, e.lacks = rec.reach, rec.typed, rec.Predicted < int(rec.end.covers)
 		}
 	})

@@ -157,6 +157,12 @@ func TestFullCachesAreStaggered(t *testing.T) {
 				t.Errorf("%+v: %g tokens of holder %d, want %g", tt, c.Stagger, i, want)
 			}
 		}
+		mv, _ := r.decider.Find("m", "")
+		for prompts, want := range map[float64]float64{0: -4800, 4000: -3600, 20_000: 0} { // of answers' tokens
+			if got := mv.stagger(0, 1000*blockSize, prompts); math.Abs(got-want) > 1 {
+				t.Errorf("%g tokens beside prompts of %g, want %g", got, prompts, want)
+			}
+		}
 	}
 }
 

@@ -104,8 +104,7 @@ func (rec *Record) compared() string {
 
 // winner returns the index of the chosen candidate, -1 if there is none.
 func (rec *Record) winner() int {
-	chosen, _, _ := strings.Cut(rec.Chosen, ",")
-	win := -1
+	chosen, win := rec.First(), -1
 	for i := range rec.Candidates {
 		c := &rec.Candidates[i]
 		if chosen != "" && c.Replica == chosen && (win < 0 || c.Score.Verdict == policy.Ranked && c.Score.Cost < rec.Candidates[win].Score.Cost) {

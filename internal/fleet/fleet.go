@@ -315,7 +315,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 			}
 			o.Address = addr
 			if first, ok := out[addr]; ok {
-				if from[addr].source != nil && !reflect.DeepEqual(first, o) { // those of the file are meant to count
+				if from[addr].source != nil && !reflect.DeepEqual(first, o) { // the file may name other settings on purpose
 					r.twice[addr] = from[addr].name + ", " + w.name
 				}
 				continue

@@ -96,7 +96,7 @@ func Dial(addr string, a Access, options ...grpc.DialOption) (*grpc.ClientConn, 
 	transport := insecure.NewCredentials()
 	if a.TLS.Enabled {
 		var err error
-		if transport, err = certs.Credentials(a.TLS); err != nil {
+		if transport, err = certs.ClientCredentials(a.TLS); err != nil {
 			return nil, err
 		}
 	}

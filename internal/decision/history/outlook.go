@@ -83,14 +83,14 @@ func (c *Cache) Room(tokens int) (seconds, own float64) {
 	return each * max(0, used+need-size), each * min(need, max(0, grown+need-size))
 }
 
-// Answers returns the tokens that answers in flight use beside so many of prompts, and the share of
-// the cache that is in use. Both are 0 where the holder does not name the size of its cache.
-func (c *Cache) Answers(prompts float64) (tokens, full float64) {
-	used, _ := c.Used()
-	if used == 0 {
-		return 0, 0
+// Share returns the share of the cache that so many tokens are, at most 1; 0 where the holder does not
+// name its size.
+func (c *Cache) Share(tokens float64) float64 {
+	size := float64(c.sized.Load())
+	if size == 0 {
+		return 0
 	}
-	return max(0, used-prompts), min(1, used/float64(c.sized.Load()))
+	return min(1, tokens/size)
 }
 
 // opened counts requests in flight, and the tokens that these use: all but those in the list.

@@ -146,7 +146,7 @@ func TestRoomOfYoungAnswers(t *testing.T) {
 			t.Errorf("usage %g: %g s, want %g", tt.usage, got, tt.want)
 		}
 	}
-	if tokens, full := c.Answers(10_000); math.Abs(tokens-8_000) > 1 || math.Abs(full-0.9) > 1e-3 {
-		t.Errorf("answers use %g tokens beside 10,000 of prompts, and %g of the cache is in use", tokens, full)
+	if used, _ := c.Used(); math.Abs(used-18_000) > 1 || math.Abs(c.Share(used)-0.9) > 1e-3 || c.Share(1e9) != 1 || newCache().Share(1) != 0 {
+		t.Errorf("%g tokens are in use, %g of the cache", used, c.Share(used))
 	}
 }

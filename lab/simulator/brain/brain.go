@@ -2,7 +2,6 @@ package brain
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"warmroute/index"
@@ -171,8 +170,7 @@ func (b *Brain) Route(id, input int, blocks []int64) int {
 		b.decider.Await(&d, "", &b.work)
 	}
 	b.open[id] = d
-	first, _, _ := strings.Cut(d.Chosen, ",")
-	return b.at[first]
+	return b.at[d.First()]
 }
 
 // Prefill returns the replica that computes the prompt of a request that another one

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,7 +40,7 @@ func New(o Options, version string, reg prometheus.Registerer, log *slog.Logger)
 		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: false}), // a late batch is of no use, and the next one waits for it
 	}
 	if o.TLS.Enabled {
-		c, err := certs.Credentials(o.TLS)
+		c, err := certs.ClientCredentials(o.TLS)
 		if err != nil {
 			return nil, fmt.Errorf("tracing.tls.%w", err)
 		}
@@ -143,8 +142,7 @@ func attributes(d *filter.Traced) []attribute.KeyValue {
 		if rec.Withheld != "" { // Envoy balances: the server is not known
 			return append(out, attribute.String("warmroute.withheld", string(rec.Withheld)))
 		}
-		first, _, _ := strings.Cut(rec.Chosen, ",")
-		if host, port, err := net.SplitHostPort(first); err == nil {
+		if host, port, err := net.SplitHostPort(rec.First()); err == nil {
 			n, _ := strconv.Atoi(port)
 			out = append(out, attribute.String("server.address", host), attribute.Int("server.port", n))
 		}
