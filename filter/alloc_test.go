@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -66,7 +67,7 @@ func routeAllocations(t *testing.T, trace *tracefile.Writer) float64 {
 	ledger := load.NewLedger(nil)
 	d := decision.New(decisiontest.NewFleet(replicas...), x, ledger, newBook(t, policy.Config{}), decision.Options{})
 	source := &readyTokens{tokens.Result{Source: tokens.FromBody, Prompts: []tokens.Prompt{{Tokens: ids}}}}
-	r := NewRouter(d, source, decision.NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{Requests: trace, Usage: func(uint64, string, bool) bool { return true }})
+	r := NewRouter(d, source, decision.NewRing(64), NewMetrics(prometheus.NewRegistry()), RouterOptions{TokenBudget: time.Minute, Requests: trace, Usage: func(uint64, string, bool) bool { return true }})
 	hold(t, x, replicas[2].Addr, ids[:2000])
 	q := query()
 	one := func() {

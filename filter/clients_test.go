@@ -228,7 +228,6 @@ func TestSessionsOfRealClients(t *testing.T) {
 			now := time.Unix(1_700_000_000, 0)
 			b := newBenchAt(t, func() time.Time { return now }, source, replica(1))
 			must.Get(b.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}))(t)
-			b.router.SetBudget(time.Minute)
 			rng := rand.New(rand.NewPCG(1, 1))
 			var all []*agent
 			for i := range 9 { // the last three are subagents of the first three

@@ -69,7 +69,7 @@ func TestSpeculationEndsWithABrokenResponse(t *testing.T) {
 		x := index.New(index.Options{Now: clock})
 		snap := decisiontest.NewFleet(replica(1), replica(2))
 		d := decision.New(snap, x, load.NewLedger(clock), newBook(t, policy.Config{}), decision.Options{Now: clock})
-		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+		router := NewRouter(d, fakeTokens{n: 1000}, decision.NewRing(8), NewMetrics(prometheus.NewRegistry()), RouterOptions{TokenBudget: time.Minute})
 		st := NewServer(router, ServerOptions{}).stream(tt.mode, new(hint))
 		h := headers(tt.mode, "POST", chatPath, false)
 		h.ProtocolConfig.ResponseBodyMode = tt.response

@@ -123,7 +123,7 @@ func newBenchAt(t testing.TB, now func() time.Time, tok tokens.Source, replicas 
 		ledger: load.NewLedger(now), ring: decision.NewRing(64), book: newBook(t, policy.Config{}),
 	}
 	b.decider = decision.New(b.fleet, b.index, b.ledger, b.book, decision.Options{Now: now, ReadsSalt: tokens.MessagesReadSalt})
-	b.router = NewRouter(b.decider, tok, b.ring, NewMetrics(prometheus.NewRegistry()), RouterOptions{})
+	b.router = NewRouter(b.decider, tok, b.ring, NewMetrics(prometheus.NewRegistry()), RouterOptions{TokenBudget: time.Minute}) // tests of the budget set another
 	return b
 }
 

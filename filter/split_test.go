@@ -51,7 +51,6 @@ func apartBench(t *testing.T, o SplitOptions) (*bench, *Server) {
 	}
 	b := newBench(t, fakeTokens{n: 50_000}, p, d)
 	b.holds(p.Addr, 0, 1<<20)
-	b.router.SetBudget(time.Minute)
 	return b, NewServer(b.router, ServerOptions{Split: o})
 }
 
