@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"warmroute/internal/testenv"
@@ -22,7 +23,9 @@ type Site struct {
 }
 
 // StartSite runs a site until the test ends. sections are more of the router's
-// configuration; their first lines, if indented, belong to its section admin.
+// configuration; their first lines, if indented, belong to its section admin. Without a section
+// filter among them, the router's waits on the path of a request are longer than a busy machine
+// takes.
 func StartSite(t testing.TB, fleet Fleet, sections string) Site {
 	t.Helper()
 	s := &Stage{Dir: t.TempDir(), Fleet: fleet}
@@ -36,6 +39,9 @@ func StartSite(t testing.TB, fleet Fleet, sections string) Site {
 func (s *Stage) site(ctx context.Context, sections string, keep func(*testenv.Process)) (Site, error) {
 	if err := s.Build(ctx); err != nil {
 		return Site{}, err
+	}
+	if !strings.Contains(sections, "filter:") {
+		sections += "filter: {token_budget: 30s, body_wait: 2m}\n"
 	}
 	var started []*testenv.Process
 	replicas, err := s.startReplicas(ctx, "site", func(p *testenv.Process) { keep(p); started = append(started, p) })

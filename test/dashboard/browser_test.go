@@ -89,10 +89,13 @@ func replaced(err error) bool {
 	return errors.As(err, &of) && (strings.Contains(of.Message, "node") || strings.Contains(of.Message, "Node"))
 }
 
+// text returns the text of the first such element, once there is one. It is found and read in one
+// step, since the page may replace it between two.
 func (b *browser) text(t *testing.T, selector string) (text string) {
 	t.Helper()
-	b.do(t, chromedp.Text(selector, &text, chromedp.ByQuery))
-	return text
+	var found struct{ Text string }
+	b.do(t, chromedp.Poll(fmt.Sprintf(`(() => { const e = document.querySelector(%q); return e && { Text: e.innerText } })()`, selector), &found, chromedp.WithPollingTimeout(0)))
+	return found.Text
 }
 
 // eval returns the value of an expression in the page.

@@ -164,7 +164,7 @@ func TestPage(t *testing.T) {
 // of them; outside of one it has no such table.
 func TestTrial(t *testing.T) {
 	const requests = 24
-	front, admin := stack(t, "filter: {share: 50}\n")
+	front, admin := stack(t, "filter: {share: 50, token_budget: 30s, body_wait: 2m}\n")
 	b := open(t)
 	b.do(t, chromedp.Navigate("http://"+admin+"/dashboard/"), chromedp.WaitVisible("#fleet tbody tr:nth-child(2)", chromedp.ByQuery), chromedp.WaitNotVisible("#trial", chromedp.ByQuery))
 	for i := range requests {

@@ -89,7 +89,7 @@ func TestEventsTellFirstTokens(t *testing.T) {
 	f.Join(rep)
 	book := must.Get(policy.NewBook(policy.Config{}))(t)
 	d := decision.New(alone{fleet.NewSnapshot(rep)}, x, ledger, book, decision.Options{})
-	router := filter.NewRouter(d, tokens.Body{}, decision.NewRing(1), filter.NewMetrics(prometheus.NewRegistry()), filter.RouterOptions{})
+	router := filter.NewRouter(d, tokens.Body{}, decision.NewRing(1), filter.NewMetrics(prometheus.NewRegistry()), filter.RouterOptions{TokenBudget: time.Minute})
 	rng := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	warmUp(t, rep, router, applied, rng)
 
