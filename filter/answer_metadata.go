@@ -15,16 +15,36 @@ import (
 // value again, as envoy.lb (endpoint-picker protocol 004 requires both, and equal), the model
 // for Envoy's routes, and the values that access logs may print.
 type answerMetadata struct {
-	root, lb, own, body, split, loads               structpb.Struct
-	inLB, inOwn, inBody, inSplit, inLoads           structpb.Value
-	lbKind, ownKind, bodyKind, splitKind, loadsKind structpb.Value_StructValue
-	texts                                           [13]structpb.Value
-	textKinds                                       [13]structpb.Value_StringValue
-	numbers                                         [13]structpb.Value
-	numberKinds                                     [13]structpb.Value_NumberValue
-	splice                                          splice
-	usedText, usedNums                              int
-	withoutClient                                   bool // clients get no reason, so the reason for them is left out
+	root                        structpb.Struct
+	lb, own, body, split, loads section
+	texts                       [13]textValue
+	numbers                     [13]numberValue
+	usedText, usedNums          int
+	splice                      splice
+	withoutClient               bool // clients get no reason, so the reason for them is left out
+}
+
+type (
+	// section is a struct as a value of another one.
+	section struct {
+		of    structpb.Struct
+		kind  structpb.Value_StructValue
+		value structpb.Value
+	}
+	textValue struct {
+		kind  structpb.Value_StringValue
+		value structpb.Value
+	}
+	numberValue struct {
+		kind  structpb.Value_NumberValue
+		value structpb.Value
+	}
+)
+
+// whole returns the section as a value.
+func (s *section) whole() *structpb.Value {
+	s.kind.StructValue, s.value.Kind = &s.of, &s.kind
+	return &s.value
 }
 
 // splice is what Envoy puts into the body of a request, on its way to one replica.
@@ -37,7 +57,7 @@ type splice struct {
 // of fills in and returns the metadata of d. It replaces the previous values.
 func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	s.usedText, s.usedNums = 0, 0
-	own := fields(&s.own, smallMap)
+	own := fields(&s.own.of, smallMap)
 	own[envoy.KeyReason] = s.text(string(d.Reason))
 	if !s.withoutClient {
 		own["client_reason"] = s.text(d.ForClients())
@@ -47,12 +67,11 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 	}
 	root := fields(&s.root, 3)
 	if d.Model != "" {
-		fields(&s.body, 1)[envoy.KeyModel] = s.text(d.Model)
-		s.bodyKind.StructValue, s.inBody.Kind = &s.body, &s.bodyKind
-		root[envoy.MetadataBody] = &s.inBody
+		fields(&s.body.of, 1)[envoy.KeyModel] = s.text(d.Model)
+		root[envoy.MetadataBody] = s.body.whole()
 	}
 	if d.Model != "" && d.Reason != decision.ReasonNotOurs {
-		own["model"] = s.body.Fields[envoy.KeyModel]
+		own["model"] = s.body.of.Fields[envoy.KeyModel]
 		own[envoy.KeyPrompt] = s.number(d.Tokens)
 		own[envoy.KeyPredicted] = s.number(d.Predicted)
 		own[envoy.KeyDecision] = s.number(int(d.Seq))
@@ -60,8 +79,7 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 			own[envoy.KeyMatch] = s.text(source.String())
 		}
 		if d.Match.Below() > 0 {
-			s.loaded(&d.Match)
-			own[envoy.KeyLoads] = &s.inLoads
+			own[envoy.KeyLoads] = s.loaded(&d.Match)
 		}
 	}
 	if d.Usage != "" {
@@ -78,14 +96,12 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		}
 	}
 	if s.splice.to != "" {
-		split := fields(&s.split, 4)
+		split := fields(&s.split.of, 4)
 		split[envoy.KeySplitTo], split[envoy.KeySplitParams] = s.text(s.splice.to), s.text(s.splice.text)
 		split[envoy.KeySplitAt], split[envoy.KeySplitSize] = s.number(s.splice.at), s.number(s.splice.size)
-		s.splitKind.StructValue, s.inSplit.Kind = &s.split, &s.splitKind
-		root[envoy.MetadataSplit] = &s.inSplit
+		root[envoy.MetadataSplit] = s.split.whole()
 	}
-	s.ownKind.StructValue, s.inOwn.Kind = &s.own, &s.ownKind
-	root[envoy.MetadataOwn] = &s.inOwn
+	root[envoy.MetadataOwn] = s.own.whole()
 	if d.Rank != "" {
 		own[envoy.KeyRank] = s.text(d.Rank)
 	}
@@ -93,9 +109,8 @@ func (s *answerMetadata) of(d *decision.Decision) *structpb.Struct {
 		own[envoy.KeyPriority] = s.text(strconv.FormatInt(d.Order, 10))
 	}
 	if d.Chosen != "" {
-		fields(&s.lb, 1)[envoy.HeaderDestination] = s.text(d.Chosen)
-		s.lbKind.StructValue, s.inLB.Kind = &s.lb, &s.lbKind
-		root[envoy.MetadataLB] = &s.inLB
+		fields(&s.lb.of, 1)[envoy.HeaderDestination] = s.text(d.Chosen)
+		root[envoy.MetadataLB] = s.lb.whole()
 	}
 	return &s.root
 }
@@ -108,15 +123,15 @@ var millisKeys = func() (keys [policy.Cut]string) {
 	return keys
 }()
 
-// loaded fills in what the first named replica loads from below its GPU.
-func (s *answerMetadata) loaded(m *policy.Match) {
-	loads := fields(&s.loads, 6)
+// loaded returns what the first named replica loads from below its GPU.
+func (s *answerMetadata) loaded(m *policy.Match) *structpb.Value {
+	loads := fields(&s.loads.of, 6)
 	for _, p := range policy.Lower {
 		if n := m[p].Found(); n > 0 {
 			loads[p.String()], loads[millisKeys[p]] = s.number(n), s.number(int(math.Round(1000*m[p].Seconds())))
 		}
 	}
-	s.loadsKind.StructValue, s.inLoads.Kind = &s.loads, &s.loadsKind
+	return s.loads.whole()
 }
 
 // smallMap is the number of entries up to which Go keeps a map in one group, which is faster
@@ -133,15 +148,15 @@ func fields(of *structpb.Struct, room int) map[string]*structpb.Value {
 }
 
 func (s *answerMetadata) text(v string) *structpb.Value {
-	kind, value := &s.textKinds[s.usedText], &s.texts[s.usedText]
+	t := &s.texts[s.usedText]
 	s.usedText++
-	kind.StringValue, value.Kind = v, kind
-	return value
+	t.kind.StringValue, t.value.Kind = v, &t.kind
+	return &t.value
 }
 
 func (s *answerMetadata) number(n int) *structpb.Value {
-	kind, value := &s.numberKinds[s.usedNums], &s.numbers[s.usedNums]
+	v := &s.numbers[s.usedNums]
 	s.usedNums++
-	kind.NumberValue, value.Kind = float64(n), kind
-	return value
+	v.kind.NumberValue, v.value.Kind = float64(n), &v.kind
+	return &v.value
 }

@@ -22,13 +22,17 @@ type Query struct {
 	Lengths  []openai.Span // of Body, if it is to be split: set by Route, see openai.Request.Lengths
 	Bare     bool          // the headers of a hint would exceed Envoy's limits
 	Pick     bool          // the gateway needs a pick even without a match to compare
-
-	MayHold time.Duration    // how long the request may be held, 0 = not at all
-	Session string           // the id of its session by a header, "" = the prompt tells
-	Ticket  *sessions.Ticket // of its last decision, if that held it
-	Waited  sessions.Wait    // with Ticket
+	InSession
 
 	Priority int               // above 0: never shed for load
 	Dry      bool              // without effects; see Router.Explain
 	Withheld decision.Withheld // why Envoy does not get the hint
+}
+
+// InSession is what a query says of its session, whose requests may be held.
+type InSession struct {
+	MayHold time.Duration    // how long the request may be held, 0 = not at all
+	Session string           // the id of its session by a header, "" = the prompt tells
+	Ticket  *sessions.Ticket // of its last decision, if that held it
+	Waited  sessions.Wait    // with Ticket
 }

@@ -99,9 +99,6 @@ var readingLimits = work.Limits{Memory: 8 << 20, MemoryPerByte: 3}
 // scratch is the memory of one decision.
 type scratch struct {
 	work    decision.Work
-	reading work.Budget
-	hashing work.Budget
-	until   until // of hashing
 	ask     decision.Ask
 	took    [phases]time.Duration
 	base    string // base model of the request's, "" = none is served
@@ -109,14 +106,24 @@ type scratch struct {
 	tokens  tokenPrompts
 	other   tokenPrompts  // alternatives to the prompts
 	rekeyed *tokenPrompts // the last ones of Ask.Rekey
+
+	hashing work.Budget
+	until   until       // of hashing
+	ended   func() bool // the budget of hashing has ended
+
+	textRead
+	asking asking
+	asked  bool          // likely was called
+	find   func() string // Router.likely of this scratch
+}
+
+// textRead is the text of a request's prompt.
+type textRead struct {
+	reading work.Budget
+	read    bool // text and chain are the request's
 	text    []byte
 	chain   []prefixhash.Key // of text
-	read    bool             // text and chain are the request's
-	asking  asking
-	asked   bool             // likely was called
-	find    func() string    // Router.likely of this scratch
 	spread  []prefixhash.Key // chain by units, for the trace file
-	ended   func() bool      // the budget of hashing has ended
 }
 
 // begin empties s for a request, and returns its record.

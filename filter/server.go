@@ -141,7 +141,7 @@ func (s *Server) stream(mode modev3.ProcessingMode_BodySendMode, h *hint) *strea
 	o := s.o.Load()
 	h.metadata.withoutClient, h.metadata.splice = !o.ReasonHeader, splice{}
 	h.sidecar = o.Split.Transport == TransportHeader
-	return &stream{srv: s, o: o, mode: mode, hint: h}
+	return &stream{srv: s, o: o, modes: modes{mode: mode}, hint: h}
 }
 
 // contain turns a panic into the end of its stream: a defect in following one

@@ -35,36 +35,57 @@ type stream struct {
 	o    *ServerOptions // the options when the request came
 	srv  *Server
 	hint *hint
+	q    Query
+	modes
+	incoming
+	chunks
+	decided bool
+	d       decision.Decision
+	refused bool // with a status of the router: nothing more may be sent
+	reply
+	pause
+	spent  time.Duration // answering
+	closed bool
+}
+
+// modes are Envoy's of sending bodies.
+type modes struct {
 	mode modev3.ProcessingMode_BodySendMode // of the request body
 	resp modev3.ProcessingMode_BodySendMode // of the response body
+}
 
-	q          Query
+// pause is what the answer to a message waits for.
+type pause struct {
+	wait    time.Duration // longest wait for a prefill leg
+	leg     *prefill.Leg  // is waited for; nil: none is
+	holding *holding      // the request is held; nil: it is not
+}
+
+// incoming is what the headers of a request tell, besides its query.
+type incoming struct {
 	place      place
 	overLimit  bool   // beyond MaxStreams: passes without a hint
 	form       string // content type of a form whose model is read
 	tenants    int    // number of tenant headers
 	priorities int    // number of priority headers
 	ours       bool   // the route carries a prompt
-	decided    bool
-	d          decision.Decision
-	held       [][]byte // duplex: chunks that are not returned yet
-	size       int      // bytes in held
-	taken      int      // bytes counted as worked on or held
-	ended      bool     // the request's end of stream was seen
-	answered   bool     // response headers were seen
-	over       bool     // the response's end of stream was seen
-	refused    bool     // with a status of the router: nothing more may be sent
-	status     int      // of the response, 0 = not seen
-	served     string   // the replica that served, "" = not known, or none
+}
 
-	wait time.Duration // longest wait for a prefill leg
-	leg  *prefill.Leg  // is waited for; nil: none is
+// chunks are the body of a request.
+type chunks struct {
+	held  [][]byte    // duplex: those that are not returned yet
+	size  int         // bytes in held
+	taken int         // bytes counted as worked on or held
+	ended bool        // the request's end of stream was seen
+	late  *time.Timer // ends the wait for a duplex body; nil before the wait began
+}
 
-	holding *holding // the request is held; nil: it is not
-
-	spent  time.Duration // answering
-	late   *time.Timer   // ends the wait for a duplex body; nil before the wait began
-	closed bool
+// reply is what was seen of the response.
+type reply struct {
+	answered bool   // its headers
+	over     bool   // its end of stream
+	status   int    // 0 = not seen
+	served   string // the replica that served, "" = not known, or none
 }
 
 type (

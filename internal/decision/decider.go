@@ -124,7 +124,18 @@ func (d *Decider) Uncharged() { d.ledger.Uncharged() }
 type Work struct {
 	Record   Record
 	LookedUp time.Time // when the index was read; zero without a lookup
+	bare     bool      // Ask.Bare
 
+	lookup
+	contest
+	parting
+
+	asking sessions.Request // where requests are held
+	sites  []int32          // candidates, with asking
+}
+
+// lookup is what the index says of the prompts.
+type lookup struct {
 	keys     []prefixhash.Key
 	ends     []int  // by prompt, the end of its keys in keys, when keysOf >= 0
 	keysOf   int    // the scope of keys; -1 = none or several
@@ -136,22 +147,27 @@ type Work struct {
 	marked   marked
 	guess    index.Guess // of a single prompt, if its answer may teach
 	matched  []held
+	stores   []int // by holder.store, the most tokens of a prompt in it
+}
+
+// contest is who may get the request, and at what cost.
+type contest struct {
 	cands    []policy.Candidate
+	answer   int // the first candidates, which may answer
 	scores   []policy.Score
 	speeds   []float64 // of the candidates, as far as known
-	stores   []int     // by holder.store, the most tokens of a prompt in it
 	at       []int32   // position in the view of each candidate
 	passed   []int32   // the same of the replicas that were passed over, see able
+	refusers []string  // replicas that have refused the prompt
 	ranked   []int32
 	dest     []byte
-	answer   int              // the first candidates, which may answer
+}
+
+// parting is of a request that another replica may compute than the one that answers it.
+type parting struct {
 	apart    bool             // the request may be split
 	partners []policy.Partner // with apart, by candidate
 	compared policy.Compared  // with apart
-	asking   sessions.Request // where requests are held
-	sites    []int32          // candidates, with asking
-	refusers []string         // replicas that have refused the prompt
-	bare     bool             // Ask.Bare
 }
 
 // held counts the tokens of the prompts that one holder has.

@@ -393,7 +393,7 @@ func TestAColdPromptGoesWhereItFits(t *testing.T) {
 // TestOrderOfSites: the ranked candidates come first, then the others by cost, without those that a
 // guard passes over or that answer nothing.
 func TestOrderOfSites(t *testing.T) {
-	w := Work{ranked: []int32{2}, answer: 5, scores: []policy.Score{{Cost: 3}, {Cost: 1, Verdict: policy.LoadGuarded}, {Cost: 0.5}, {Cost: 2}, {Cost: 4}, {Cost: 0.1}}}
+	w := Work{contest: contest{ranked: []int32{2}, answer: 5, scores: []policy.Score{{Cost: 3}, {Cost: 1, Verdict: policy.LoadGuarded}, {Cost: 0.5}, {Cost: 2}, {Cost: 4}, {Cost: 0.1}}}}
 	if w.order(); !slices.Equal(w.sites, []int32{2, 3, 0, 4}) {
 		t.Errorf("%v", w.sites)
 	}
@@ -411,7 +411,7 @@ func TestWhoIsHeld(t *testing.T) {
 	}{
 		"tokens": {Ask{Prompts: prompt(1, 0, 1)}, on, Work{}, true}, "a text": {Ask{Text: prompt(1, 0, 1).keys()}, on, Work{}, true}, "neither": {Ask{}, on, Work{}, false},
 		"off": {Ask{Prompts: prompt(1, 0, 1)}, new(policy.Settings), Work{}, false}, "not cached": {Ask{Prompts: prompt(1, 0, 1), Cacheless: true}, on, Work{}, false},
-		"two may compute it": {Ask{Prompts: prompt(1, 0, 1)}, on, Work{apart: true}, false},
+		"two may compute it": {Ask{Prompts: prompt(1, 0, 1)}, on, Work{parting: parting{apart: true}}, false},
 	} {
 		if got := c.ask.holds(c.set, &c.work); got != c.want {
 			t.Errorf("%s: %v", name, got)
@@ -426,7 +426,7 @@ func TestRateOfASite(t *testing.T) {
 	mv, _ := r.decider.Find("m", "")
 	set, a := r.decider.Settings(mv), &Ask{Prompts: prompt(1, 0, 10)}
 	for speed, want := range map[float64]float64{0: 0, 2: 1000 / (2 * set.TTFT.Prefill(1000, 0))} {
-		w := &Work{at: []int32{0}, cands: []policy.Candidate{{Load: policy.Load{Speed: speed}}}, keysOf: -1}
+		w := &Work{contest: contest{at: []int32{0}, cands: []policy.Candidate{{Load: policy.Load{Speed: speed}}}}, lookup: lookup{keysOf: -1}}
 		w.Record.Input.Input = 1000
 		w.mark(a, mv, &mv.holders[0])
 		if s := w.site(a, mv, set, 0); math.Abs(s.Rate-want) > 1e-6*want || s.Size != 1500*blockSize {

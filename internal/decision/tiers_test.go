@@ -155,7 +155,7 @@ func TestWhatARequestLoads(t *testing.T) {
 		"others' prefill":     {lies(policy.CPU, 4, 0.5), policy.Load{Pending: 0.75, Foreign: 0.75}, load.BelowTerms{Loading: 2e9, Loaded: 4, LoadedFrom: policy.CPU}},
 		"waiting for nothing": {lies(policy.CPU, 4, 0.5), policy.Load{Foreign: 0.25}, load.BelowTerms{Loading: 2e9, Loaded: 4, LoadedFrom: policy.CPU, LoadBound: true}},
 	} {
-		w, terms := Work{cands: []policy.Candidate{{Match: c.match, Load: c.load}}}, load.Terms{}
+		w, terms := Work{contest: contest{cands: []policy.Candidate{{Match: c.match, Load: c.load}}}}, load.Terms{}
 		if w.loads(&terms, 0); terms.BelowTerms != c.want {
 			t.Errorf("%s: %+v, want %+v", name, terms.BelowTerms, c.want)
 		}
