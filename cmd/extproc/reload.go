@@ -172,15 +172,8 @@ func (r *router) apply(c Config) error {
 	}
 	r.decisions.decider.SetRanked(next.Filter.named())
 	r.outcomes.usage.Set(next.usageShare())
-	waiting, err := config.Differences(next, c)
-	if err != nil {
-		return err
-	}
-	changed, err := config.Differences(before, next)
-	if err != nil {
-		return err
-	}
-	if printed := config.Of(next, config.AtEnvoy, changed); len(printed) > 0 {
+	waiting := config.Differences(before, c, config.AtRestart)
+	if printed := config.Differences(before, c, config.AtEnvoy); len(printed) > 0 {
 		r.log.Warn("Envoy reads these from its bootstrap: print it again with `extproc envoy-config` and restart Envoy", "fields", strings.Join(printed, ", "))
 	}
 	l.mu.Lock()

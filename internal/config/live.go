@@ -19,36 +19,47 @@ const (
 
 const appliesTag = "applies"
 
-// Of returns the paths among paths whose settings of v take effect at w.
-func Of(v any, w When, paths []string) (out []string) {
-	for _, f := range Reference(v, func(reflect.Type, string) string { return "" }) {
-		if f.Applies == w && slices.Contains(paths, f.Path) {
-			out = append(out, f.Path)
-		}
-	}
-	return out
-}
-
 // Live returns running with the fields of next that need no restart of the
 // process.
 func Live[T any](running, next T) T {
-	live(reflect.ValueOf(&running).Elem(), reflect.ValueOf(next), "")
+	each(reflect.ValueOf(&running).Elem(), reflect.ValueOf(next), "", "", func(_ string, at When, v, next reflect.Value) {
+		if at == AtReload || at == AtEnvoy {
+			v.Set(next)
+		}
+	})
 	return running
 }
 
-// live copies the fields that need no restart from next to v.
-func live(v, next reflect.Value, when When) {
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if _, _, skip := yamlName(f); skip || !f.IsExported() {
+// Differences returns the fields in which two configurations differ and whose changes take
+// effect at w, by their paths, sorted. A list and a mapping are one field.
+func Differences[T any](a, b T, w When) (paths []string) {
+	each(reflect.ValueOf(a), reflect.ValueOf(b), "", "", func(path string, at When, x, y reflect.Value) {
+		empty := (x.Kind() == reflect.Slice || x.Kind() == reflect.Map) && x.Len()+y.Len() == 0 // absent, or written without elements
+		if at == w && !empty && !reflect.DeepEqual(x.Interface(), y.Interface()) {
+			paths = append(paths, path)
+		}
+	})
+	slices.Sort(paths)
+	return paths
+}
+
+// each calls f for every field below two values of one type that is no section, with its path.
+// when is the tag of the section around them.
+func each(a, b reflect.Value, path string, when When, f func(path string, at When, a, b reflect.Value)) {
+	for i := range a.NumField() {
+		of := a.Type().Field(i)
+		name, inline, skip := yamlName(of)
+		if skip || !of.IsExported() {
 			continue
 		}
-		at := applies(f, when)
-		switch {
-		case isSection(f.Type):
-			live(v.Field(i), next.Field(i), at)
-		case at == AtReload || at == AtEnvoy:
-			v.Field(i).Set(next.Field(i))
+		at, below := applies(of, when), join(path, name)
+		if inline {
+			below = path
+		}
+		if isSection(of.Type) {
+			each(a.Field(i), b.Field(i), below, at, f)
+		} else {
+			f(below, at, a.Field(i), b.Field(i))
 		}
 	}
 }

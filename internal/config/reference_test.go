@@ -27,7 +27,7 @@ func explained(o outer) []Field {
 }
 
 // TestReferenceAndLive: Live takes exactly the fields that the reference lists as
-// taking effect at reload.
+// taking effect at reload, and Differences names those that differ.
 func TestReferenceAndLive(t *testing.T) {
 	before := outer{Live: inner{1, 2}, Wait: time.Second, Hidden: 1}
 	want := []Field{
@@ -50,5 +50,15 @@ func TestReferenceAndLive(t *testing.T) {
 	live := Live(before, after)
 	if wanted := (outer{Live: inner{3, 2}, List: []inner{{5, 6}}, Wait: time.Minute, Hidden: 1}); !reflect.DeepEqual(live, wanted) {
 		t.Errorf("live %+v", live)
+	}
+	for when, want := range map[When][]string{AtReload: {"list", "live.now"}, AtRestart: {"by_name", "live.later"}, AtEnvoy: {"wait"}} {
+		if got := Differences(before, after, when); !slices.Equal(got, want) {
+			t.Errorf("%s: %v differ, want %v", when, got, want)
+		}
+	}
+	same := before
+	same.List, same.ByName = []inner{}, map[string]inner{} // written without elements
+	if got := slices.Concat(Differences(before, same, AtReload), Differences(before, same, AtRestart)); len(got) > 0 {
+		t.Errorf("%v differ and say the same", got)
 	}
 }
