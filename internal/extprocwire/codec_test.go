@@ -75,10 +75,8 @@ func plainAnswers() []*response {
 	return []*response{
 		{Response: &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{}}},
 		{Response: &extprocv3.ProcessingResponse_RequestBody{RequestBody: &extprocv3.BodyResponse{}}},
-		{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}},
 		{Response: &extprocv3.ProcessingResponse_ResponseHeaders{ResponseHeaders: &extprocv3.HeadersResponse{}}},
 		{Response: &extprocv3.ProcessingResponse_ResponseBody{ResponseBody: &extprocv3.BodyResponse{}}},
-		{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}},
 	}
 }
 
@@ -102,6 +100,10 @@ func answers() (handmade, others []*response) {
 		handmade = append(handmade, chunk(body, true, true), chunk(body, false, true), chunk(body, true, false), chunk(body, false, false))
 	}
 	handmade = append(append(handmade, reason("warm")), plainAnswers()...)
+	trailers := []*response{
+		{Response: &extprocv3.ProcessingResponse_RequestTrailers{RequestTrailers: &extprocv3.TrailersResponse{}}},
+		{Response: &extprocv3.ProcessingResponse_ResponseTrailers{ResponseTrailers: &extprocv3.TrailersResponse{}}},
+	}
 	odd := hint("a:1", "")
 	odd.DynamicMetadata.Fields["more"] = structpb.NewBoolValue(true)
 	for _, a := range plainAnswers()[:2] { // the metadata of a request without a hint
@@ -117,7 +119,7 @@ func answers() (handmade, others []*response) {
 	}
 	many := hint("a:1", "")
 	many.DynamicMetadata.Fields["warmroute"] = structpb.NewStructValue(full)
-	handmade = append(handmade, many, wait(30*time.Second), wait(500*time.Millisecond+200*time.Second))
+	handmade = append(handmade, many)
 	drain := hint("a:1", "")
 	drain.RequestDrain = true //nolint:staticcheck // deprecated, and to be written all the same
 	remove := hint("a:1", "")
@@ -128,7 +130,9 @@ func answers() (handmade, others []*response) {
 	refusal := &response{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
 		ImmediateResponse: &extprocv3.ImmediateResponse{Status: &typev3.HttpStatus{Code: 503}, Body: []byte("no\n"), Details: "no"},
 	}}
-	return handmade, []*response{refusal, whole, odd, drain, remove, wait(-time.Second), {}}
+	neither := hint("a:1", "")
+	neither.GetRequestHeaders().Response.HeaderMutation = nil
+	return handmade, append(trailers, refusal, whole, odd, drain, remove, neither, wait(30*time.Second), wait(-time.Second), &response{})
 }
 
 // TestAnswersAreAsProtobufWritesThem: byte for byte.

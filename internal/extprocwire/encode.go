@@ -9,20 +9,16 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // Field numbers of the answers.
 const (
-	fieldAnswerRequestHeaders   = 1 // ProcessingResponse
-	fieldAnswerResponseHeaders  = 2
-	fieldAnswerRequestBody      = 3
-	fieldAnswerResponseBody     = 4
-	fieldAnswerRequestTrailers  = 5
-	fieldAnswerResponseTrailers = 6
-	fieldDynamicMetadata        = 8
-	fieldOverrideTimeout        = 10
+	fieldAnswerRequestHeaders  = 1 // ProcessingResponse
+	fieldAnswerResponseHeaders = 2
+	fieldAnswerRequestBody     = 3
+	fieldAnswerResponseBody    = 4
+	fieldDynamicMetadata       = 8
 
 	fieldCommon            = 1 // HeadersResponse, BodyResponse
 	fieldHeaderMutation    = 2 // CommonResponse
@@ -39,8 +35,6 @@ const (
 	fieldValueNumber       = 2 // Value
 	fieldValueString       = 3
 	fieldValueStruct       = 5
-	fieldSeconds           = 1 // Duration
-	fieldNanos             = 2
 	encodedHintSize        = 384 // a hint with three replicas in header and metadata, and its values for access logs
 	mostFields             = 15  // of a struct that this package writes
 	overwriteAction        = uint64(corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
@@ -51,7 +45,7 @@ const (
 
 // plain holds the bytes of the answers that only continue the stream, by field:
 // an empty message. They must not be changed.
-var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.Buffer) {
+var plain = func() (all [fieldAnswerResponseBody + 1]mem.Buffer) {
 	for num := range all {
 		all[num] = mem.SliceBuffer(protowire.AppendBytes(protowire.AppendTag(nil, protowire.Number(num), wireBytes), nil))
 	}
@@ -61,34 +55,20 @@ var plain = func() (all [fieldAnswerResponseTrailers + 1]mem.Buffer) {
 // encodeResponse writes the answers of every request: plain ones, hints, the reason,
 // chunks. It returns false for others.
 func encodeResponse(r *response) (mem.BufferSlice, bool) {
-	if !usual(r) {
+	num, common := phaseOf(r)
+	if num == 0 || !usual(r) {
 		return nil, false
 	}
-	if d := r.OverrideMessageTimeout; d != nil {
-		if r.Response != nil || r.DynamicMetadata != nil || d.Seconds <= 0 || d.Nanos < 0 {
-			return nil, false
-		}
-		return mem.BufferSlice{mem.SliceBuffer(appendWait(nil, d))}, true
-	}
-	if num := plainOf(r); num > 0 && r.DynamicMetadata == nil {
+	if common == nil && r.DynamicMetadata == nil {
 		return mem.BufferSlice{plain[num]}, true
 	}
-	num, common := phaseOf(r)
-	if common == nil {
-		if num = plainOf(r); num == 0 {
-			return nil, false
-		}
-		b, ok := appendMetadata(make([]byte, 0, encodedHintSize), r.DynamicMetadata)
-		b = protowire.AppendBytes(appendTag(b, num, wireBytes), nil)
-		return mem.BufferSlice{mem.SliceBuffer(b)}, ok
-	}
 	if s := common.GetBodyMutation().GetStreamedResponse(); s != nil {
-		if common.HeaderMutation != nil || r.DynamicMetadata != nil || s.EndOfStreamWithoutMessage || s.GrpcMessageCompressed || s.DrainComplete {
+		if !bare(common) || common.HeaderMutation != nil || r.DynamicMetadata != nil || s.EndOfStreamWithoutMessage || s.GrpcMessageCompressed || s.DrainComplete {
 			return nil, false
 		}
 		return encodeChunk(num, s), true
 	}
-	if common.BodyMutation != nil {
+	if common != nil && (!bare(common) || common.BodyMutation != nil || !simple(common.HeaderMutation)) {
 		return nil, false
 	}
 	b := make([]byte, 0, encodedHintSize)
@@ -99,6 +79,9 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 		}
 	}
 	b = nested(b, num, func(b []byte) []byte {
+		if common == nil {
+			return b
+		}
 		return nested(b, fieldCommon, func(b []byte) []byte {
 			return nested(b, fieldHeaderMutation, func(b []byte) []byte {
 				for _, o := range common.HeaderMutation.SetHeaders {
@@ -111,65 +94,36 @@ func encodeResponse(r *response) (mem.BufferSlice, bool) {
 	return mem.BufferSlice{mem.SliceBuffer(b)}, true
 }
 
-// phaseOf returns the answer's field and its content, nil if the content has more
-// than this package writes.
+// phaseOf returns the answer's field, 0 for one that this package does not write, and its content,
+// nil for none.
 func phaseOf(r *response) (protowire.Number, *extprocv3.CommonResponse) {
-	var num protowire.Number
-	var common *extprocv3.CommonResponse
 	switch v := r.Response.(type) {
 	case *extprocv3.ProcessingResponse_RequestHeaders:
-		num, common = fieldAnswerRequestHeaders, v.RequestHeaders.GetResponse()
+		return fieldAnswerRequestHeaders, v.RequestHeaders.GetResponse()
 	case *extprocv3.ProcessingResponse_ResponseHeaders:
-		num, common = fieldAnswerResponseHeaders, v.ResponseHeaders.GetResponse()
+		return fieldAnswerResponseHeaders, v.ResponseHeaders.GetResponse()
 	case *extprocv3.ProcessingResponse_RequestBody:
-		num, common = fieldAnswerRequestBody, v.RequestBody.GetResponse()
+		return fieldAnswerRequestBody, v.RequestBody.GetResponse()
 	case *extprocv3.ProcessingResponse_ResponseBody:
-		num, common = fieldAnswerResponseBody, v.ResponseBody.GetResponse()
+		return fieldAnswerResponseBody, v.ResponseBody.GetResponse()
 	}
-	if common == nil || common.Status != 0 || common.Trailers != nil || common.ClearRouteCache || (common.HeaderMutation == nil) == (common.BodyMutation == nil) {
-		return 0, nil
-	}
-	if h := common.HeaderMutation; h != nil && !simple(h) {
-		return 0, nil
-	}
-	return num, common
+	return 0, nil
 }
 
-// usual reports whether r has nothing besides its phase, dynamic metadata and a timeout.
+// usual reports whether r has nothing besides its phase and dynamic metadata.
 func usual(r *response) bool {
-	return r.ModeOverride == nil && r.ServerWindowUpdate == nil && len(r.TypedDynamicMetadata) == 0 &&
+	return r.ModeOverride == nil && r.OverrideMessageTimeout == nil && r.ServerWindowUpdate == nil && len(r.TypedDynamicMetadata) == 0 &&
 		!r.RequestDrain && !r.RequestDrainRequests && !r.RequestDrainResponses //nolint:staticcheck // deprecated, and to be written all the same
 }
 
-// plainOf returns the field of an answer without content, 0 for others.
-func plainOf(r *response) protowire.Number {
-	switch v := r.Response.(type) {
-	case *extprocv3.ProcessingResponse_RequestHeaders:
-		return empty(fieldAnswerRequestHeaders, v.RequestHeaders != nil && v.RequestHeaders.Response == nil)
-	case *extprocv3.ProcessingResponse_ResponseHeaders:
-		return empty(fieldAnswerResponseHeaders, v.ResponseHeaders != nil && v.ResponseHeaders.Response == nil)
-	case *extprocv3.ProcessingResponse_RequestBody:
-		return empty(fieldAnswerRequestBody, v.RequestBody != nil && v.RequestBody.Response == nil)
-	case *extprocv3.ProcessingResponse_ResponseBody:
-		return empty(fieldAnswerResponseBody, v.ResponseBody != nil && v.ResponseBody.Response == nil)
-	case *extprocv3.ProcessingResponse_RequestTrailers:
-		return empty(fieldAnswerRequestTrailers, v.RequestTrailers != nil && v.RequestTrailers.HeaderMutation == nil)
-	case *extprocv3.ProcessingResponse_ResponseTrailers:
-		return empty(fieldAnswerResponseTrailers, v.ResponseTrailers != nil && v.ResponseTrailers.HeaderMutation == nil)
-	}
-	return 0
-}
-
-func empty(num protowire.Number, is bool) protowire.Number {
-	if is {
-		return num
-	}
-	return 0
+// bare reports whether c has nothing besides its mutations.
+func bare(c *extprocv3.CommonResponse) bool {
+	return c.Status == 0 && c.Trailers == nil && !c.ClearRouteCache
 }
 
 // simple reports whether a mutation only overwrites headers.
 func simple(h *extprocv3.HeaderMutation) bool {
-	if len(h.RemoveHeaders) > 0 {
+	if h == nil || len(h.RemoveHeaders) > 0 {
 		return false
 	}
 	for _, o := range h.SetHeaders {
@@ -229,19 +183,6 @@ func appendHeaderOption(b []byte, o *corev3.HeaderValueOption) []byte {
 		})
 		b = appendTag(b, fieldOptionAction, wireVarint)
 		return protowire.AppendVarint(b, overwriteAction)
-	})
-}
-
-// appendWait appends the answer that asks Envoy to wait.
-func appendWait(b []byte, d *durationpb.Duration) []byte {
-	return nested(b, fieldOverrideTimeout, func(b []byte) []byte {
-		b = appendTag(b, fieldSeconds, wireVarint)
-		b = protowire.AppendVarint(b, uint64(d.Seconds))
-		if d.Nanos != 0 {
-			b = appendTag(b, fieldNanos, wireVarint)
-			b = protowire.AppendVarint(b, uint64(d.Nanos))
-		}
-		return b
 	})
 }
 
