@@ -110,16 +110,19 @@ const MostMessageTimeout = time.Hour
 func (o Options) Validate() error {
 	o = o.WithDefaults()
 	var errs []error
-	check := func(field, addr string) {
-		if _, err := splitAddr(addr); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+	refuse := func(bad bool, field, format string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
 		}
 	}
+	check := func(field, addr string) {
+		_, err := splitAddr(addr)
+		refuse(err != nil, field, "%w", err)
+	}
 	bind := func(field, addr string) {
+		at, err := splitAddr(addr)
 		check(field, addr)
-		if at, err := splitAddr(addr); err == nil && !isIP(at.Host) {
-			errs = append(errs, fmt.Errorf("%s: %q is a name, and Envoy listens at an IP address", field, addr))
-		}
+		refuse(err == nil && !isIP(at.Host), field, "%q is a name, and Envoy listens at an IP address", addr)
 	}
 	bind("listen", o.Listen)
 	for i, a := range o.ExtProc {
@@ -141,44 +144,20 @@ func (o Options) Validate() error {
 	for i, r := range o.Replicas {
 		check(fmt.Sprintf("replicas[%d]", i), r)
 	}
-	switch o.Mode {
-	case Buffered, BufferedPartial, FullDuplex:
-	default:
-		errs = append(errs, fmt.Errorf("mode: %q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode))
-	}
-	if o.MessageTimeout < 0 || o.MessageTimeout < time.Millisecond {
-		errs = append(errs, fmt.Errorf("message_timeout: %v is below 1ms", o.MessageTimeout))
-	}
-	if o.MessageTimeout > MostMessageTimeout {
-		errs = append(errs, fmt.Errorf("message_timeout: %v is above %v, Envoy's most", o.MessageTimeout, MostMessageTimeout))
-	}
-	if o.IdleTimeout <= o.MessageTimeout { // a frozen router would fail each request
-		errs = append(errs, fmt.Errorf("idle_timeout: %v ends requests before the longest wait for a decision, %v", o.IdleTimeout, o.MessageTimeout))
-	}
-	if o.BodyLimit < 1<<16 {
-		errs = append(errs, fmt.Errorf("body_limit: %d bytes is below 65536", o.BodyLimit))
-	}
-	if o.BodyLimit > math.MaxInt32 {
-		errs = append(errs, fmt.Errorf("body_limit: %d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit))
-	}
-	if share := o.usageShare(); share < 0 || share > 100 {
-		errs = append(errs, fmt.Errorf("usage_share: %d is no percentage from 0 to 100", share))
-	}
-	if o.Split.Wait > 0 && o.Mode != Buffered {
-		errs = append(errs, fmt.Errorf("mode: only BUFFERED waits for a prefill on another replica, not %s", o.Mode))
-	}
-	if o.Split.Wait >= o.IdleTimeout {
-		errs = append(errs, fmt.Errorf("idle_timeout: %v ends requests before the longest wait for a prefill, %v", o.IdleTimeout, o.Split.Wait))
-	}
-	if o.Hold > 0 && o.Mode == FullDuplex {
-		errs = append(errs, errors.New("mode: FULL_DUPLEX_STREAMED holds no request"))
-	}
-	if *o.Retries < 0 {
-		errs = append(errs, fmt.Errorf("retries: %d is negative", *o.Retries))
-	}
-	if *o.Retries > math.MaxInt32 {
-		errs = append(errs, fmt.Errorf("retries: %d is above 2147483647", *o.Retries))
-	}
+	refuse(o.Mode != Buffered && o.Mode != BufferedPartial && o.Mode != FullDuplex, "mode", "%q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode)
+	refuse(o.MessageTimeout < time.Millisecond, "message_timeout", "%v is below 1ms", o.MessageTimeout)
+	refuse(o.MessageTimeout > MostMessageTimeout, "message_timeout", "%v is above %v, Envoy's most", o.MessageTimeout, MostMessageTimeout)
+	// Otherwise a frozen router would fail each request.
+	refuse(o.IdleTimeout <= o.MessageTimeout, "idle_timeout", "%v ends requests before the longest wait for a decision, %v", o.IdleTimeout, o.MessageTimeout)
+	refuse(o.BodyLimit < 1<<16, "body_limit", "%d bytes is below 65536", o.BodyLimit)
+	refuse(o.BodyLimit > math.MaxInt32, "body_limit", "%d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit)
+	share := o.usageShare()
+	refuse(share < 0 || share > 100, "usage_share", "%d is no percentage from 0 to 100", share)
+	refuse(o.Split.Wait > 0 && o.Mode != Buffered, "mode", "only BUFFERED waits for a prefill on another replica, not %s", o.Mode)
+	refuse(o.Split.Wait >= o.IdleTimeout, "idle_timeout", "%v ends requests before the longest wait for a prefill, %v", o.IdleTimeout, o.Split.Wait)
+	refuse(o.Hold > 0 && o.Mode == FullDuplex, "mode", "FULL_DUPLEX_STREAMED holds no request")
+	refuse(*o.Retries < 0, "retries", "%d is negative", *o.Retries)
+	refuse(*o.Retries > math.MaxInt32, "retries", "%d is above 2147483647", *o.Retries)
 	return errors.Join(errs...)
 }
 

@@ -22,10 +22,10 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/fleet"
 	"warmroute/internal/kube"
-	"warmroute/internal/listen"
 	"warmroute/internal/modelfiles"
 	"warmroute/internal/peers/link"
 	"warmroute/internal/prefill"
+	"warmroute/internal/problems"
 	"warmroute/internal/telemetry"
 	"warmroute/internal/tokens"
 	"warmroute/internal/tracefile"
@@ -175,19 +175,9 @@ var escapedSlash = regexp.MustCompile(`(?i)%(2f|5c)`)
 
 // Validate returns every problem of the sections that no other package owns.
 func (c Config) Validate() error {
-	var errs []error
-	address := func(field, addr string) {
-		if err := listen.HostPort(addr); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", field, err))
-		}
-	}
-	address("listen", c.Listen)
-	address("admin.listen", c.Admin.Listen)
-	if c.Health.Listen != "" {
-		address("health.listen", c.Health.Listen)
-	}
-	if c.XDS.Listen != "" {
-		address("xds.listen", c.XDS.Listen)
+	var p problems.List
+	for _, at := range c.ports() {
+		p.Add(at.field+": ", at.wrong())
 	}
 	for _, of := range []struct { // their packages would use the defaults
 		name string
@@ -198,67 +188,55 @@ func (c Config) Validate() error {
 		{"index.max_scopes", c.Index.MaxScopes == 0}, {"index.max_blocks", c.Index.MaxBlocks == 0},
 		{"index.replica_ttl", c.Index.ReplicaTTL == 0}, {"index.storage_ttl", c.Index.StorageTTL == 0},
 	} {
-		if of.zero {
-			errs = append(errs, fmt.Errorf("%s: is 0; leave it out for the default", of.name))
-		}
+		p.Refuse(of.zero, of.name, "is 0; leave it out for the default")
 	}
 	for i, host := range c.Admin.Hosts {
-		if _, err := netip.ParseAddr(host); err != nil && (host == "" || strings.ContainsAny(host, ":/ ")) {
-			errs = append(errs, fmt.Errorf("admin.hosts[%d]: %q is not a host's name; scheme and port are left out", i, host))
-		}
+		_, err := netip.ParseAddr(host)
+		p.Refuse(err != nil && (host == "" || strings.ContainsAny(host, ":/ ")), fmt.Sprintf("admin.hosts[%d]", i), "%q is not a host's name; scheme and port are left out", host)
 	}
-	for i, p := range c.Filter.PathPrefixes {
-		if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/") {
-			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q does not begin, or ends, with a slash", i, p))
-		} else if path.Clean(p) != p || strings.ContainsAny(p, "?#") || escapedSlash.MatchString(p) {
-			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q is not a path as Envoy forwards it", i, p))
-		} else if path.Base(p) == "v1" {
-			errs = append(errs, fmt.Errorf("filter.path_prefixes[%d]: %q ends with /v1, with which the paths behind it begin: leave that out", i, p))
-		}
-	}
-	if c.IndexService.Listen != "" {
-		address("index_service.listen", c.IndexService.Listen)
-	}
-	if c.LameDuck < 0 {
-		errs = append(errs, fmt.Errorf("lame_duck: %v is negative", c.LameDuck))
-	}
-	positive := func(field string, v int) {
-		if v <= 0 {
-			errs = append(errs, fmt.Errorf("filter.%s: %d is not positive", field, v))
-		}
-	}
-	positive("max_body", c.Filter.MaxBody)
-	positive("max_streams", c.Filter.MaxStreams)
-	if n := c.Filter.TraceFileBytes; n < tracefile.MinBytes {
-		errs = append(errs, fmt.Errorf("filter.trace_file_bytes: %d is less than %d", n, tracefile.MinBytes))
-	}
-	if err := validateTrustedHeader(c.Filter.TenantHeader); err != nil {
-		errs = append(errs, fmt.Errorf("filter.tenant_header: %w", err))
-	}
-	if err := validateTrustedHeader(c.Filter.PriorityHeader); err != nil {
-		errs = append(errs, fmt.Errorf("filter.priority_header: %w", err))
-	}
-	if name := c.Filter.PriorityHeader; name != "" && name == c.Filter.TenantHeader {
-		errs = append(errs, fmt.Errorf("filter.priority_header: %q is the tenant header", name))
-	}
-	errs = append(errs, c.Filter.validateTrial()...)
-	errs = append(errs, c.PrefillDecode.validate()...)
-	errs = append(errs, c.Sessions.validate()...)
-	span := func(field string, d time.Duration) {
-		if d <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %v is not positive", field, d))
-		}
-	}
-	span("filter.token_budget", c.Filter.TokenBudget)
-	span("filter.body_wait", c.Filter.BodyWait)
+	p.Refuse(c.LameDuck < 0, "lame_duck", "%v is negative", c.LameDuck)
+	p.Add("filter.", c.Filter.validate())
+	p.Add("prefill_decode.", c.PrefillDecode.validate())
+	p.Add("sessions.", c.Sessions.validate())
 	if c.complete {
-		errs = append(errs, c.sources(), c.Kubernetes.Supported())
+		p.Add("", errors.Join(c.sources(), c.Kubernetes.Supported()))
 	}
 	if c.here {
-		errs = append(errs, c.required(), c.expected())
+		p.Add("", errors.Join(c.required(), c.expected()))
 	}
-	errs = append(errs, c.dependencies()...)
-	return errors.Join(append(errs, c.doors()...)...)
+	p.Add("", errors.Join(c.dependencies(), c.doors()))
+	return p.Err()
+}
+
+// validate returns every problem of the filter's settings.
+func (c FilterConfig) validate() error {
+	var p problems.List
+	for i, prefix := range c.PathPrefixes {
+		p.Add(fmt.Sprintf("path_prefixes[%d]: ", i), validatePrefix(prefix))
+	}
+	p.Refuse(c.MaxBody <= 0, "max_body", "%d is not positive", c.MaxBody)
+	p.Refuse(c.MaxStreams <= 0, "max_streams", "%d is not positive", c.MaxStreams)
+	p.Refuse(c.TraceFileBytes < tracefile.MinBytes, "trace_file_bytes", "%d is less than %d", c.TraceFileBytes, tracefile.MinBytes)
+	p.Add("tenant_header: ", validateTrustedHeader(c.TenantHeader))
+	p.Add("priority_header: ", validateTrustedHeader(c.PriorityHeader))
+	p.Refuse(c.PriorityHeader != "" && c.PriorityHeader == c.TenantHeader, "priority_header", "%q is the tenant header", c.PriorityHeader)
+	p.Add("", c.validateTrial())
+	p.Refuse(c.TokenBudget <= 0, "token_budget", "%v is not positive", c.TokenBudget)
+	p.Refuse(c.BodyWait <= 0, "body_wait", "%v is not positive", c.BodyWait)
+	return p.Err()
+}
+
+// validatePrefix refuses a path before the routes of the API that no request has.
+func validatePrefix(prefix string) error {
+	switch {
+	case !strings.HasPrefix(prefix, "/") || strings.HasSuffix(prefix, "/"):
+		return fmt.Errorf("%q does not begin, or ends, with a slash", prefix)
+	case path.Clean(prefix) != prefix || strings.ContainsAny(prefix, "?#") || escapedSlash.MatchString(prefix):
+		return fmt.Errorf("%q is not a path as Envoy forwards it", prefix)
+	case path.Base(prefix) == "v1":
+		return fmt.Errorf("%q ends with /v1, with which the paths behind it begin: leave that out", prefix)
+	}
+	return nil
 }
 
 // validateTrustedHeader refuses names that can never match (Envoy writes names in lower

@@ -13,59 +13,56 @@ import (
 	"warmroute/internal/certs"
 	"warmroute/internal/fleet"
 	"warmroute/internal/listen"
+	"warmroute/internal/problems"
 )
 
 // dependencies returns the fields that cannot take effect because of another
 // field, of this section or another. A default value is no problem.
-func (c Config) dependencies() []error {
-	var errs []error
-	refuse := func(useless bool, field, format string, args ...any) {
-		if useless {
-			errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
-		}
-	}
+func (c Config) dependencies() error {
+	var p problems.List
 	f := c.Filter
-	refuse(f.ReadyNeedsReplica && !f.Picker, "filter.ready_needs_replica", "is set, but filter.picker is not")
-	refuse(c.XDS.Listen == "" && c.XDS.TLS != certs.Options{}, "xds.tls", "is given, but xds.listen is empty")
-	refuse(c.IndexService.Listen == "" && c.IndexService.TLS != certs.Options{}, "index_service.tls", "is given, but index_service.listen is empty")
-	refuse(c.IndexService.Listen == "" && c.IndexService.TokenFile != "" && len(c.WarmUp.Peers) == 0, "index_service.token_file", "is given, but index_service.listen is empty")
-	refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
+	p.Refuse(f.ReadyNeedsReplica && !f.Picker, "filter.ready_needs_replica", "is set, but filter.picker is not")
+	p.Refuse(c.XDS.Listen == "" && c.XDS.TLS != certs.Options{}, "xds.tls", "is given, but xds.listen is empty")
+	p.Refuse(c.IndexService.Listen == "" && c.IndexService.TLS != certs.Options{}, "index_service.tls", "is given, but index_service.listen is empty")
+	p.Refuse(c.IndexService.Listen == "" && c.IndexService.TokenFile != "" && len(c.WarmUp.Peers) == 0, "index_service.token_file", "is given, but index_service.listen is empty")
+	p.Refuse(len(c.WarmUp.Peers) == 0 && c.WarmUp.TLS.Enabled, "warm_up.tls", "is given, but warm_up.peers is empty")
 	for i, peer := range c.WarmUp.Peers {
-		refuse(c.IndexService.TokenFile != "" && !c.WarmUp.TLS.Enabled && !listen.Loopback(peer), fmt.Sprintf("warm_up.peers[%d]", i),
+		p.Refuse(c.IndexService.TokenFile != "" && !c.WarmUp.TLS.Enabled && !listen.Loopback(peer), fmt.Sprintf("warm_up.peers[%d]", i),
 			"the token of index_service would be sent to %s without encryption: enable warm_up.tls", peer)
 	}
-	refuse(!c.Kubernetes.Enabled() && !reflect.ValueOf(c.Kubernetes.Replica).IsZero(), "kubernetes.replica", "is given, but kubernetes.pool is empty")
-	if p := c.PrefillDecode; p.Mode == filter.TransportPull {
-		refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is pull, which needs envoy.mode BUFFERED: only there a failure of the router costs no request")
-		refuse(p.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", p.MaxWait, c.Envoy.IdleTimeout)
+	p.Refuse(!c.Kubernetes.Enabled() && !reflect.ValueOf(c.Kubernetes.Replica).IsZero(), "kubernetes.replica", "is given, but kubernetes.pool is empty")
+	if pd := c.PrefillDecode; pd.Mode == filter.TransportPull {
+		p.Refuse(c.Envoy.Mode != envoy.Buffered, "prefill_decode.mode", "is pull, which needs envoy.mode BUFFERED: only there a failure of the router costs no request")
+		p.Refuse(pd.MaxWait >= c.Envoy.IdleTimeout, "prefill_decode.max_wait", "is %v, but envoy.idle_timeout ends requests after %v", pd.MaxWait, c.Envoy.IdleTimeout)
 	}
-	errs = append(errs, c.holdable())
+	p.Add("", c.holdable())
 	wait := c.envoyOptions().MessageTimeout
-	refuse(f.TokenBudget > wait, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, wait)
-	refuse(f.MaxBody > maxMessage && c.Envoy.Mode != envoy.FullDuplex, "filter.max_body", "is %d, but a message of Envoy is read up to %d bytes", f.MaxBody, maxMessage)
+	p.Refuse(f.TokenBudget > wait, "filter.token_budget", "is %v, but envoy.message_timeout ends the wait for a decision after %v", f.TokenBudget, wait)
+	p.Refuse(f.MaxBody > maxMessage && c.Envoy.Mode != envoy.FullDuplex, "filter.max_body", "is %d, but a message of Envoy is read up to %d bytes", f.MaxBody, maxMessage)
 	const elsewhere = `xds: {listen: ""} is for an Envoy that gets its configuration elsewhere`
 	if e := c.Envoy; len(e.ExtProc) == 0 && c.XDS.Enabled() {
-		refuse(e.TLS.Enabled && !c.TLS.Enabled() && !c.XDS.TLS.Enabled(), "envoy.tls.enabled", "is true, but tls is not given: Envoy would reach no router")
-		refuse(c.TLS.ClientCAFile != "" && e.TLS.CertFile == "", "envoy.tls.cert_file",
+		p.Refuse(e.TLS.Enabled && !c.TLS.Enabled() && !c.XDS.TLS.Enabled(), "envoy.tls.enabled", "is true, but tls is not given: Envoy would reach no router")
+		p.Refuse(c.TLS.ClientCAFile != "" && e.TLS.CertFile == "", "envoy.tls.cert_file",
 			"is missing, but tls.client_ca_file requires a certificate of Envoy; %s", elsewhere)
 	}
-	refuse(c.XDS.Listen != "" && c.XDS.TLS.ClientCAFile != "" && c.Envoy.TLS.CertFile == "", "envoy.tls.cert_file",
+	p.Refuse(c.XDS.Listen != "" && c.XDS.TLS.ClientCAFile != "" && c.Envoy.TLS.CertFile == "", "envoy.tls.cert_file",
 		"is missing, but xds.tls.client_ca_file requires a certificate of Envoy; %s", elsewhere)
 	if err := c.unknownAuthorities(); err != nil && c.XDS.Enabled() {
-		errs = append(errs, fmt.Errorf("%w; %s", err, elsewhere))
+		p.Add("", fmt.Errorf("%w; %s", err, elsewhere))
 	}
-	own := append([][2]string{{"envoy.listen", c.Envoy.Listen}, {"envoy.admin", c.Envoy.Admin}}, c.ports()...)
+	own := append([]port{{"envoy.listen", c.Envoy.Listen, false}, {"envoy.admin", c.Envoy.Admin, false}}, c.ports()...)
 	for i, r := range c.Fleet.Replicas {
 		for _, own := range own {
-			refuse(dials(r.Address, own[1]), fmt.Sprintf("fleet.replicas[%d].address", i), "is %s, %q, and no vLLM: requests would come back", own[0], own[1])
+			p.Refuse(dials(r.Address, own.address), fmt.Sprintf("fleet.replicas[%d].address", i), "is %s, %q, and no vLLM: requests would come back", own.field, own.address)
 		}
 	}
-	refuse(c.onlyPrefill(), "fleet.replicas", "all have the role prefill, so that none answers a request")
+	p.Refuse(c.onlyPrefill(), "fleet.replicas", "all have the role prefill, so that none answers a request")
 	c.eachReplica(func(at string, r fleet.ReplicaOptions) {
-		refuse(r.Tenant != "" && f.TenantHeader == "", at+".tenant", "is %q, but filter.tenant_header is empty, so that no request has a tenant", r.Tenant)
-		refuse(r.Sidecar && c.IndexService.Listen == "", at+".sidecar", "is set, but index_service.listen is empty, so that no sidecar can report")
+		p.Refuse(r.Tenant != "" && f.TenantHeader == "", at+".tenant", "is %q, but filter.tenant_header is empty, so that no request has a tenant", r.Tenant)
+		p.Refuse(r.Sidecar && c.IndexService.Listen == "", at+".sidecar", "is set, but index_service.listen is empty, so that no sidecar can report")
 	})
-	return append(errs, c.collisions()...)
+	p.Add("", c.collisions())
+	return p.Err()
 }
 
 // onlyPrefill reports whether no replica can ever answer a request. A replica that is found
@@ -86,38 +83,54 @@ func (c Config) eachReplica(f func(at string, r fleet.ReplicaOptions)) {
 	f("kubernetes.replica", c.Kubernetes.Replica)
 }
 
-// ports are the router's own addresses, by their settings.
-func (c Config) ports() [][2]string {
-	return [][2]string{
-		{"listen", c.Listen}, {"health.listen", c.Health.Listen}, {"admin.listen", c.Admin.Listen}, {"index_service.listen", c.IndexService.Listen},
-		{"xds.listen", c.XDS.Listen}, {"peers.listen", c.Peers.Address()},
+// port is an address of the router's own, by its setting.
+type port struct {
+	field, address string
+	needed         bool // it cannot be left out
+}
+
+// wrong returns the reason why nothing can listen there.
+func (p port) wrong() error {
+	if p.address == "" && !p.needed {
+		return nil
+	}
+	return listen.HostPort(p.address)
+}
+
+// ports are the router's own addresses.
+func (c Config) ports() []port {
+	return []port{
+		{"listen", c.Listen, true}, {"health.listen", c.Health.Listen, false}, {"admin.listen", c.Admin.Listen, true},
+		{"index_service.listen", c.IndexService.Listen, false}, {"xds.listen", c.XDS.Listen, false}, {"peers.listen", c.Peers.Address(), false},
 	}
 }
 
 // collisions refuses ports that two of the router's own addresses share, and those of an Envoy
 // that reaches it over the loopback. Port 0 never collides.
-func (c Config) collisions() (errs []error) {
+func (c Config) collisions() error {
+	var p problems.List
 	own := c.ports()
 	if e, usual := c.Envoy, defaultEnvoy(); len(e.ExtProc) == 0 && listen.Loopback(c.Listen) {
 		if e.Listen != usual.Listen {
-			own = append(own, [2]string{"envoy.listen", e.Listen})
+			own = append(own, port{"envoy.listen", e.Listen, false})
 		}
 		if e.Listen != usual.Listen || e.Admin != usual.Admin {
-			own = append(own, [2]string{"envoy.admin", e.Admin})
+			own = append(own, port{"envoy.admin", e.Admin, false})
 		}
 	}
 	for i, second := range own {
 		for _, first := range own[:i] {
+			both := first.field + " and " + second.field
 			switch {
-			case !overlap(first[1], second[1]):
-			case first[1] == second[1]:
-				errs = append(errs, fmt.Errorf("%s and %s: both are %q", first[0], second[0], first[1]))
+			case !overlap(first.address, second.address):
+			case first.address == second.address:
+				p.Refuse(true, both, "both are %q", first.address)
 			default:
-				errs = append(errs, fmt.Errorf("%s and %s: %q and %q share a port", first[0], second[0], first[1], second[1]))
+				p.Refuse(true, both, "%q and %q share a port", first.address, second.address)
 			}
 		}
 	}
-	return errs
+	return p.Err()
 }
 
 // dials reports whether a replica's address is one at which this machine listens itself.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"warmroute/internal/listen"
+	"warmroute/internal/problems"
 )
 
 // door is a port of the router, or of the NATS server that routers share.
@@ -46,19 +47,16 @@ func (c Config) allDoors() []door {
 
 // doors refuses ports that other machines reach without proof, unless the
 // configuration says so.
-func (c Config) doors() (errs []error) {
+func (c Config) doors() error {
+	var p problems.List
 	for i, section := range c.Insecure {
-		if !slices.Contains(guarded, section) {
-			errs = append(errs, fmt.Errorf("insecure[%d]: %q is none of %s", i, section, strings.Join(guarded, ", ")))
-		}
+		p.Refuse(!slices.Contains(guarded, section), fmt.Sprintf("insecure[%d]", i), "%q is none of %s", section, strings.Join(guarded, ", "))
 	}
 	for _, d := range c.allDoors() {
-		if d.exposed() && !slices.Contains(c.Insecure, d.section) {
-			errs = append(errs, fmt.Errorf("%s.%s: other machines reach %q: set %s, or list %s under insecure if every client there may %s",
-				d.section, d.field, d.address, d.proof, d.section, d.harm))
-		}
+		p.Refuse(d.exposed() && !slices.Contains(c.Insecure, d.section), d.section+"."+d.field,
+			"other machines reach %q: set %s, or list %s under insecure if every client there may %s", d.address, d.proof, d.section, d.harm)
 	}
-	return errs
+	return p.Err()
 }
 
 // warnOfDoors logs the ports that the configuration opens to every client.

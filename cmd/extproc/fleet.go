@@ -21,6 +21,7 @@ import (
 	"warmroute/internal/kube"
 	"warmroute/internal/listen"
 	"warmroute/internal/load"
+	"warmroute/internal/problems"
 )
 
 // replicas is what the router knows of the replicas: which there are, which blocks they
@@ -160,13 +161,12 @@ const warmUpTimeout = 10 * time.Second
 
 // Validate returns every problem of c, one sentence each.
 func (c WarmUpConfig) Validate() error {
-	errs := []error{c.TLS.Validate("tls.")}
+	var p problems.List
+	p.Add("", c.TLS.Validate("tls."))
 	for i, addr := range c.Peers {
-		if err := listen.HostPort(addr); err != nil {
-			errs = append(errs, fmt.Errorf("peers[%d]: %w", i, err))
-		}
+		p.Add(fmt.Sprintf("peers[%d]: ", i), listen.HostPort(addr))
 	}
-	return errors.Join(errs...)
+	return p.Err()
 }
 
 // warmUp takes the index of the first peer that gives it. Without one the router

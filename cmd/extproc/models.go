@@ -14,6 +14,7 @@ import (
 
 	"warmroute/internal/bound"
 	"warmroute/internal/modelfiles"
+	"warmroute/internal/problems"
 	"warmroute/internal/tokens"
 	"warmroute/render"
 )
@@ -35,34 +36,22 @@ type ModelConfig struct {
 
 // Validate returns every problem that shows without loading, joined.
 func (c ModelConfig) Validate() error {
-	var errs []error
-	if c.ID == "" {
-		errs = append(errs, errors.New("id: is missing"))
-	}
-	switch c.ContentFormat {
-	case "", "auto", "string", "openai":
-	default:
-		errs = append(errs, fmt.Errorf("chat_template_content_format: %q is none of auto, string, openai", c.ContentFormat))
-	}
+	var p problems.List
+	p.Refuse(c.ID == "", "id", "is missing")
+	p.Refuse(!slices.Contains([]string{"", "auto", "string", "openai"}, c.ContentFormat), "chat_template_content_format", "%q is none of auto, string, openai", c.ContentFormat)
 	if c.DefaultKwargs != "" {
-		if text, err := render.AppendJSON(nil, []byte(c.DefaultKwargs)); err != nil {
-			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %w", err))
-		} else if text[0] != '{' {
-			errs = append(errs, fmt.Errorf("default_chat_template_kwargs: %q is not a JSON object", c.DefaultKwargs))
-		}
+		text, err := render.AppendJSON(nil, []byte(c.DefaultKwargs))
+		p.Add("default_chat_template_kwargs: ", err)
+		p.Refuse(err == nil && text[0] != '{', "default_chat_template_kwargs", "%q is not a JSON object", c.DefaultKwargs)
 	}
 	for _, effort := range slices.Sorted(maps.Keys(c.EffortMap)) {
-		switch {
-		case !render.IsEffort(effort):
-			errs = append(errs, fmt.Errorf("reasoning_effort_map: %q is no reasoning effort of vLLM", effort))
-		case c.EffortMap[effort] == "":
-			errs = append(errs, fmt.Errorf("reasoning_effort_map: %q is mapped to nothing", effort))
-		}
+		known := render.IsEffort(effort)
+		p.Refuse(!known, "reasoning_effort_map", "%q is no reasoning effort of vLLM", effort)
+		p.Refuse(known && c.EffortMap[effort] == "", "reasoning_effort_map", "%q is mapped to nothing", effort)
 	}
-	if _, err := time.LoadLocation(c.Timezone); err != nil {
-		errs = append(errs, fmt.Errorf("timezone: %q is not known", c.Timezone))
-	}
-	return errors.Join(errs...)
+	_, err := time.LoadLocation(c.Timezone)
+	p.Refuse(err != nil, "timezone", "%q is not known", c.Timezone)
+	return p.Err()
 }
 
 func (c ModelConfig) flags() (tokens.Flags, error) {

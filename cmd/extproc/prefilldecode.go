@@ -1,11 +1,12 @@
 package main
 
 import (
-	"fmt"
+	"slices"
 	"time"
 
 	"warmroute/envoy"
 	"warmroute/filter"
+	"warmroute/internal/problems"
 )
 
 // PrefillDecodeConfig says how a prompt's KV cache gets from the replica that computes it to
@@ -19,16 +20,11 @@ func defaultPrefillDecode() PrefillDecodeConfig {
 	return PrefillDecodeConfig{Mode: filter.TransportOff, MaxWait: 30 * time.Second}
 }
 
-func (c PrefillDecodeConfig) validate() (errs []error) {
-	switch c.Mode {
-	case filter.TransportOff, filter.TransportPull, filter.TransportHeader:
-	default:
-		errs = append(errs, fmt.Errorf("prefill_decode.mode: %q is none of off, pull, header", c.Mode))
-	}
-	if c.MaxWait < time.Second || c.MaxWait > time.Hour-time.Second {
-		errs = append(errs, fmt.Errorf("prefill_decode.max_wait: %v is not from 1s to 59m59s", c.MaxWait)) // Envoy's limit is an hour
-	}
-	return errs
+func (c PrefillDecodeConfig) validate() error {
+	var p problems.List
+	p.Refuse(!slices.Contains([]filter.Transport{filter.TransportOff, filter.TransportPull, filter.TransportHeader}, c.Mode), "mode", "%q is none of off, pull, header", c.Mode)
+	p.Refuse(c.MaxWait < time.Second || c.MaxWait > time.Hour-time.Second, "max_wait", "%v is not from 1s to 59m59s", c.MaxWait) // Envoy's limit is an hour
+	return p.Err()
 }
 
 // envoy returns what Envoy does in this mode.

@@ -8,6 +8,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/problems"
 )
 
 // SessionsConfig says how cold prompts wait that would evict what sessions at work have cached.
@@ -26,23 +27,14 @@ func defaultSessions() SessionsConfig {
 // maxHold leaves Envoy a margin below its own limit of an hour.
 const maxHold = time.Hour - 2*time.Second
 
-func (c SessionsConfig) validate() (errs []error) {
-	if !(c.Share >= 0 && c.Share < 1) {
-		errs = append(errs, fmt.Errorf("sessions.share: %v is not from 0 to below 1", c.Share))
-	}
-	if c.Queue <= 0 {
-		errs = append(errs, fmt.Errorf("sessions.queue: %d is not positive", c.Queue))
-	}
-	if c.Full != policy.Refuse && c.Full != policy.Pass {
-		errs = append(errs, fmt.Errorf("sessions.full: %q is none of refuse, pass", c.Full))
-	}
-	if c.MaxWait < time.Second || c.MaxWait > maxHold {
-		errs = append(errs, fmt.Errorf("sessions.max_wait: %v is not from 1s to %v", c.MaxWait, maxHold))
-	}
-	if err := validateTrustedHeader(c.Header); err != nil {
-		errs = append(errs, fmt.Errorf("sessions.header: %w", err))
-	}
-	return errs
+func (c SessionsConfig) validate() error {
+	var p problems.List
+	p.Refuse(!(c.Share >= 0 && c.Share < 1), "share", "%v is not from 0 to below 1", c.Share)
+	p.Refuse(c.Queue <= 0, "queue", "%d is not positive", c.Queue)
+	p.Refuse(c.Full != policy.Refuse && c.Full != policy.Pass, "full", "%q is none of refuse, pass", c.Full)
+	p.Refuse(c.MaxWait < time.Second || c.MaxWait > maxHold, "max_wait", "%v is not from 1s to %v", c.MaxWait, maxHold)
+	p.Add("header: ", validateTrustedHeader(c.Header))
+	return p.Err()
 }
 
 // holdable returns why no request can be held with the rest of the configuration, nil: some can.

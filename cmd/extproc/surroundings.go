@@ -12,15 +12,16 @@ import (
 	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/problems"
 )
 
 // required returns every problem with the files, folders and variables of this machine
 // without which the router does not start. The parts of the router read them again.
 func (c Config) required() error {
-	var p problems
+	var p surrounding
 	p.server("tls", c.TLS)
 	_, err := c.Admin.token()
-	p.add("admin.", err)
+	p.Add("admin.", err)
 	if s := c.IndexService; s.Listen != "" {
 		p.server("index_service.tls", s.TLS)
 	}
@@ -29,77 +30,66 @@ func (c Config) required() error {
 		p.server("xds.tls", c.XDS.TLS)
 	}
 	_, err = c.Fleet.HTTP.Client(1)
-	p.add("", err)
+	p.Add("", err)
 	if c.Peers.Validate() == nil {
-		p.add("", c.Peers.Readable())
+		p.Add("", c.Peers.Readable())
 	}
 	if c.Tracing.Enabled() {
 		p.client("tracing.tls", c.Tracing.TLS)
 	}
 	if name := c.Kubernetes.Kubeconfig; name != "" {
 		_, err := os.ReadFile(name)
-		p.add("kubernetes.kubeconfig: ", err)
+		p.Add("kubernetes.kubeconfig: ", err)
 	}
-	return errors.Join(p...)
+	return p.Err()
 }
 
 // expected returns every problem with the surroundings with which the router starts, and
 // lacks something: the peers' index, files for Envoy, a trace, a model's tokenizer.
 func (c Config) expected() error {
-	var p problems
+	var p surrounding
 	p.client("warm_up.tls", c.WarmUp.TLS)
 	if folder := c.XDS.State; folder != "" {
-		p.add("xds.state: ", writable(folder))
+		p.Add("xds.state: ", writable(folder))
 	}
 	if name := c.Filter.TraceFile; name != "" {
-		p.add("filter.trace_file: ", appendable(name))
+		p.Add("filter.trace_file: ", appendable(name))
 	}
 	for i, m := range c.Tokens.Models {
 		if m.ChatTemplate != "" {
 			_, err := os.ReadFile(m.ChatTemplate)
-			p.add(fmt.Sprintf("tokens.models[%d].chat_template: ", i), err)
+			p.Add(fmt.Sprintf("tokens.models[%d].chat_template: ", i), err)
 		}
 	}
 	_, err := c.checkFiles()
-	p.add("", err)
-	return errors.Join(p...)
+	p.Add("", err)
+	return p.Err()
 }
 
-// problems are errors of the form "field: sentence".
-type problems []error
-
-// add appends the errors that err joins, each with before in front of it.
-func (p *problems) add(before string, err error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted
-		for _, e := range joined.Unwrap() {
-			p.add(before, e)
-		}
-	} else if err != nil {
-		*p = append(*p, fmt.Errorf("%s%w", before, err))
-	}
-}
+// surrounding collects problems of this machine.
+type surrounding struct{ problems.List }
 
 // server adds the problems with the files of a port's TLS. Validate reports the others.
-func (p *problems) server(section string, o certs.Options) {
+func (p *surrounding) server(section string, o certs.Options) {
 	if o.Enabled() && o.Validate() == nil {
 		_, err := certs.New(o, nil)
-		p.add(section+".", err)
+		p.Add(section+".", err)
 	}
 }
 
 // client is server for the TLS of a client.
-func (p *problems) client(section string, o certs.ClientOptions) {
+func (p *surrounding) client(section string, o certs.ClientOptions) {
 	if o.Enabled && o.Validate("") == nil {
 		_, err := certs.Client(o)
-		p.add(section+".", err)
+		p.Add(section+".", err)
 	}
 }
 
 // token adds the problem with the token's file of a section.
-func (p *problems) token(section, file string) {
+func (p *surrounding) token(section, file string) {
 	if file != "" {
 		_, err := indexrpc.NewToken(file)
-		p.add(section+".", err)
+		p.Add(section+".", err)
 	}
 }
 

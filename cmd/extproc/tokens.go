@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
 	"warmroute/internal/modelfiles"
+	"warmroute/internal/problems"
 	"warmroute/internal/tokens"
 	"warmroute/render/openai"
 	"warmroute/render/work"
@@ -37,37 +37,19 @@ type TokensConfig struct {
 
 // Validate returns every problem, joined.
 func (c TokensConfig) Validate() error {
-	var errs []error
+	var p problems.List
 	seen := map[string]bool{}
 	for i, m := range c.Models {
-		if seen[m.ID] {
-			errs = append(errs, fmt.Errorf("models[%d].id: %q is listed twice", i, m.ID))
-		}
+		at := fmt.Sprintf("models[%d].", i)
+		p.Refuse(seen[m.ID], at+"id", "%q is listed twice", m.ID)
 		seen[m.ID] = true
-		for _, err := range each(m.Validate()) {
-			errs = append(errs, fmt.Errorf("models[%d].%w", i, err))
-		}
+		p.Add(at, m.Validate())
 	}
-	if _, err := c.trusted(); err != nil {
-		errs = append(errs, err)
-	}
-	for _, limit := range []struct {
-		field string
-		value int
-	}{{"download_mib", c.DownloadMiB}, {"max_loaded_mib", c.MaxLoadedMiB}} {
-		if limit.value <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %d is not positive", limit.field, limit.value))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// each returns the errors joined in err.
-func each(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself is wanted
-		return joined.Unwrap()
-	}
-	return nil
+	_, err := c.trusted()
+	p.Add("", err)
+	p.Refuse(c.DownloadMiB <= 0, "download_mib", "%d is not positive", c.DownloadMiB)
+	p.Refuse(c.MaxLoadedMiB <= 0, "max_loaded_mib", "%d is not positive", c.MaxLoadedMiB)
+	return p.Err()
 }
 
 // trusted returns Trust as a set.

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"warmroute/cmd/extproc/internal/comparison"
 	"warmroute/filter"
+	"warmroute/internal/problems"
 )
 
 // The values of filter.mode.
@@ -26,27 +27,17 @@ func (c FilterConfig) trial() filter.Trial {
 }
 
 // validateTrial returns every problem of the settings of a trial.
-func (c FilterConfig) validateTrial() (errs []error) {
-	bad := func(format string, values ...any) { errs = append(errs, fmt.Errorf(format, values...)) }
-	if c.Mode != modeRoute && c.Mode != modeShadow {
-		bad("filter.mode: %q is none of %s, %s", c.Mode, modeRoute, modeShadow)
-	}
-	if !(c.Share > 0 && c.Share <= 100) {
-		bad("filter.share: %v is not above 0 and at most 100; mode %s hints no request", c.Share, modeShadow)
-	}
-	if c.AlwaysPick && (c.Mode == modeShadow || c.Share < 100) {
-		errs = append(errs, errors.New("filter.always_pick: it is for clusters without a balancer, which need every hint: mode must be route, and share 100"))
-	}
-	if err := validateTrustedHeader(c.ShareBy); err != nil {
-		bad("filter.share_by: %w", err)
-	}
-	if err := validateTrustedHeader(c.OptOutHeader); err != nil {
-		bad("filter.opt_out_header: %w", err)
-	}
-	if name := c.OptOutHeader; name != "" && (name == c.TenantHeader || name == c.PriorityHeader || name == c.ShareBy) {
-		bad("filter.opt_out_header: %q has another meaning in this configuration", name)
-	}
-	return errs
+func (c FilterConfig) validateTrial() error {
+	var p problems.List
+	p.Refuse(c.Mode != modeRoute && c.Mode != modeShadow, "mode", "%q is none of %s, %s", c.Mode, modeRoute, modeShadow)
+	p.Refuse(!(c.Share > 0 && c.Share <= 100), "share", "%v is not above 0 and at most 100; mode %s hints no request", c.Share, modeShadow)
+	p.Refuse(c.AlwaysPick && (c.Mode == modeShadow || c.Share < 100), "always_pick",
+		"it is for clusters without a balancer, which need every hint: mode must be route, and share 100")
+	p.Add("share_by: ", validateTrustedHeader(c.ShareBy))
+	p.Add("opt_out_header: ", validateTrustedHeader(c.OptOutHeader))
+	p.Refuse(c.OptOutHeader != "" && slices.Contains([]string{c.TenantHeader, c.PriorityHeader, c.ShareBy}, c.OptOutHeader), "opt_out_header",
+		"%q has another meaning in this configuration", c.OptOutHeader)
+	return p.Err()
 }
 
 // trialPage answers GET /debug/trial: the settings in force, and the comparison since they

@@ -3,6 +3,8 @@ package fleet
 import (
 	"strconv"
 	"strings"
+
+	"warmroute/internal/problems"
 )
 
 // CacheOptions are facts about a replica's KV cache groups that its events do not
@@ -22,18 +24,12 @@ type CacheOptions struct {
 // maxCacheGroups is more than any model has.
 const maxCacheGroups = 32
 
-func (c CacheOptions) validate(p *problems, at string) {
-	if _, ok := c.Drafts(); !ok {
-		p.addf(at+".draft_groups", "%q is none of \"none\", \"all\" and a list of group numbers", c.DraftGroups)
-	}
-	for _, n := range []struct {
-		name  string
-		value int
-	}{{"prefix_match_unit", c.PrefixMatchUnit}, {"attention_chunk_size", c.ChunkSize}, {"replay_window", c.ReplayWindow}} {
-		if n.value < 0 {
-			p.addf(at+"."+n.name, "%d is negative", n.value)
-		}
-	}
+func (c CacheOptions) validate(p *problems.List, at string) {
+	_, ok := c.Drafts()
+	p.Refuse(!ok, at+".draft_groups", "%q is none of \"none\", \"all\" and a list of group numbers", c.DraftGroups)
+	p.Refuse(c.PrefixMatchUnit < 0, at+".prefix_match_unit", "%d is negative", c.PrefixMatchUnit)
+	p.Refuse(c.ChunkSize < 0, at+".attention_chunk_size", "%d is negative", c.ChunkSize)
+	p.Refuse(c.ReplayWindow < 0, at+".replay_window", "%d is negative", c.ReplayWindow)
 }
 
 // Drafts are DraftGroups as bits; ok is false when they cannot be read.

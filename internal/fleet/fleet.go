@@ -14,6 +14,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/bound"
+	"warmroute/internal/problems"
 )
 
 const (
@@ -305,7 +306,7 @@ func (r *roster) wanted() map[string]ReplicaOptions {
 	r.twice = map[string]string{}
 	for _, w := range r.sources {
 		for _, o := range w.list {
-			var p problems
+			var p problems.List
 			addr, err := parseAddress(o.Address)
 			if o.validate(&p, o.Address); err != nil || len(p) > 0 {
 				ignored++

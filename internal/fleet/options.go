@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/listen"
+	"warmroute/internal/problems"
 )
 
 // Options states where replicas come from and how they are watched. The zero
@@ -133,76 +135,57 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// problems collects "field: sentence" errors.
-type problems []error
-
-func (p *problems) addf(field, format string, args ...any) {
-	field = strings.TrimPrefix(field, ".")
-	*p = append(*p, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
-}
-
 // Validate returns every problem, joined, each as "field: sentence".
 func (o Options) Validate() error {
-	var p problems
+	var p problems.List
 	full := o.withDefaults()
-	if full.ScrapeInterval < 50*time.Millisecond {
-		p.addf("scrape_interval", "%v is shorter than 50ms, which costs more than it tells", o.ScrapeInterval)
-	}
-	if full.DeadAfter < 2*full.ScrapeInterval {
-		p.addf("dead_after", "%v is less than two times scrape_interval (%v): one late answer would drop a replica", full.DeadAfter, full.ScrapeInterval)
-	}
+	p.Refuse(full.ScrapeInterval < 50*time.Millisecond, "scrape_interval", "%v is shorter than 50ms, which costs more than it tells", o.ScrapeInterval)
+	p.Refuse(full.DeadAfter < 2*full.ScrapeInterval, "dead_after",
+		"%v is less than two times scrape_interval (%v): one late answer would drop a replica", full.DeadAfter, full.ScrapeInterval)
 	eventHosts(o.EventHosts).validate(&p)
-	p = append(p, validateReplicas(o.Replicas)...)
+	validateReplicas(&p, o.Replicas)
 	for i, d := range o.DNS {
 		d.validate(&p, fmt.Sprintf("dns[%d]", i))
 	}
-	p = append(p, o.HTTP.TLS.Validate("tls."))
-	return errors.Join(p...)
+	p.Add("", o.HTTP.TLS.Validate("tls."))
+	return p.Err()
 }
 
-func validateReplicas(list []ReplicaOptions) []error {
-	var p problems
+func validateReplicas(p *problems.List, list []ReplicaOptions) {
 	seen, publishers := map[string]int{}, map[EventSource]string{}
 	for i, r := range list {
 		at := fmt.Sprintf("replicas[%d]", i)
 		addr, err := parseAddress(r.Address)
-		if err != nil {
-			p.addf(at+".address", "%v", err)
-		} else if first, ok := seen[addr]; ok {
-			p.addf(at+".address", "%q is the same as replicas[%d].address", r.Address, first)
-		} else {
-			seen[addr] = i
+		p.Add(at+".address: ", err)
+		if err == nil {
+			first, twice := seen[addr]
+			if p.Refuse(twice, at+".address", "%q is the same as replicas[%d].address", r.Address, first); !twice {
+				seen[addr] = i
+			}
 		}
-		r.validate(&p, at)
+		r.validate(p, at)
 		host, _, _ := net.SplitHostPort(addr)
 		for k, e := range r.Events {
 			of := EventSource{Endpoint: eventEndpoint(e.Endpoint, host), Topic: e.Topic}
 			at := fmt.Sprintf("%s.events[%d]", at, k)
-			if first, ok := publishers[of]; ok && host != "" && e.Endpoint != "" {
-				p.addf(at+".endpoint", "%q is that of %s, whose blocks would count for both", e.Endpoint, first)
-			} else {
-				publishers[of] = at
-			}
+			first, twice := publishers[of]
+			p.Refuse(twice && host != "" && e.Endpoint != "", at+".endpoint", "%q is that of %s, whose blocks would count for both", e.Endpoint, first)
+			publishers[of] = cmp.Or(first, at)
 		}
 	}
-	return p
 }
 
 // ValidateTemplate checks settings for replicas whose addresses and names come
 // from elsewhere: every problem, joined, each as "field: sentence".
 func (r ReplicaOptions) ValidateTemplate() error {
-	var p problems
+	var p problems.List
 	r.validateTemplate(&p, "")
-	return errors.Join(p...)
+	return p.Err()
 }
 
-func (r ReplicaOptions) validateTemplate(p *problems, at string) {
-	if r.Address != "" {
-		p.addf(at+".address", "%q is given, but addresses are found here", r.Address)
-	}
-	if r.Name != "" {
-		p.addf(at+".name", "%q is given, but it would name every replica found", r.Name)
-	}
+func (r ReplicaOptions) validateTemplate(p *problems.List, at string) {
+	p.Refuse(r.Address != "", at+".address", "%q is given, but addresses are found here", r.Address)
+	p.Refuse(r.Name != "", at+".name", "%q is given, but it would name every replica found", r.Name)
 	r.validate(p, at)
 }
 
@@ -254,64 +237,37 @@ func validHost(s string) bool {
 // hashAlgorithms are the values of vLLM's --prefix-caching-hash-algo.
 var hashAlgorithms = []string{"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"}
 
-func (r ReplicaOptions) validate(p *problems, at string) {
-	if r.BlockSize < 0 || r.BlockSize > maxBlockSize {
-		p.addf(at+".block_size", "%d is not from 1 to %d tokens", r.BlockSize, maxBlockSize)
-	}
-	if _, err := ParseRole(r.Role); err != nil {
-		p.addf(at+".role", "%v", err)
-	}
-	if len(r.SharedStore) > maxNameLength {
-		p.addf(at+".shared_store", "%.20q… is longer than %d bytes", r.SharedStore, maxNameLength)
-	}
-	if !validConnector(r.KVConnector) {
-		p.addf(at+".kv_connector", "%.150q is not the name of a KV connector, such as NixlConnector", r.KVConnector)
-	}
+func (r ReplicaOptions) validate(p *problems.List, at string) {
+	p.Refuse(r.BlockSize < 0 || r.BlockSize > maxBlockSize, at+".block_size", "%d is not from 1 to %d tokens", r.BlockSize, maxBlockSize)
+	_, err := ParseRole(r.Role)
+	p.Add(at+".role: ", err)
+	p.Refuse(len(r.SharedStore) > maxNameLength, at+".shared_store", "%.20q… is longer than %d bytes", r.SharedStore, maxNameLength)
+	p.Refuse(!validConnector(r.KVConnector), at+".kv_connector", "%.150q is not the name of a KV connector, such as NixlConnector", r.KVConnector)
 	r.Cache.validate(p, at+".cache")
 	ids := map[string]bool{}
 	for i, m := range r.Models {
 		at := fmt.Sprintf("%s.models[%d]", at, i)
-		switch {
-		case m.ID == "":
-			p.addf(at+".id", "is missing")
-		case ids[m.ID]:
-			p.addf(at+".id", "%q is listed twice", m.ID)
-		}
+		p.Refuse(m.ID == "", at+".id", "is missing")
+		p.Refuse(m.ID != "" && ids[m.ID], at+".id", "%q is listed twice", m.ID)
 		ids[m.ID] = true
-		if m.LoRA && m.Base == "" {
-			p.addf(at+".base", "is missing; an adapter needs the model it adapts")
-		}
-		if m.LoRAPath != "" && !m.LoRA {
-			p.addf(at+".lora_path", "%q is given, but lora is not set", m.LoRAPath)
-		}
-		if m.MaxLen < 0 {
-			p.addf(at+".max_len", "%d is negative", m.MaxLen)
-		}
+		p.Refuse(m.LoRA && m.Base == "", at+".base", "is missing; an adapter needs the model it adapts")
+		p.Refuse(m.LoRAPath != "" && !m.LoRA, at+".lora_path", "%q is given, but lora is not set", m.LoRAPath)
+		p.Refuse(m.MaxLen < 0, at+".max_len", "%d is negative", m.MaxLen)
 	}
-	if r.Sidecar && len(r.Events) > 0 {
-		p.addf(at+".events", "%d are given, but with sidecar set nothing subscribes to them", len(r.Events))
-	}
-	if r.NoEvents && (r.Sidecar || len(r.Events) > 0) {
-		p.addf(at+".no_events", "is set, but events or sidecar name a source of KV events")
-	}
+	p.Refuse(r.Sidecar && len(r.Events) > 0, at+".events", "%d are given, but with sidecar set nothing subscribes to them", len(r.Events))
+	p.Refuse(r.NoEvents && (r.Sidecar || len(r.Events) > 0), at+".no_events", "is set, but events or sidecar name a source of KV events")
 	ranks := map[int]bool{}
 	for i, e := range r.Events {
 		at := fmt.Sprintf("%s.events[%d]", at, i)
-		if e.Rank < 0 || e.Rank > maxRank {
-			p.addf(at+".rank", "%d is not from 0 to %d", e.Rank, maxRank)
-		} else if ranks[e.Rank] {
-			p.addf(at+".rank", "%d is listed twice", e.Rank)
-		}
+		known := e.Rank >= 0 && e.Rank <= maxRank
+		p.Refuse(!known, at+".rank", "%d is not from 0 to %d", e.Rank, maxRank)
+		p.Refuse(known && ranks[e.Rank], at+".rank", "%d is listed twice", e.Rank)
 		ranks[e.Rank] = true
-		if err := checkEndpoint(e.Endpoint); err != nil {
-			p.addf(at+".endpoint", "%v", err)
-		}
+		p.Add(at+".endpoint: ", checkEndpoint(e.Endpoint))
 		if e.ReplayEndpoint != "" {
-			if err := checkEndpoint(e.ReplayEndpoint); err != nil {
-				p.addf(at+".replay_endpoint", "%v", err)
-			} else if e.ReplayEndpoint == e.Endpoint {
-				p.addf(at+".replay_endpoint", "%q is the endpoint too: events and replays have a port each", e.Endpoint)
-			}
+			err := checkEndpoint(e.ReplayEndpoint)
+			p.Add(at+".replay_endpoint: ", err)
+			p.Refuse(err == nil && e.ReplayEndpoint == e.Endpoint, at+".replay_endpoint", "%q is the endpoint too: events and replays have a port each", e.Endpoint)
 		}
 	}
 }
@@ -341,18 +297,12 @@ func checkEndpoint(s string) error {
 // SRV reports whether the name is one of SRV records: no host's name has an underscore.
 func (d DNSOptions) SRV() bool { return strings.HasPrefix(d.Name, "_") }
 
-func (d DNSOptions) validate(p *problems, at string) {
+func (d DNSOptions) validate(p *problems.List, at string) {
 	d.Replica.validateTemplate(p, at+".replica")
-	if d.SRV() {
-		if !validHost(d.Name) {
-			p.addf(at+".name", "%q is not the name of SRV records", d.Name)
-		}
-		return
-	}
 	host, port, err := net.SplitHostPort(d.Name)
-	if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 || !validHost(host) {
-		p.addf(at+".name", "%q is not of the form name:port", d.Name)
-	}
+	n, perr := strconv.ParseUint(port, 10, 16)
+	p.Refuse(d.SRV() && !validHost(d.Name), at+".name", "%q is not the name of SRV records", d.Name)
+	p.Refuse(!d.SRV() && (err != nil || perr != nil || n == 0 || !validHost(host)), at+".name", "%q is not of the form name:port", d.Name)
 }
 
 // eventEndpoint puts the replica's own host where a publisher wrote a wildcard

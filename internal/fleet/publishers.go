@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"warmroute/internal/problems"
 )
 
 // publishers records which rank of which replica follows which publisher of KV
@@ -103,14 +105,12 @@ func (p *publishers) drop(by *worker) {
 type eventHosts []string
 
 // validate returns a problem for each entry that is no address, network or name.
-func (h eventHosts) validate(p *problems) {
+func (h eventHosts) validate(p *problems.List) {
 	for i, s := range h {
-		if _, err := netip.ParsePrefix(s); err == nil {
-			continue
-		}
-		if _, err := netip.ParseAddr(s); err != nil && !validHost(s) {
-			p.addf(fmt.Sprintf("event_hosts[%d]", i), "%q is neither an IP address, a network (10.0.0.0/8) nor a host name", s)
-		}
+		_, noNetwork := netip.ParsePrefix(s)
+		_, noAddress := netip.ParseAddr(s)
+		p.Refuse(noNetwork != nil && noAddress != nil && !validHost(s), fmt.Sprintf("event_hosts[%d]", i),
+			"%q is neither an IP address, a network (10.0.0.0/8) nor a host name", s)
 	}
 }
 

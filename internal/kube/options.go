@@ -2,10 +2,10 @@ package kube
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"warmroute/internal/fleet"
+	"warmroute/internal/problems"
 )
 
 // Options names an InferencePool. The zero value disables the source.
@@ -38,27 +38,13 @@ const RoleLabel = "llm-d.ai/role"
 
 // Validate returns every problem, joined, each as "field: sentence".
 func (o Options) Validate() error {
-	var errs []error
-	addf := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if o.Pool != "" && !validName(o.Pool, 253) {
-		addf("pool: %q is not the name of an object", o.Pool)
-	}
-	if o.Namespace != "" && !validName(o.Namespace, 63) {
-		addf("namespace: %q is not the name of a namespace", o.Namespace)
-	}
-	if !o.Enabled() {
-		for field, value := range map[string]string{"namespace": o.Namespace, "kubeconfig": o.Kubeconfig} {
-			if value != "" {
-				addf("%s: %q is given, but pool is not", field, value)
-			}
-		}
-	}
-	if err := o.Replica.ValidateTemplate(); err != nil {
-		for line := range strings.SplitSeq(err.Error(), "\n") {
-			addf("replica.%s", line)
-		}
-	}
-	return errors.Join(errs...)
+	var p problems.List
+	p.Refuse(o.Pool != "" && !validName(o.Pool, 253), "pool", "%q is not the name of an object", o.Pool)
+	p.Refuse(o.Namespace != "" && !validName(o.Namespace, 63), "namespace", "%q is not the name of a namespace", o.Namespace)
+	p.Refuse(!o.Enabled() && o.Namespace != "", "namespace", "%q is given, but pool is not", o.Namespace)
+	p.Refuse(!o.Enabled() && o.Kubeconfig != "", "kubeconfig", "%q is given, but pool is not", o.Kubeconfig)
+	p.Add("replica.", o.Replica.ValidateTemplate())
+	return p.Err()
 }
 
 // validName reports whether s can be an object's name: labels of lower-case

@@ -1,11 +1,10 @@
 package xds
 
 import (
-	"errors"
-	"fmt"
 	"path/filepath"
 
 	"warmroute/internal/certs"
+	"warmroute/internal/problems"
 )
 
 // Options are the addresses and files where Envoys read the fleet.
@@ -21,12 +20,8 @@ func (o Options) Enabled() bool { return o.Listen != "" || o.State != "" }
 
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
-	var errs []error
-	if o.State != "" && !filepath.IsAbs(o.State) {
-		errs = append(errs, fmt.Errorf("state: %q is not an absolute path; Envoy reads files there, too", o.State))
-	}
-	if err := o.TLS.Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("tls.%w", err))
-	}
-	return errors.Join(errs...)
+	var p problems.List
+	p.Refuse(o.State != "" && !filepath.IsAbs(o.State), "state", "%q is not an absolute path; Envoy reads files there, too", o.State)
+	p.Add("tls.", o.TLS.Validate())
+	return p.Err()
 }

@@ -14,6 +14,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/peers"
+	"warmroute/internal/problems"
 )
 
 // DefaultPort is the port between routers where none is named.
@@ -43,55 +44,37 @@ func (c Config) Enabled() bool { return c.Listen != "" || c.URL != "" }
 
 // Validate returns every problem of c, one sentence each.
 func (c Config) Validate() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if c.Fleet == "" || strings.ContainsAny(c.Fleet, " .*>\t\r\n") {
-		bad("fleet: %q must be one word without dots, stars and brackets", c.Fleet)
+	var p problems.List
+	p.Refuse(c.Fleet == "" || strings.ContainsAny(c.Fleet, " .*>\t\r\n"), "fleet", "%q must be one word without dots, stars and brackets", c.Fleet)
+	p.Refuse(strings.ContainsAny(c.ID, " \t\r\n") || len(c.ID) > peers.MaxName, "id", "%q must be one word of at most %d bytes", c.ID, peers.MaxName)
+	p.Refuse(c.Listen != "" && c.URL != "", "listen and url", "set one of them, not both")
+	p.Refuse(c.Listen == "" && len(c.Routes)+len(c.DNS)+len(c.Advertise) > 0,
+		"routes, dns and advertise", "they belong to the embedded server, and listen is empty")
+	address := func(field, addr string) {
+		_, err := withPort(addr)
+		p.Add(field+": ", err)
 	}
-	if strings.ContainsAny(c.ID, " \t\r\n") || len(c.ID) > peers.MaxName {
-		bad("id: %q must be one word of at most %d bytes", c.ID, peers.MaxName)
-	}
-	switch {
-	case c.Listen != "" && c.URL != "":
-		bad("listen and url: set one of them, not both")
-	case c.Listen == "" && len(c.Routes)+len(c.DNS)+len(c.Advertise) > 0:
-		bad("routes, dns and advertise: they belong to the embedded server, and listen is empty")
-	}
-	if _, err := withPort(c.Listen); c.Listen != "" && err != nil {
-		bad("listen: %w", err)
-	}
-	if _, err := withPort(c.Advertise); c.Advertise != "" && err != nil {
-		bad("advertise: %w", err)
+	for _, at := range [][2]string{{"listen", c.Listen}, {"advertise", c.Advertise}, {"dns", c.DNS}} {
+		if at[1] != "" {
+			address(at[0], at[1])
+		}
 	}
 	for i, r := range c.Routes {
-		if _, err := withPort(r); err != nil {
-			bad("routes[%d]: %w", i, err)
-		}
+		address(fmt.Sprintf("routes[%d]", i), r)
 	}
-	if _, err := withPort(c.DNS); c.DNS != "" && err != nil {
-		bad("dns: %w", err)
+	u, err := url.Parse(c.URL)
+	p.Refuse(c.URL != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls"}, u.Scheme)), "url", "%q is not nats://host:port", c.URL)
+	p.Refuse(c.Creds != "" && c.URL == "", "creds", "they are for an external NATS server, and url is empty")
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"id", c.ID != ""}, {"fleet", c.Fleet != DefaultConfig().Fleet}, {"token_file", c.TokenFile != ""}, {"tls", c.TLS != certs.ClientOptions{}}} {
+		p.Refuse(f.given && !c.Enabled(), f.name, "is given, but listen and url are empty, so that nothing is shared")
 	}
-	if u, err := url.Parse(c.URL); c.URL != "" && (err != nil || u.Host == "" || !slices.Contains([]string{"nats", "tls"}, u.Scheme)) {
-		bad("url: %q is not nats://host:port", c.URL)
-	}
-	if c.Creds != "" && c.URL == "" {
-		bad("creds: they are for an external NATS server, and url is empty")
-	}
-	if !c.Enabled() {
-		for _, f := range []struct {
-			name  string
-			given bool
-		}{{"id", c.ID != ""}, {"fleet", c.Fleet != DefaultConfig().Fleet}, {"token_file", c.TokenFile != ""}, {"tls", c.TLS != certs.ClientOptions{}}} {
-			if f.given {
-				bad("%s: is given, but listen and url are empty, so that nothing is shared", f.name)
-			}
-		}
-	}
-	errs = append(errs, c.TLS.Validate("tls."))
-	if t := c.TLS; c.Listen != "" && t.Enabled && (t.CertFile == "" || t.CAFile == "") {
-		bad("tls: routers send and verify certificates, so cert_file, key_file and ca_file belong together")
-	}
-	return errors.Join(errs...)
+	t := c.TLS
+	p.Add("", t.Validate("tls."))
+	p.Refuse(c.Listen != "" && t.Enabled && (t.CertFile == "" || t.CAFile == ""), "tls", "routers send and verify certificates, so cert_file, key_file and ca_file belong together")
+	return p.Err()
 }
 
 // Address returns the address of the embedded server with its port, "" without one.

@@ -1,13 +1,12 @@
 package tracing
 
 import (
-	"errors"
-	"fmt"
 	"net"
 	"time"
 
 	"warmroute/internal/certs"
 	"warmroute/internal/listen"
+	"warmroute/internal/problems"
 )
 
 // Options is the destination of spans. The zero value disables them.
@@ -30,14 +29,10 @@ func (o Options) Enabled() bool { return o.Endpoint != "" }
 
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
-	var errs []error
-	if o.Endpoint != "" {
-		if host, port, err := net.SplitHostPort(o.Endpoint); err != nil || host == "" || port == "" {
-			errs = append(errs, fmt.Errorf("endpoint: %q is not host:port%s", o.Endpoint, listen.Brackets(o.Endpoint)))
-		}
-	}
-	if o.Endpoint == "" && o.TLS.Enabled {
-		errs = append(errs, errors.New("tls: is given, but endpoint is empty, so that there are no traces"))
-	}
-	return errors.Join(append(errs, o.TLS.Validate("tls."))...)
+	var p problems.List
+	host, port, err := net.SplitHostPort(o.Endpoint)
+	p.Refuse(o.Endpoint != "" && (err != nil || host == "" || port == ""), "endpoint", "%q is not host:port%s", o.Endpoint, listen.Brackets(o.Endpoint))
+	p.Refuse(o.Endpoint == "" && o.TLS.Enabled, "tls", "is given, but endpoint is empty, so that there are no traces")
+	p.Add("", o.TLS.Validate("tls."))
+	return p.Err()
 }
