@@ -69,52 +69,64 @@ func (m *Incoming) Clear() {
 // m in any state, for anything unusual: other fields, a field given twice, bytes
 // that are no message, text that is not UTF-8.
 func decodeRequest(m *Incoming, b []byte) bool {
-	for len(b) > 0 {
-		num, v, rest, ok := bytesField(b)
-		if !ok {
+	f := fields{rest: b}
+	for f.next() {
+		switch {
+		case !f.isBytes:
 			return false
-		}
-		b = rest
-		switch num {
-		case fieldRequestHeaders, fieldResponseHeaders, fieldRequestBody:
-			if m.Request != nil || !decodePhase(m, num, v) {
+		case f.num == fieldRequestHeaders || f.num == fieldResponseHeaders || f.num == fieldRequestBody:
+			if m.Request != nil || !decodePhase(m, f.num, f.bytes) {
 				return false
 			}
-		case fieldMetadata:
-			if m.MetadataContext != nil {
-				return false
-			}
+		case f.num == fieldMetadata && m.MetadataContext == nil:
 			m.MetadataContext = new(corev3.Metadata)
-			if proto.Unmarshal(v, m.MetadataContext) != nil {
+			if proto.Unmarshal(f.bytes, m.MetadataContext) != nil {
 				return false
 			}
-		case fieldProtocolConfig:
-			if m.ProtocolConfig != nil {
-				return false
-			}
+		case f.num == fieldProtocolConfig && m.ProtocolConfig == nil:
 			m.ProtocolConfig = new(extprocv3.ProtocolConfiguration)
-			if proto.Unmarshal(v, m.ProtocolConfig) != nil {
+			if proto.Unmarshal(f.bytes, m.ProtocolConfig) != nil {
 				return false
 			}
 		default:
 			return false
 		}
 	}
-	return true
+	return !f.malformed
 }
 
-// bytesField reads one length-delimited field.
-func bytesField(b []byte) (num protowire.Number, v, rest []byte, ok bool) {
-	num, kind, n := protowire.ConsumeTag(b)
-	if n < 0 || kind != protowire.BytesType {
-		return 0, nil, nil, false
+// fields reads a message field by field: those of bytes, and numbers.
+type fields struct {
+	rest      []byte
+	malformed bool // what follows is neither
+
+	num     protowire.Number
+	isBytes bool
+	bytes   []byte
+	number  uint64
+}
+
+// next reads a field, and reports whether there is one.
+func (f *fields) next() bool {
+	if len(f.rest) == 0 {
+		return false
 	}
-	b = b[n:]
-	v, n = protowire.ConsumeBytes(b)
-	if n < 0 {
-		return 0, nil, nil, false
+	num, kind, n := protowire.ConsumeTag(f.rest)
+	if f.num, f.isBytes = num, kind == protowire.BytesType; n < 0 || !f.isBytes && kind != protowire.VarintType {
+		f.malformed = true
+		return false
 	}
-	return num, v, b[n:], true
+	f.rest = f.rest[n:]
+	if f.isBytes {
+		f.bytes, n = protowire.ConsumeBytes(f.rest)
+	} else {
+		f.number, n = protowire.ConsumeVarint(f.rest)
+	}
+	if f.malformed = n < 0; f.malformed {
+		return false
+	}
+	f.rest = f.rest[n:]
+	return true
 }
 
 func decodePhase(m *Incoming, num protowire.Number, v []byte) bool {
@@ -131,67 +143,47 @@ func decodePhase(m *Incoming, num protowire.Number, v []byte) bool {
 }
 
 func decodeBody(m *extprocv3.HttpBody, b []byte) bool {
-	for len(b) > 0 {
-		num, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
+	f := fields{rest: b}
+	for f.next() {
 		switch {
-		case num == fieldBody && kind == protowire.BytesType && m.Body == nil:
-			m.Body, n = protowire.ConsumeBytes(b)
-		case num == fieldBodyEnd && kind == protowire.VarintType:
-			m.EndOfStream, n = flag(b)
+		case f.num == fieldBody && f.isBytes && m.Body == nil:
+			m.Body = f.bytes
+		case f.num == fieldBodyEnd && !f.isBytes:
+			m.EndOfStream = f.number != 0
 		default:
 			return false
 		}
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
 	}
 	if len(m.Body) == 0 {
 		m.Body = nil // as the protobuf library leaves it
 	}
-	return true
+	return !f.malformed
 }
 
 func (m *Incoming) decodeHeaders(b []byte) bool {
-	for len(b) > 0 {
-		num, kind, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
+	f := fields{rest: b}
+	for f.next() {
 		switch {
-		case num == fieldHeaderMap && kind == protowire.BytesType && m.headers.Headers == nil:
-			v, k := protowire.ConsumeBytes(b)
-			if n = k; n < 0 {
-				return false
-			}
+		case f.num == fieldHeaderMap && f.isBytes && m.headers.Headers == nil:
 			m.headers.Headers = &m.headerMap
-			if !m.decodeHeaderMap(v) {
+			if !m.decodeHeaderMap(f.bytes) {
 				return false
 			}
-		case num == fieldHeadersEnd && kind == protowire.VarintType:
-			m.headers.EndOfStream, n = flag(b)
+		case f.num == fieldHeadersEnd && !f.isBytes:
+			m.headers.EndOfStream = f.number != 0
 		default:
 			return false
 		}
-		if n < 0 {
-			return false
-		}
-		b = b[n:]
 	}
-	return true
+	return !f.malformed
 }
 
 func (m *Incoming) decodeHeaderMap(b []byte) bool {
 	all := m.list[:0]
 	var more []corev3.HeaderValue
-	for len(b) > 0 {
-		num, v, rest, ok := bytesField(b)
-		if !ok || num != fieldHeaders {
+	f := fields{rest: b}
+	for f.next() {
+		if f.num != fieldHeaders || !f.isBytes {
 			return false
 		}
 		var h *corev3.HeaderValue
@@ -204,28 +196,27 @@ func (m *Incoming) decodeHeaderMap(b []byte) bool {
 			}
 			h, more = &more[0], more[1:]
 		}
-		if !decodeHeader(h, v) {
+		if !decodeHeader(h, f.bytes) {
 			return false
 		}
-		all, b = append(all, h), rest
+		all = append(all, h)
 	}
 	m.headerMap.Headers = all
-	return true
+	return !f.malformed
 }
 
 func decodeHeader(h *corev3.HeaderValue, b []byte) bool {
-	for len(b) > 0 {
-		num, v, rest, ok := bytesField(b)
-		if !ok {
-			return false
-		}
-		b = rest
+	f := fields{rest: b}
+	for f.next() {
+		v := f.bytes
 		switch {
-		case num == fieldHeaderKey && h.Key == "" && utf8.Valid(v):
+		case !f.isBytes:
+			return false
+		case f.num == fieldHeaderKey && h.Key == "" && utf8.Valid(v):
 			h.Key = text(v)
-		case num == fieldHeaderValue && h.Value == "" && utf8.Valid(v):
+		case f.num == fieldHeaderValue && h.Value == "" && utf8.Valid(v):
 			h.Value = text(v)
-		case num == fieldHeaderRawValue && h.RawValue == nil:
+		case f.num == fieldHeaderRawValue && h.RawValue == nil:
 			if len(v) > 0 {
 				h.RawValue = v[:len(v):len(v)]
 			}
@@ -233,14 +224,9 @@ func decodeHeader(h *corev3.HeaderValue, b []byte) bool {
 			return false
 		}
 	}
-	return true
+	return !f.malformed
 }
 
 // text returns b as a string that shares its memory, which nobody writes to: only
 // the memory of body messages is used again.
 func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
-
-func flag(b []byte) (bool, int) {
-	v, n := protowire.ConsumeVarint(b)
-	return v != 0, n
-}
