@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"warmroute/cmd/extproc/internal/outcome"
@@ -155,7 +154,7 @@ func (e *envoys) Run(ctx context.Context) error { return together(ctx, e.tracer.
 // grpcOptions are the options of the server that Envoy dials.
 func grpcOptions(tls *certs.Source) []grpc.ServerOption {
 	options := append(lasting(),
-		grpc.ForceServerCodecV2(extprocwire.NewCodec()), experimental.BufferPool(new(extprocwire.Frames)),
+		grpc.ForceServerCodecV2(extprocwire.NewCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
 		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(ioBuffer), grpc.WriteBufferSize(ioBuffer), grpc.NumStreamWorkers(streamWorkers),
