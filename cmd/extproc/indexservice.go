@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"warmroute/index"
+	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/listen"
@@ -52,11 +53,11 @@ func (s *indexService) open() (err error) {
 		s.options = append(s.options, grpc.Creds(s.certs.Credentials()))
 	}
 	if c.TokenFile != "" {
-		token, err := indexrpc.NewToken(c.TokenFile)
+		token, err := bearer.File(c.TokenFile)
 		if err != nil {
 			return fmt.Errorf("index_service.%w", err)
 		}
-		s.options = append(s.options, token.ServerOptions()...)
+		s.options = append(s.options, indexrpc.Guarded(token)...)
 	}
 	if s.listener, err = listen.TCP(c.Listen, maxSidecars); err != nil {
 		return fmt.Errorf("index_service: %w", err)

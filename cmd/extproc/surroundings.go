@@ -11,7 +11,6 @@ import (
 
 	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
-	"warmroute/internal/indexrpc"
 	"warmroute/internal/problems"
 )
 
@@ -88,7 +87,7 @@ func (p *surrounding) client(section string, o certs.ClientOptions) {
 // token adds the problem with the token's file of a section.
 func (p *surrounding) token(section, file string) {
 	if file != "" {
-		_, err := indexrpc.NewToken(file)
+		_, err := bearer.File(file)
 		p.Add(section+".", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"warmroute/index"
+	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/indexrpc"
@@ -116,8 +117,8 @@ func TestSidecarIsLetIn(t *testing.T) {
 	source := must.Get(certs.New(certs.Options{CertFile: own.CertFile, KeyFile: own.KeyFile, ClientCAFile: ca.CAFile}, nil))(t)
 	secret := filepath.Join(t.TempDir(), "token")
 	must.Do(t, os.WriteFile(secret, []byte("s3cret\n"), 0o600))
-	token := must.Get(indexrpc.NewToken(secret))(t)
-	served := serveIndex(t, "127.0.0.1:0", append(token.ServerOptions(), grpc.Creds(credentials.NewTLS(source.Server("h2"))))...)
+	token := must.Get(bearer.File(secret))(t)
+	served := serveIndex(t, "127.0.0.1:0", append(indexrpc.Guarded(token), grpc.Creds(credentials.NewTLS(source.Server("h2"))))...)
 	p := running(t, served.addr, "-window", "5ms", "-index-tls", "-index-ca", ca.CAFile, "-index-cert", sidecar.CertFile, "-index-key", sidecar.KeyFile,
 		"-index-token-file", secret)
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})

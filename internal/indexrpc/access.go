@@ -18,30 +18,18 @@ import (
 	"warmroute/internal/listen"
 )
 
-// Token is the bearer token that calls of the index service carry.
-type Token struct{ *bearer.Token }
-
-// NewToken reads the file, which must hold a token.
-func NewToken(path string) (*Token, error) {
-	t, err := bearer.File(path)
-	if err != nil {
-		return nil, err
-	}
-	return &Token{t}, nil
-}
-
-// ServerOptions refuse every call, reflection included, that does not carry the
-// token as "authorization: Bearer TOKEN".
-func (t *Token) ServerOptions() []grpc.ServerOption {
+// Guarded refuses every call, reflection included, that does not carry the token as
+// "authorization: Bearer TOKEN".
+func Guarded(token *bearer.Token) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, q any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if err := t.check(ctx); err != nil {
+			if err := check(ctx, token); err != nil {
 				return nil, err
 			}
 			return next(ctx, q)
 		}),
 		grpc.ChainStreamInterceptor(func(s any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-			if err := t.check(stream.Context()); err != nil {
+			if err := check(stream.Context(), token); err != nil {
 				return err
 			}
 			return next(s, stream)
@@ -49,8 +37,8 @@ func (t *Token) ServerOptions() []grpc.ServerOption {
 	}
 }
 
-func (t *Token) check(ctx context.Context) error {
-	if t.Accepts(metadata.ValueFromIncomingContext(ctx, "authorization")) {
+func check(ctx context.Context, token *bearer.Token) error {
+	if token.Accepts(metadata.ValueFromIncomingContext(ctx, "authorization")) {
 		return nil
 	}
 	return status.Error(codes.Unauthenticated, "the call carries no valid bearer token")
@@ -58,7 +46,7 @@ func (t *Token) check(ctx context.Context) error {
 
 // carried puts the token into a client's calls.
 type carried struct {
-	token *Token
+	token *bearer.Token
 	clear bool // without TLS too: the call does not leave the host
 }
 
@@ -102,7 +90,7 @@ func Dial(addr string, a Access, options ...grpc.DialOption) (*grpc.ClientConn, 
 	}
 	options = append(options, grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithKeepaliveParams(lost))
 	if a.TokenFile != "" {
-		token, err := NewToken(a.TokenFile)
+		token, err := bearer.File(a.TokenFile)
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
 	"warmroute/internal/testenv"
@@ -64,8 +65,8 @@ func writeToken(t *testing.T, text string) (path string) {
 
 func TestBearerToken(t *testing.T) {
 	path := writeToken(t, "secret\n")
-	token := must.Get(NewToken(path))(t)
-	addr := guarded(t, token.ServerOptions()...)
+	token := must.Get(bearer.File(path))(t)
+	addr := guarded(t, Guarded(token)...)
 	if got := try(t, addr, Access{}); got != codes.Unauthenticated {
 		t.Errorf("without a token: %v", got)
 	}

@@ -21,5 +21,5 @@
 // of Unix time on the wire.
 //
 // The package receives no token ids and does not discover replicas. The options of Serve
-// decide which clients may connect: TLS, and a Token's options (access.go).
+// decide which clients may connect: TLS, and Guarded (access.go).
 package indexrpc
