@@ -92,26 +92,22 @@ const (
 // once, leave two to three times as much garbage as live data, and without trim the
 // heap grows to twice the sum before the next collection. Under load it does nothing.
 func trim(ctx context.Context, ready func() error, decisions func() uint64) error {
-	tick := time.NewTicker(startEvery)
-	defer tick.Stop()
-	started, seen := false, uint64(0)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		switch n := decisions(); {
-		case !started && ready() == nil:
-			started = true
-			tick.Reset(idleEvery)
+	starting, started := context.WithCancel(ctx)
+	defer started()
+	_ = every(starting, startEvery, func(time.Time) {
+		if ready() == nil {
 			debug.FreeOSMemory()
-		case started && n == seen:
-			debug.FreeOSMemory()
-		default:
-			seen = n
+			started()
 		}
-	}
+	})
+	seen := decisions()
+	return every(ctx, idleEvery, func(time.Time) {
+		n := decisions()
+		if n == seen {
+			debug.FreeOSMemory()
+		}
+		seen = n
+	})
 }
 
 // spareProcessor gives Go a second processor on a machine of one core, unless the

@@ -127,7 +127,7 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	defer stop()
 	supply := make(chan error, 1)
 	go func() {
-		supply <- together(back, r.replicas.Run, r.ids.Run, r.decisions.Run, r.outcomes.Run, r.envoys.Run, r.xds.Run, r.renewReplicaTLS, r.history.Run, followMemory, pages.run,
+		supply <- together(back, r.replicas.Run, r.ids.Run, r.decisions.Run, r.outcomes.Run, r.envoys.Run, r.xds.Run, r.renewReplicaTLS, r.sample, followMemory, pages.run,
 			func(ctx context.Context) error { return trim(ctx, gate.Ready, r.decisions.ring.Decisions) },
 			func(ctx context.Context) error { return file.Watch(ctx, r.apply, r.refuse) })
 	}()
@@ -139,6 +139,12 @@ func (r *router) run(ctx context.Context, file *config.File[Config]) error {
 	err = errors.Join(err, <-supply)
 	r.log.Info("stopped")
 	return err
+}
+
+// sample takes samples for the dashboard until ctx ends.
+func (r *router) sample(ctx context.Context) error {
+	r.history.Sample()
+	return every(ctx, dashboard.Every, func(time.Time) { r.history.Sample() })
 }
 
 // every calls f at intervals until ctx ends.

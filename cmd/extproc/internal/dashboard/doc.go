@@ -9,5 +9,5 @@
 // copies. A sample has what was counted since the one before, rank by rank, so a counter
 // that falls, because a replica restarted, adds nothing and hides nothing. Only readers
 // divide. Models, and so the memory, are bounded. Units: seconds, tokens, requests. History
-// is safe for concurrent use; one Run at a time.
+// is safe for concurrent use.
 package dashboard

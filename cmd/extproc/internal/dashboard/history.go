@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -110,21 +109,6 @@ type History struct {
 // NewHistory returns an empty history of what read returns.
 func NewHistory(now func() time.Time, read func() Reading) *History {
 	return &History{now: now, read: read, since: now(), at: now(), totals: map[string]Total{}, samples: make([]Sample, 0, Span/Every)}
-}
-
-// Run samples until ctx ends.
-func (h *History) Run(ctx context.Context) error {
-	tick := time.NewTicker(Every)
-	defer tick.Stop()
-	h.Sample()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			h.Sample()
-		}
-	}
 }
 
 // Sample takes one sample now.
