@@ -58,6 +58,7 @@ func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, followin
 		AdapterPath: func(ctx context.Context, replica, name string, ask bool) string {
 			return k.fleet.AdapterPath(ctx, replica, name, ask)
 		},
+		Snapshot: func() *fleet.Snapshot { return k.fleet.Snapshot() },
 	})
 	o := c.Fleet
 	o.Registerer, o.Logger, o.Served = reg, log, c.XDS.Served()
@@ -72,13 +73,8 @@ func newReplicas(c Config, log *slog.Logger, reg prometheus.Registerer, followin
 		return nil, err
 	}
 	k.ledger.Model = func(replica string) string { return k.fleet.Snapshot().Base(replica) }
-	reg.MustRegister(append(k.service.Collectors(), k.feed, k.sources(), k.pool)...)
+	reg.MustRegister(append(k.service.Collectors(), k.feed, k.pool)...)
 	return k, nil
-}
-
-// sources are the states of the replicas' KV events.
-func (k *replicas) sources() feed.Sources {
-	return feed.Sources{Feed: k.feed, Snapshot: k.fleet.Snapshot}
 }
 
 // Run follows the replicas until ctx ends.
@@ -141,7 +137,7 @@ func (k *replicas) account(s *fleet.Snapshot, replica string, f func(*load.Accou
 
 // notes lists what is wrong with the replicas in s, and with their sources.
 func (k *replicas) notes(s *fleet.Snapshot) []string {
-	notes := slices.Concat(k.pool.Notes(), k.sources().Notes(), k.service.Notes())
+	notes := slices.Concat(k.pool.Notes(), k.service.Notes())
 	if err := k.behind(); k.begun.Load() && err != nil {
 		notes = append(notes, err.Error())
 	}

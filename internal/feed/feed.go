@@ -37,6 +37,8 @@ type Options struct {
 	// AdapterPath, when set, returns where a replica has loaded an adapter from, "" if that is
 	// unknown; with ask, by the replica's own answer, for which it may wait until ctx ends.
 	AdapterPath func(ctx context.Context, replica, name string, ask bool) string
+	// Snapshot returns the fleet, whose ready replicas have a state each; nil: there are none.
+	Snapshot func() *fleet.Snapshot
 }
 
 // Feed is the index's supply of KV events.
@@ -82,6 +84,9 @@ func New(x *index.Index, o Options) *Feed {
 	}
 	if o.Following == nil {
 		o.Following = func(index.Holder, bool) {}
+	}
+	if o.Snapshot == nil {
+		o.Snapshot = func() *fleet.Snapshot { return fleet.NewSnapshot() }
 	}
 	f := &Feed{o: o, index: x, replicas: map[string]*supply{}, layouts: map[string]*cachelayout.Layout{}, engines: map[string]engines{}}
 	f.ctx, f.cancel = context.WithCancel(context.Background())
@@ -262,11 +267,12 @@ const fullFor = 10 * time.Minute
 // Notes names the ranks whose publishers are ignored because of their messages; those whose events
 // cannot be read, have something unknown, tell too little, name another rank or contradict the
 // reported block size; the replicas with event sources that are not used; and the replicas whose
-// blocks index.max_scopes keeps out; at most bound.MostNotes of each.
+// blocks index.max_scopes keeps out; at most bound.MostNotes of each; and what sources says.
 func (f *Feed) Notes() []string {
 	var paused, refused, full, strange, sized []string
 	addf := func(to *[]string, format string, args ...any) { *to = append(*to, fmt.Sprintf(format, args...)) }
-	for _, r := range f.Status() {
+	all := f.Status()
+	for _, r := range all {
 		if r.Scopes.Full && r.Scopes.Refused > 0 {
 			addf(&full, "replica %s: blocks of its further adapters, block sizes and cache groups are not indexed: it was the first to name %d scopes, and index.max_scopes allows no more",
 				r.Addr, r.Scopes.Made)
@@ -300,7 +306,7 @@ func (f *Feed) Notes() []string {
 	if n := f.index.Full(fullFor); n > 0 {
 		addf(&full, "the index is full: it has dropped %d blocks that replicas still have, to stay within index.max_blocks: raise it", n)
 	}
-	return slices.Concat(bound.Notes(full, bound.MostNotes, "replicas have blocks that index.max_scopes keeps out"), bound.Notes(refused, bound.MostNotes, "replicas report event sources that are not used"),
+	return slices.Concat(f.sources(all), bound.Notes(full, bound.MostNotes, "replicas have blocks that index.max_scopes keeps out"), bound.Notes(refused, bound.MostNotes, "replicas report event sources that are not used"),
 		bound.Notes(paused, bound.MostNotes, "ranks are left alone because of their KV events"), bound.Notes(strange, bound.MostNotes, "ranks have KV events with something unknown"),
 		bound.Notes(sized, bound.MostNotes, "replicas have blocks of another size than is reported"))
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"warmroute/internal/bound"
 	"warmroute/internal/fleet"
 )
@@ -53,31 +51,24 @@ func StateOf(r *fleet.Replica, s Replica) State {
 	return Following
 }
 
-// Sources is the state of the KV events of the ready replicas that Snapshot returns. It
-// implements prometheus.Collector.
-type Sources struct {
-	Feed     *Feed
-	Snapshot func() *fleet.Snapshot
-}
-
-// each calls yield for each ready replica, with its supply.
-func (s Sources) each(yield func(*fleet.Replica, Replica, State)) {
+// each calls yield for each ready replica, with its supply, one of all.
+func (f *Feed) each(all []Replica, yield func(*fleet.Replica, Replica, State)) {
 	supplies := map[string]Replica{}
-	for _, supply := range s.Feed.Status() {
+	for _, supply := range all {
 		supplies[supply.Addr] = supply
 	}
-	for _, r := range s.Snapshot().Replicas {
+	for _, r := range f.o.Snapshot().Replicas {
 		if r.Ready {
 			yield(r, supplies[r.Addr], StateOf(r, supplies[r.Addr]))
 		}
 	}
 }
 
-// Notes names the replicas without a prefix cache, those without KV events if that is not configured,
+// sources names the replicas without a prefix cache, those without KV events if that is not configured,
 // what SGLang servers lack, and the ranks whose events do not come, at most bound.MostNotes of each.
-func (s Sources) Notes() []string {
+func (f *Feed) sources(all []Replica) []string {
 	var without, others, missing, deaf, off, unreported []string
-	s.each(func(r *fleet.Replica, supply Replica, state State) {
+	f.each(all, func(r *fleet.Replica, supply Replica, state State) {
 		for i := range supply.Ranks {
 			if why := supply.Ranks[i].deaf(r, supply.Synced); why != "" {
 				deaf = append(deaf, fmt.Sprintf("replica %s, rank %d: %s", r.Addr, supply.Ranks[i].Rank, why))
@@ -87,7 +78,7 @@ func (s Sources) Notes() []string {
 		case r.CacheOff:
 			off = append(off, r.Addr)
 		case state == Sidecar:
-			unreported = append(unreported, s.Feed.unreported(r)...)
+			unreported = append(unreported, f.unreported(r)...)
 		case r.SGLang != nil:
 			for _, note := range r.SGLang.Missing(state == None) {
 				missing = append(missing, fmt.Sprintf("replica %s: %s", r.Addr, note))
@@ -155,19 +146,4 @@ func few(addrs []string) string {
 		list += fmt.Sprintf(" and %d more", more)
 	}
 	return list
-}
-
-var sourcesDesc = prometheus.NewDesc("warmroute_kv_sources",
-	"Ready replicas by their KV events: sidecar, off (no_events), refused, other (engine), none, paused, connecting, following.", []string{"state"}, nil)
-
-// Describe implements prometheus.Collector.
-func (s Sources) Describe(ch chan<- *prometheus.Desc) { ch <- sourcesDesc }
-
-// Collect implements prometheus.Collector.
-func (s Sources) Collect(ch chan<- prometheus.Metric) {
-	count := map[State]int{}
-	s.each(func(_ *fleet.Replica, _ Replica, state State) { count[state]++ })
-	for _, state := range States() {
-		ch <- prometheus.MustNewConstMetric(sourcesDesc, prometheus.GaugeValue, float64(count[state]), string(state))
-	}
 }

@@ -54,7 +54,7 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	x := index.New(index.Options{})
 	defer x.Close()
 	var replicas []*fleet.Replica
-	s := Sources{New(x, Options{}), func() *fleet.Snapshot { return fleet.NewSnapshot(replicas...) }}
+	f := New(x, Options{Snapshot: func() *fleet.Snapshot { return fleet.NewSnapshot(replicas...) }})
 	add := func(n int, r fleet.Replica) {
 		for range n {
 			next := r
@@ -65,25 +65,25 @@ func TestReplicasWithoutEventsAreTold(t *testing.T) {
 	add(1, fleet.Replica{Ready: true, Configured: fleet.Configured{Sidecar: true}})
 	add(1, fleet.Replica{Ready: true, Configured: fleet.Configured{NoEvents: true}})
 	add(1, fleet.Replica{})
-	if notes := s.Notes(); notes != nil {
+	if notes := f.Notes(); notes != nil {
 		t.Errorf("notes %q although all is intended", notes)
 	}
 	add(1, fleet.Replica{Ready: true, Reported: fleet.Reported{CacheOff: true}})
-	if notes := s.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: 10.0.0.3:8000:") {
+	if notes := f.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: 10.0.0.3:8000:") {
 		t.Errorf("notes %q", notes)
 	}
 	replicas = replicas[:3]
 	add(bound.MostNotes+2, fleet.Replica{Ready: true})
-	notes := s.Notes()
+	notes := f.Notes()
 	if len(notes) != 1 || strings.Count(notes[0], ":8000") != bound.MostNotes || !strings.Contains(notes[0], "10.0.0.3:8000, ") || !strings.Contains(notes[0], "and 2 more") {
 		t.Errorf("notes %q", notes)
 	}
 	add(2, fleet.Replica{Ready: true, Reported: fleet.Reported{Engine: "llamacpp"}})
-	if notes := s.Notes(); len(notes) != 2 || strings.Count(notes[1], ":8000") != 2 || !strings.HasPrefix(notes[1], "replicas of other engines") {
+	if notes := f.Notes(); len(notes) != 2 || strings.Count(notes[1], ":8000") != 2 || !strings.HasPrefix(notes[1], "replicas of other engines") {
 		t.Errorf("notes %q", notes)
 	}
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(s)
+	reg.MustRegister(f)
 	families := must.Get(reg.Gather())(t)
 	values := map[string]float64{}
 	for _, m := range families[0].Metric {
@@ -135,21 +135,20 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 	x := index.New(index.Options{})
 	defer x.Close()
 	now := time.Unix(1000, 0)
-	f := New(x, Options{Now: func() time.Time { return now }})
-	f.cancel() // nothing is dialed
 	r := &fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Reported: fleet.Reported{
 		Models: []fleet.Model{{ID: "m", Base: "m"}}, BlockSize: 16, Events: []fleet.EventSource{{Endpoint: "tcp://10.0.0.1:5557"}}}, Ranks: []int{0}}
+	f := New(x, Options{Now: func() time.Time { return now }, Snapshot: func() *fleet.Snapshot { return fleet.NewSnapshot(r) }})
+	f.cancel() // nothing is dialed
 	f.mu.Lock()
 	s := &supply{replica: r, joined: now}
 	f.replicas[r.Addr] = s
 	f.mu.Unlock()
 	must.Do(t, f.subscribe(s))
-	told := Sources{f, func() *fleet.Snapshot { return fleet.NewSnapshot(r) }}
-	if notes := told.Notes(); len(notes) != 0 {
+	if notes := f.Notes(); len(notes) != 0 {
 		t.Errorf("notes %q while it is waited for", notes)
 	}
 	now = now.Add(time.Minute)
-	if notes := told.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replica 10.0.0.1:8000, rank 0: its KV events cannot be reached") {
+	if notes := f.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replica 10.0.0.1:8000, rank 0: its KV events cannot be reached") {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -160,7 +159,7 @@ func TestSidecarsThatReportNothingAreTold(t *testing.T) {
 	x := index.New(index.Options{})
 	defer x.Close()
 	r := fleet.Replica{Addr: "10.0.0.1:8000", Ready: true, Ranks: []int{0, 1}, Configured: fleet.Configured{Sidecar: true}, Reported: fleet.Reported{Models: []fleet.Model{{ID: "m", Base: "m"}}}}
-	s := Sources{New(x, Options{}), func() *fleet.Snapshot { return fleet.NewSnapshot(&r) }}
+	f := New(x, Options{Snapshot: func() *fleet.Snapshot { return fleet.NewSnapshot(&r) }})
 	reportBy := func(h index.Holder, model, scheme string) {
 		must.Get(x.Apply(&index.Batch{Holder: h, Incarnation: x.Begin(h), Events: []index.Event{{Kind: index.Stored, Hashes: []uint64{1},
 			Scope: index.Scope{Model: model, Scheme: scheme, BlockSize: 16}}}}))(t)
@@ -168,7 +167,7 @@ func TestSidecarsThatReportNothingAreTold(t *testing.T) {
 	report := func(h index.Holder, model string) { reportBy(h, model, index.SchemeTokens) }
 	told := func(what string, want ...string) {
 		t.Helper()
-		notes := s.Notes()
+		notes := f.Notes()
 		for i, rank := range want {
 			if len(notes) != len(want) || !strings.HasPrefix(notes[i], "replica 10.0.0.1:8000, rank "+rank+": it computes prompts") || !strings.Contains(notes[i], `model "m"`) {
 				t.Errorf("%s: %q, want ranks %q", what, notes, want)
