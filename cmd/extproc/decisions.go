@@ -198,7 +198,7 @@ func (d *decisions) openPeers() (err error) {
 	if d.outbox == nil {
 		return nil
 	}
-	if d.link, err = link.Open(d.peers, d.outbox, link.Around{Ledger: d.replicas.ledger, Fleet: d.decider, Book: d.book}, d.log); err != nil {
+	if d.link, err = link.Open(d.peers, peers.Options{Outbox: d.outbox, Ledger: d.replicas.ledger, Fleet: d.decider, Book: d.book}, d.log); err != nil {
 		return err
 	}
 	d.links.Of(d.link)

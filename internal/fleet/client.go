@@ -202,17 +202,11 @@ func (c *client) beginning(ctx context.Context, method, addr, path string, body 
 
 // answers reports whether anything speaks HTTP at addr.
 func (c *client) answers(ctx context.Context, addr string) bool {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url(addr)+"/health", nil)
-	if err != nil {
-		return false
+	body, err := c.open(ctx, http.MethodGet, addr, "/health", nil)
+	if err == nil {
+		body.Close()
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return false
-	}
-	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // keeps the connection
-	resp.Body.Close()
-	return true
+	return err == nil || errors.As(err, new(status))
 }
 
 // metrics reads the metrics at a path of addr into p.

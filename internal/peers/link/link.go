@@ -14,8 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"warmroute/index"
-	"warmroute/internal/decision/policy"
-	"warmroute/internal/load"
 	"warmroute/internal/peers"
 )
 
@@ -66,21 +64,14 @@ type natsServer interface {
 	stop()                      // it waits for the end
 }
 
-// Around are the parts of the router that a Link shares.
-type Around struct {
-	Ledger *load.Ledger
-	Fleet  peers.Fleet
-	Book   *policy.Book
+// Open starts or finds NATS. o has what the router shares; its name, its epoch and Adopted are the Link's.
+func Open(c Config, o peers.Options, log *slog.Logger) (*Link, error) {
+	return open(c, newDiscovery(c), o, log)
 }
 
-// Open starts or finds NATS. outbox has the decider's messages.
-func Open(c Config, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
-	return open(c, newDiscovery(c), outbox, a, log)
-}
-
-func open(c Config, found *discovery, outbox *peers.Outbox, a Around, log *slog.Logger) (*Link, error) {
+func open(c Config, found *discovery, o peers.Options, log *slog.Logger) (*Link, error) {
 	l := &Link{
-		c: c, id: c.name(), log: log, found: found, in: make(chan *nats.Msg, inbox), outbox: outbox,
+		c: c, id: c.name(), log: log, found: found, in: make(chan *nats.Msg, inbox), outbox: o.Outbox,
 		subject: "warmroute." + c.Fleet + ".routers", logged: map[string]bool{},
 	}
 	options, err := l.options()
@@ -108,7 +99,8 @@ func open(c Config, found *discovery, outbox *peers.Outbox, a Around, log *slog.
 	}
 	var epoch [8]byte
 	_, _ = rand.Read(epoch[:]) // never fails
-	l.machine = peers.New(peers.Options{ID: l.id, Epoch: binary.LittleEndian.Uint64(epoch[:]), Ledger: a.Ledger, Fleet: a.Fleet, Book: a.Book, Outbox: outbox, Adopted: l.adopted})
+	o.ID, o.Epoch, o.Adopted = l.id, binary.LittleEndian.Uint64(epoch[:]), l.adopted
+	l.machine = peers.New(o)
 	return l, nil
 }
 

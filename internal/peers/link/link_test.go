@@ -77,7 +77,7 @@ func startWith(t *testing.T, c Config, found *discovery, log *slog.Logger) *link
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	r.link = must.Get(open(c, found, peers.NewOutbox(), Around{Ledger: r.ledger, Fleet: r.fleet, Book: book}, log))(t)
+	r.link = must.Get(open(c, found, peers.Options{Outbox: peers.NewOutbox(), Ledger: r.ledger, Fleet: r.fleet, Book: book}, log))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() {
