@@ -152,9 +152,8 @@ func (sh *shard) sweep() {
 // sweepStep is how many steps are made under the lock: about a tenth of a millisecond.
 const sweepStep = 1024
 
-// nodes removes the dead slots' blocks from some nodes, from a number on, and returns where to
-// go on, 0 behind the last. When there are too many different sets, the slots stay dead and
-// are swept again.
+// nodes removes the blocks in some nodes, from a number on, and returns where to go on, 0 behind
+// the last.
 func (s *sweeper) nodes(from uint32) (next uint32) {
 	before := s.sh.blocks()
 	next, ok := s.sh.nodes.Clear(s.gone, from, sweepStep)
@@ -181,75 +180,29 @@ func (ks *keyspace) flats() (all []*hashtable.Table) {
 	return all
 }
 
-// sweeper rewrites sets without some slots. It computes each distinct set once per
-// array.
+// sweeper removes the blocks of dead slots.
 type sweeper struct {
-	sh   *shard
-	gone *holderset.Mask
-	memo []holderset.ID // by set id: 0 = not computed, else its replacement + 1
-
-	failed bool
+	sh     *shard
+	gone   *holderset.Mask
+	failed bool  // there were too many different sets: the slots stay dead and are swept again
+	slots  []int // scratch
 }
 
-// replacement returns the set without the gone slots, pinned for the pass.
-func (s *sweeper) replacement(id holderset.ID) holderset.ID {
-	if int(id) < len(s.memo) && s.memo[id] != 0 {
-		return s.memo[id] - 1
-	}
-	sets := &s.sh.sets
-	to := id
-	sets.Retain(to, 1)
-	var slots []int
-	sets.Each(id, func(slot int) {
-		if s.gone.Has(slot) {
-			slots = append(slots, slot)
-		}
-	})
-	for _, slot := range slots {
-		next, ok := sets.Toggle(to, slot)
-		if !ok {
-			s.failed = true // no ids left: the slots stay dead and are swept again
-			break
-		}
-		sets.Release(to, 1)
-		to = next
-	}
-	for int(id) >= len(s.memo) {
-		s.memo = append(s.memo, make([]holderset.ID, int(id)+1-len(s.memo))...)
-	}
-	s.memo[id] = to + 1
-	return to
-}
-
-// begin and end enclose a pass, in which no id in the memo may be reused.
-func (s *sweeper) begin() {
-	clear(s.memo)
-	s.sh.sets.Freeze(true)
-}
-
-func (s *sweeper) end() {
-	s.sh.sets.Freeze(false)
-	for _, to := range s.memo {
-		if to != 0 {
-			s.sh.sets.Release(to-1, 1)
-		}
-	}
-}
-
+// table removes the blocks in one array of a table.
 func (s *sweeper) table(t *hashtable.Table, part int) {
-	s.begin()
-	defer s.end()
 	before := t.Len()
 	for row := range t.Each(part) {
-		id := row.Set()
-		if to := s.replacement(id); to != id {
-			t.Set(row, to)
-			s.sh.sets.Retain(to, 1)
-			s.sh.sets.Release(id, 1)
+		s.slots = s.slots[:0]
+		s.sh.sets.Each(row.Set(), func(slot int) {
+			if s.gone.Has(slot) {
+				s.slots = append(s.slots, slot)
+			}
+		})
+		for _, slot := range s.slots {
+			s.failed = !s.sh.toggleIn(t, row, slot) || s.failed
 		}
 	}
 	s.sh.x.blocks.Add(int64(t.Len() - before))
-	t.Shrink(part)
 }
 
 // tidy drops the hashes of evicted blocks, and returns unused memory.

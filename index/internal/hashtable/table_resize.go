@@ -37,13 +37,6 @@ func (t *Table) rebuild(q, percent int) {
 	t.pool.Retire(old.words)
 }
 
-// Shrink returns memory of one array that is mostly unused.
-func (t *Table) Shrink(part int) {
-	if p := t.parts[part].Load(); t.live[part]*4 < int(p.n) && p.n > minPart {
-		t.rebuild(part, compact)
-	}
-}
-
 // Trim rebuilds arrays that are not compact.
 func (t *Table) Trim() {
 	for q := range t.parts {

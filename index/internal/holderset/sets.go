@@ -32,7 +32,6 @@ type Sets struct {
 	byPrint map[uint64]ID // fingerprint → id
 	free    [widths][]ID
 	unused  epoch.Limbo[ID]
-	frozen  bool
 }
 
 type page struct {
@@ -53,9 +52,6 @@ func (s *Sets) Init(c *epoch.Clock) {
 	s.byPrint = map[uint64]ID{}
 	s.pages.Store(&[]*page{})
 }
-
-// Freeze sets whether released IDs stay unused: the writer may keep some.
-func (s *Sets) Freeze(on bool) { s.frozen = on }
 
 // zobrist returns the random word of a slot (splitmix64 of its number): a set's
 // fingerprint is the xor over its slots, so adding or removing one is one xor.
@@ -196,7 +192,7 @@ func (s *Sets) build(id ID, slot int, print uint64) (ID, bool) {
 
 // alloc returns an unused id of a width.
 func (s *Sets) alloc(width uint8) (ID, bool) {
-	if len(s.free[width]) == 0 && s.unused.Len() >= setsPerPage && !s.frozen {
+	if len(s.free[width]) == 0 && s.unused.Len() >= setsPerPage {
 		s.unused.Reclaim(s.reuse)
 	}
 	if n := len(s.free[width]); n > 0 {
