@@ -12,24 +12,29 @@ import (
 // blocks on GPU. They have no order, so a lookup walks them; usually few or none have entries.
 type overlay struct {
 	at        [layers]holderset.ID // the sets at one position, by tier
-	runs      []layerRun
 	continued []continuation
 	probed    [1 << probedBits]probedEnd
 }
 
-// layerRun is a stretch of blocks with equal sets in all tables.
-type layerRun struct {
-	to  int32 // first position behind it
-	ids [layers]holderset.ID
-}
+// levels are the tables in which a match continues: as long as blocks are leased, then also in CPU
+// memory, then also in storage.
+var levels = [...]Tier{tierLeased, TierCPU, TierStorage}
 
 // continuation is a holder that has the block behind its gapless blocks in another
 // table.
 type continuation struct {
 	from  int32
 	slot  int
-	match int  // index into dst
-	ended bool // the walk has passed its end
+	match int // index into dst
+	level int // the tables up to this one are needed for the blocks so far
+	ends  [len(levels)]int32
+}
+
+// need ends the match at a position in the tables before a level.
+func (c *continuation) need(level int, p int32) {
+	for ; c.level < level; c.level++ {
+		c.ends[c.level] = p
+	}
 }
 
 // probedBits is log2 of how many ends of holders' blocks a lookup remembers. Holders
@@ -56,7 +61,6 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	dst := f.list
 	r.continued = r.continued[:0]
 	r.probed = [1 << probedBits]probedEnd{}
-	from := int32(len(keys))
 	for i := range dst {
 		m := &dst[i]
 		if m.HybridUnknown || m.Grouped || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys) {
@@ -64,25 +68,21 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 		}
 		if slot, ok := ks.sh.slots.Of(int32(m.ID)); ok {
 			r.continued = append(r.continued, continuation{from: m.Blocks, slot: slot, match: i})
-			from = min(from, m.Blocks)
 		}
 	}
 	if ks.probe(&r.at, keys[0]) {
-		if dst = ks.starting(r, f, dst); len(r.continued) > 0 && r.continued[len(r.continued)-1].from == 0 {
-			from = 0
-		}
+		dst = ks.starting(r, f, dst)
 	}
 	f.list = dst
 	if len(r.continued) == 0 {
 		return
 	}
-	ks.walkOverlay(r, from, keys)
+	ks.walkOverlay(r, keys)
 	for i := range r.continued {
 		c := &r.continued[i]
+		c.need(len(levels), int32(len(keys)))
 		m := &dst[c.match]
-		m.Blocks = ks.extend(r, c, c.from, tierLeased)
-		m.Lower = ks.extend(r, c, m.Blocks, tierLeased, TierCPU)
-		m.Storage = ks.extend(r, c, m.Lower, tierLeased, TierCPU, TierStorage)
+		m.Blocks, m.Lower, m.Storage = c.ends[0], c.ends[1], c.ends[2]
 		ks.loaded(m)
 	}
 }
@@ -160,55 +160,42 @@ func (ks *keyspace) probe(at *[layers]holderset.ID, key prefixhash.Key) bool {
 	return any != 0
 }
 
-func (ks *keyspace) inAny(at *[layers]holderset.ID, c *continuation, tiers ...Tier) bool {
-	for _, tier := range tiers {
-		if ks.sh.sets.Has(at[tier], c.slot) {
-			return true
-		}
+// walkOverlay finds where the continuations end. Nothing changes at a position with the sets of the
+// one before, unless a continuation begins there.
+func (ks *keyspace) walkOverlay(r *scratch, keys []prefixhash.Key) {
+	next := int32(len(keys)) // the first position at which a continuation begins
+	for i := range r.continued {
+		next = min(next, r.continued[i].from)
 	}
-	return false
-}
-
-// walkOverlay collects the runs from a position to the end of every continuation.
-func (ks *keyspace) walkOverlay(r *scratch, from int32, keys []prefixhash.Key) {
-	r.runs = r.runs[:0]
-	for p := from; p < int32(len(keys)); p++ {
-		ks.probe(&r.at, keys[p])
-		if n := len(r.runs); n > 0 && r.runs[n-1].ids == r.at {
-			r.runs[n-1].to = p + 1
+	var at [layers]holderset.ID
+	for p := next; p < int32(len(keys)); p++ {
+		ks.probe(&at, keys[p])
+		if p < next && at == r.at {
 			continue
 		}
-		if !ks.anyAt(r, p) {
+		r.at, next = at, int32(len(keys))
+		open := false
+		for i := range r.continued {
+			c := &r.continued[i]
+			if c.from > p {
+				next, open = min(next, c.from), true
+				continue
+			}
+			c.need(ks.levelAt(&at, c.slot), p)
+			open = open || c.level < len(levels)
+		}
+		if !open {
 			return
 		}
-		r.runs = append(r.runs, layerRun{to: p + 1, ids: r.at})
 	}
 }
 
-// anyAt reports whether a continuation starts after p, or has the block at p, which
-// is r.at, and all before it.
-func (ks *keyspace) anyAt(r *scratch, p int32) (any bool) {
-	for i := range r.continued {
-		c := &r.continued[i]
-		if c.from <= p && !c.ended && !ks.inAny(&r.at, c, TierCPU, TierStorage, tierLeased) {
-			c.ended = true
+// levelAt returns the first level that has the block at one position for a slot.
+func (ks *keyspace) levelAt(at *[layers]holderset.ID, slot int) int {
+	for level, tier := range levels {
+		if ks.sh.sets.Has(at[tier], slot) {
+			return level
 		}
-		any = any || !c.ended
 	}
-	return any
-}
-
-// extend returns how far a continuation goes from a position in one of the given tables.
-func (ks *keyspace) extend(r *scratch, c *continuation, p int32, also ...Tier) int32 {
-	for i := range r.runs {
-		run := &r.runs[i]
-		if run.to <= p {
-			continue
-		}
-		if !ks.inAny(&run.ids, c, also...) {
-			return p
-		}
-		p = run.to
-	}
-	return p
+	return len(levels)
 }
