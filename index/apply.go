@@ -34,8 +34,8 @@ func (x *Index) Apply(b *Batch) (Result, error) {
 	}
 	h.result = Result{}
 	now := x.o.Now()
-	x.noteReportAt(h.id, b.published(now).UnixNano(), now.UnixNano())
-	h.removals.at = x.tenths(now.UnixNano()) // not the batch's time: until now they counted
+	x.noteReport(h.id, now.UnixNano())
+	h.removals.at = x.tenths(now.UnixNano())
 	h.observe(b)
 	a := applying{x: x, h: h, batch: b, tick: minutes(now), res: &h.result}
 	for i := 0; i < len(b.Events); {

@@ -123,20 +123,11 @@ func (p *Part) coversModel(k modelKey) bool {
 type Batch struct {
 	Holder      Holder
 	Incarnation uint64
-	At          time.Time // when it was published, the age of the evidence; a zero or future time means now
-	Full        bool      // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
-	Keying      Keying    // of vLLM's own hashes; without Hash, the index does not know how to compute them
-	Doubt       string    // why the holder's events may not tell everything that it holds, one sentence; "" if they do
-	Shared      bool      // an event tells of blocks in a store that other holders may read too
+	Full        bool   // the holder re-announces blocks (vLLM's kv_cache_report_mode full): a repeated Stored is not a second copy
+	Keying      Keying // of vLLM's own hashes; without Hash, the index does not know how to compute them
+	Doubt       string // why the holder's events may not tell everything that it holds, one sentence; "" if they do
+	Shared      bool   // an event tells of blocks in a store that other holders may read too
 	Events      []Event
-}
-
-// published returns the time of the batch, never after now.
-func (b *Batch) published(now time.Time) time.Time {
-	if b.At.IsZero() || b.At.After(now) {
-		return now
-	}
-	return b.At
 }
 
 // Result counts blocks.

@@ -72,7 +72,7 @@ func (v *promptLookup) Search(group int, hits bool) int {
 		tokens = v.query.Tokens
 	}
 	v.searched = ks
-	ks.lookup(v.x, v.r, v.f, v.query.Keys, tokens)
+	ks.lookup(v.r, v.f, v.query.Keys, tokens)
 	return v.f.Len()
 }
 
@@ -85,7 +85,7 @@ func (v *promptLookup) Probe(p *hybrid.Probe) {
 		return
 	}
 	f := &v.r.depths
-	f.reset(v.x, ks.sh.slots.Words())
+	f.reset(ks.sh.slots.Words())
 	f.raw = p.Tokens < 0
 	ks.search(v.r, f, p.Keys)
 	counted := f.first
@@ -119,8 +119,7 @@ func (v *promptLookup) Answer(m *hybrid.Member, a hybrid.Answer) {
 	if v.scope.BlockSize > 0 {
 		blocks = a.Hit / int32(v.scope.BlockSize)
 	}
-	match := Match{ID: id, Blocks: blocks, Lower: blocks, Storage: blocks,
-		Grouped: true, Hit: a.Hit, Full: a.Full, Seen: v.x.newestBatch(id)}
+	match := Match{ID: id, Blocks: blocks, Lower: blocks, Storage: blocks, Grouped: true, Hit: a.Hit, Full: a.Full}
 	if f.listed {
 		if i := slices.IndexFunc(f.list, func(o Match) bool { return o.ID == id }); i >= 0 {
 			f.list[i] = match
@@ -174,7 +173,7 @@ func (ks *keyspace) narrowList(f *Found, tokens int) {
 		}
 		if hit, ok := member.Hit(home, m.Blocks, tokens); ok {
 			*m = Match{ID: m.ID, Blocks: hit, Lower: hit, Storage: hit, Grouped: true,
-				Hit: hit * f.block, Full: m.Blocks * f.block, Seen: m.Seen}
+				Hit: hit * f.block, Full: m.Blocks * f.block}
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 type Found struct {
 	flat [64]int32 // one depth, to be copied; the first field: copies from an address that crosses cache lines take a tenth longer
 
-	x     *Index
 	words int
 	first []uint64 // slots that hold the first block
 	alive []uint64 // the slots of first that have held every block so far
@@ -37,8 +36,8 @@ type Found struct {
 }
 
 // reset empties f and makes room for words of slots.
-func (f *Found) reset(x *Index, words int) {
-	f.x, f.words, f.listed, f.list, f.unknown = x, words, false, f.list[:0], f.unknown[:0]
+func (f *Found) reset(words int) {
+	f.words, f.listed, f.list, f.unknown = words, false, f.list[:0], f.unknown[:0]
 	f.grouped, f.block = f.grouped[:0], 0
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
@@ -80,10 +79,10 @@ func (f *Found) All() iter.Seq[Match] {
 				end, id := f.ends[i<<6+bit], HolderID(f.ids[i<<6+bit])
 				if f.block > 0 && f.decided[i]>>bit&1 != 0 {
 					if !yield(Match{ID: id, Blocks: end, Lower: end, Storage: end,
-						Grouped: true, Hit: end * f.block, Full: f.full[i<<6+bit] * f.block, Seen: f.x.newestBatch(id)}) {
+						Grouped: true, Hit: end * f.block, Full: f.full[i<<6+bit] * f.block}) {
 						return
 					}
-				} else if !yield(Match{ID: id, Blocks: end, Lower: end, Storage: end, Seen: f.x.newestBatch(id)}) {
+				} else if !yield(Match{ID: id, Blocks: end, Lower: end, Storage: end}) {
 					return
 				}
 			}
@@ -94,7 +93,7 @@ func (f *Found) All() iter.Seq[Match] {
 			}
 		}
 		for _, id := range f.unknown {
-			if !yield(Match{ID: id, HybridUnknown: true, Seen: f.x.newestBatch(id)}) {
+			if !yield(Match{ID: id, HybridUnknown: true}) {
 				return
 			}
 		}

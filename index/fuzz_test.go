@@ -144,7 +144,7 @@ func (l *slowLookup) end(step int) {
 		return
 	}
 	var f Found
-	f.reset(l.w.x, l.ks.sh.slots.Words())
+	f.reset(l.ks.sh.slots.Words())
 	l.ks.depths(l.r.path, &f)
 	f.ids = l.ks.sh.slots.Holders()
 	got := map[HolderID]int32{}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"warmroute/index/internal/hybrid"
 )
@@ -59,9 +60,8 @@ const idsPerPage = 256
 
 // idPage holds the fields of HolderIDs that lookups read.
 type idPage struct {
-	holder      [idsPerPage]atomic.Pointer[holder]
-	newestBatch [idsPerPage]atomic.Int64 // Unix nanoseconds: when the newest batch was published
-	lastReport  [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder last reported or was touched
+	holder     [idsPerPage]atomic.Pointer[holder]
+	lastReport [idsPerPage]atomic.Int64 // Unix nanoseconds: when the holder last reported
 }
 
 // minFreeIDs ids must be free before one is used again, oldest first, so that a reader
@@ -100,9 +100,7 @@ func (x *Index) intern(self Holder) *holder {
 		x.pages.Store(&pages)
 	}
 	page := pages[h.id/idsPerPage]
-	now := x.o.Now().UnixNano()
-	page.newestBatch[h.id%idsPerPage].Store(now)
-	page.lastReport[h.id%idsPerPage].Store(now)
+	page.lastReport[h.id%idsPerPage].Store(x.o.Now().UnixNano())
 	page.holder[h.id%idsPerPage].Store(h)
 	x.holders.Store(self, h)
 	return h
@@ -116,24 +114,13 @@ func (x *Index) byID(id HolderID) *holder {
 	return pages[id/idsPerPage].holder[id%idsPerPage].Load()
 }
 
-func (x *Index) noteReport(id HolderID, now int64) { x.noteReportAt(id, now, now) }
-
-// noteReportAt records evidence published at a time not after now. A late batch does
-// not make the evidence newer, but shows that the reporter is alive.
-func (x *Index) noteReportAt(id HolderID, at, now int64) {
-	p := (*x.pages.Load())[id/idsPerPage]
-	p.lastReport[id%idsPerPage].Store(now)
-	if seen := &p.newestBatch[id%idsPerPage]; at > seen.Load() {
-		seen.Store(at)
-	}
+func (x *Index) noteReport(id HolderID, now int64) {
+	(*x.pages.Load())[id/idsPerPage].lastReport[id%idsPerPage].Store(now)
 }
 
-func (x *Index) newestBatch(id HolderID) int64 {
-	return (*x.pages.Load())[id/idsPerPage].newestBatch[id%idsPerPage].Load()
-}
-
-func (x *Index) lastReport(id HolderID) int64 {
-	return (*x.pages.Load())[id/idsPerPage].lastReport[id%idsPerPage].Load()
+// LastReport returns when a holder of a match has begun, or sent its last batch.
+func (x *Index) LastReport(id HolderID) time.Time {
+	return time.Unix(0, (*x.pages.Load())[id/idsPerPage].lastReport[id%idsPerPage].Load())
 }
 
 // ID returns the number of h in matches, given at the first call and kept until Remove.
@@ -165,13 +152,6 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.incarnation = x.incarnations.Add(1)
 	x.noteReport(h.id, h.since)
 	return h.incarnation
-}
-
-// Touch records that h is alive and that nothing has changed.
-func (x *Index) Touch(self Holder) {
-	if h := x.known(self); h != nil {
-		x.noteReport(h.id, x.o.Now().UnixNano())
-	}
 }
 
 // Remove drops a replica with all its ranks, at once for lookups that start later.

@@ -109,27 +109,19 @@ func TestNumbersAreGivenAgainInOrder(t *testing.T) {
 	}
 }
 
-// A report, a touch and a batch, however late it arrives, show that a holder is alive; a late batch does
-// not make its evidence newer or older.
-func TestEvidenceAndItsAge(t *testing.T) {
+// A lease and a batch show that a holder is alive.
+func TestSignsOfLife(t *testing.T) {
 	for name, alive := range map[string]func(x *fixture, inc uint64){
 		"a lease": func(x *fixture, _ uint64) { lend(t, x.Index, x.f.scope, a, x.f.key[:1], x.clock.t.Add(time.Hour)) },
-		"a touch": func(x *fixture, _ uint64) { x.Touch(a) },
 		"a batch": func(x *fixture, inc uint64) { x.send(a, inc) },
-		"a late batch": func(x *fixture, inc uint64) {
-			if _, err := x.Apply(&Batch{Holder: a, Incarnation: inc, At: x.clock.t.Add(-time.Hour)}); err != nil {
-				t.Error(err)
-			}
-		},
 	} {
 		x := newFixture(t, Options{ReplicaTTL: time.Minute})
 		inc := x.Begin(a)
 		x.send(a, inc, x.f.stored(a, TierGPU, x.all()))
 		x.clock.t = x.clock.t.Add(50 * time.Second)
 		alive(x, inc)
-		age := map[bool]time.Duration{true: 50 * time.Second}[name == "a late batch"]
-		if got := x.match(a).Age(x.clock.t); got != age {
-			t.Errorf("%s: evidence is %v old, want %v", name, got, age)
+		if last := x.LastReport(x.ID(a)); !last.Equal(x.clock.t) {
+			t.Errorf("%s: the last report was %v ago", name, x.clock.t.Sub(last))
 		}
 		x.clock.t = x.clock.t.Add(time.Minute)
 		if x.Sweep(); x.Holdings(a) != 64 {
@@ -139,11 +131,6 @@ func TestEvidenceAndItsAge(t *testing.T) {
 		if x.Sweep(); x.Holdings(a) != 0 {
 			t.Errorf("%s: the holder is kept", name)
 		}
-	}
-	x := newFixture(t, Options{})
-	x.Touch(a)
-	if st := x.counts(); st.Holders != 0 {
-		t.Errorf("%+v of a holder that nobody knows", st)
 	}
 }
 

@@ -69,16 +69,16 @@ func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 // find is Find. With the length of the prompt in tokens, it finds the holders whose groups
 // decide with their hits.
 func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, tokens int) {
-	r.asked.of(x, s).lookup(x, r, f, keys, tokens)
+	r.asked.of(x, s).lookup(r, f, keys, tokens)
 }
 
-func (ks *keyspace) lookup(x *Index, r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
+func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
 	if ks == nil || len(keys) == 0 || ks.scope.Scheme == "" {
-		f.reset(x, 0)
+		f.reset(0)
 		return
 	}
 	sh := ks.sh
-	f.reset(x, sh.slots.Words())
+	f.reset(sh.slots.Words())
 	ks.search(r, f, keys)
 	f.ids = sh.slots.Holders() // after the sets were read: it has all slots of the sets
 	for i := range f.words {

@@ -1,7 +1,5 @@
 package index
 
-import "time"
-
 // HolderID is the small number of a Holder while its replica is known.
 type HolderID int32
 
@@ -26,13 +24,4 @@ type Match struct {
 	Hit     int32
 	Full    int32 // at least Hit; 0: unknown
 	Loaded  int32 // tokens behind Hit that it loads from CPU memory
-
-	// Seen is the time of the newest evidence, in Unix nanoseconds: the
-	// holder's last batch.
-	Seen int64
-}
-
-// Age returns the age of the evidence, never negative.
-func (m Match) Age(now time.Time) time.Duration {
-	return max(0, time.Duration(now.UnixNano()-m.Seen))
 }

@@ -63,7 +63,7 @@ func (v *promptLookup) Loaded(members []*hybrid.Member, device, tokens []int32) 
 	}
 	for seat, n := range tokens {
 		if n > 0 {
-			m := Match{ID: HolderID(members[seat].ID), Grouped: true, Seen: v.x.newestBatch(HolderID(members[seat].ID))}
+			m := Match{ID: HolderID(members[seat].ID), Grouped: true}
 			m.load(n, v.scope.BlockSize)
 			f.list = append(f.list, m)
 		}

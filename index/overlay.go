@@ -144,7 +144,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, slot int) []Match {
 		}
 	}
 	r.continued = append(r.continued, continuation{slot: slot, match: len(dst)})
-	return append(dst, Match{ID: id, Seen: sh.x.newestBatch(id)})
+	return append(dst, Match{ID: id})
 }
 
 // probe reads the sets of a key in all tables into at, and reports whether any has it.

@@ -64,7 +64,7 @@ func (x *Index) expireSilent(now time.Time) {
 		h := v.(*holder)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if h.incarnation != 0 && now.UnixNano()-x.lastReport(h.id) > int64(x.o.ReplicaTTL) {
+		if h.incarnation != 0 && now.Sub(x.LastReport(h.id)) > x.o.ReplicaTTL {
 			h.clear(nil)
 			h.endMembers()
 			h.incarnation = 0

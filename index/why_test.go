@@ -340,7 +340,7 @@ func TestRemovalsCountFromTheirArrival(t *testing.T) {
 	sent := x.clock.t
 	x.clock.t = x.clock.t.Add(time.Second)
 	old := func(e Event) {
-		must.Get(x.Apply(&Batch{Holder: a, Incarnation: inc, At: time.Unix(0, 1), Events: []Event{e}}))(t)
+		must.Get(x.Apply(&Batch{Holder: a, Incarnation: inc, Events: []Event{e}}))(t)
 	}
 	old(x.f.removed(a, TierGPU, 9))
 	if e := x.why(9); !e.Removed.Equal(x.clock.t) {

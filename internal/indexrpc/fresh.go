@@ -6,7 +6,7 @@ import (
 	"warmroute/index"
 )
 
-// aliveOnly is the time of a batch that shows only that its replica is alive: older
+// aliveOnly is the time of a call that shows only that its replica is alive: older
 // than all evidence, so that it makes no block fresher.
 var aliveOnly = time.Unix(0, 1)
 
@@ -35,10 +35,10 @@ func freshness(age, ttl time.Duration) float64 {
 // newest returns the time of the newest evidence for a holder's blocks.
 // After the last call of its reporter only the router's own subscription can have
 // brought the index evidence, which is about all blocks of the holder.
-func (s *Server) newest(h index.Holder, m index.Match) time.Time {
-	r := s.reporterOf(h)
-	if r == nil || m.Seen/int64(time.Millisecond) > r.seen.Load() {
-		return time.Unix(0, m.Seen)
+func (s *Server) newest(h index.Holder, id index.HolderID) time.Time {
+	r, last := s.reporterOf(h), s.x.LastReport(id)
+	if r == nil || last.UnixMilli() > r.seen.Load() {
+		return last
 	}
 	return time.Unix(0, r.fresh.Load())
 }

@@ -62,7 +62,7 @@ func (b *bench) subscribes(replica string, hashes ...uint64) {
 	h := index.Holder{Replica: replica}
 	incarnation := b.x.Begin(h)
 	e := index.Event{Kind: index.Stored, Scope: index.Scope{Model: "m", Scheme: "engine", BlockSize: 128}, Hashes: hashes}
-	must.Get(b.x.Apply(&index.Batch{Holder: h, Incarnation: incarnation, At: b.clock(), Events: []index.Event{e}}))(b.t)
+	must.Get(b.x.Apply(&index.Batch{Holder: h, Incarnation: incarnation, Events: []index.Event{e}}))(b.t)
 }
 
 // TestLookupsAreTimed: each lookup is one observation, of the time it took.

@@ -113,7 +113,7 @@ func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*in
 	if !ok || m.Blocks == 0 || tokens == 0 {
 		return dst
 	}
-	f := freshness(s.o.Now().Sub(s.newest(h, m)), s.o.TTL)
+	f := freshness(s.o.Now().Sub(s.newest(h, m.ID)), s.o.TTL)
 	return append(dst, &indexpb.Route{ReplicaId: h.Replica, Rank: int32(h.Rank), MatchedBlocks: uint64(m.Blocks),
 		MatchedTokens: tokens, Freshness: f, Score: float64(tokens) * f})
 }

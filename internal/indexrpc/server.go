@@ -165,11 +165,11 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	}
 	r.about.Store(&subject{q.GetTenant(), q.GetModel()})
 	d := s.delta(q)
-	batch := index.Batch{Holder: h, At: aliveOnly, Full: true, Events: d.events}
+	batch, at := index.Batch{Holder: h, Full: true, Events: d.events}, aliveOnly
 	if len(q.GetPrefixes()) > 0 {
-		batch.At = s.at(q.GetTimestampMs(), q.GetSentMs())
-		if now := s.o.Now(); now.Sub(batch.At) >= s.o.TTL {
-			batch.At = now // nobody collects a change for so long: the reporter's clock is wrong
+		at = s.at(q.GetTimestampMs(), q.GetSentMs())
+		if now := s.o.Now(); now.Sub(at) >= s.o.TTL {
+			at = now // nobody collects a change for so long: the reporter's clock is wrong
 		}
 	}
 	result, first, err := s.apply(r, &batch)
@@ -177,7 +177,7 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 		return err
 	}
 	if len(d.events) > 0 {
-		r.freshen(batch.At)
+		r.freshen(at)
 	}
 	out.Stored += uint64(result.Stored)
 	out.Dropped += uint64(result.Dropped) + d.dropped
@@ -234,11 +234,11 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	if q.GetType() == indexpb.EventType_PREFIX_ADDED {
 		return nil
 	}
-	batch := index.Batch{Holder: h, At: aliveOnly, Full: true}
+	batch, at := index.Batch{Holder: h, Full: true}, aliveOnly
 	switch q.GetType() {
 	case indexpb.EventType_REPLICA_UPDATED:
 		if q.GetCurrent() {
-			batch.At = s.at(q.GetTimestampMs(), q.GetSentMs())
+			at = s.at(q.GetTimestampMs(), q.GetSentMs())
 		}
 	case indexpb.EventType_PREFIX_EVICTED:
 		keys, err := s.evicted(q)
@@ -269,10 +269,10 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 	if err != nil {
 		return err
 	}
-	if batch.At != aliveOnly && r.fresh.Load() != 0 { // all reported blocks still hold
-		r.freshen(batch.At)
+	if at != aliveOnly && r.fresh.Load() != 0 { // all reported blocks still hold
+		r.freshen(at)
 	}
-	if batch.At != aliveOnly || q.GetType() == indexpb.EventType_ALL_CLEARED {
+	if at != aliveOnly || q.GetType() == indexpb.EventType_ALL_CLEARED {
 		s.x.SetDoubt(h, printable(q.GetDoubt()[:min(len(q.GetDoubt()), maxDoubt)]))
 	}
 	out.First = out.First || first

@@ -365,7 +365,6 @@ func (s *Subscriber) apply(f frame) error {
 	}
 	batch, n := s.converter.convert(b)
 	batch.Incarnation = s.incarnation
-	batch.At = s.o.Now() // the router's clock: lifetimes must not depend on the publisher's
 	batch.Full = s.o.Full || f.seq < s.repeats
 	s.mu.Lock()
 	s.cursor.Begun = max(s.cursor.Begun, f.seq+1)
@@ -384,7 +383,7 @@ func (s *Subscriber) apply(f frame) error {
 	t.Contents.add(n)
 	t.OrphanBlocks += uint64(result.Orphaned)
 	s.set(func(st *Status) {
-		st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, batch.At, batch.Doubt, batch.Keying.Hash
+		st.HasSeq, st.LastSeq, st.LastBatch, st.Doubt, st.Hashes = true, f.seq, s.o.Now(), batch.Doubt, batch.Keying.Hash
 		st.Said = b.Rank
 	})
 	return nil
@@ -404,7 +403,7 @@ func (s *Subscriber) touch(yes bool) {
 	if !yes {
 		return
 	}
-	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation, At: s.o.Now(), Full: s.o.Full}
+	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation, Full: s.o.Full}
 	switch _, err := s.to.Apply(&b); {
 	case errors.Is(err, index.ErrIncarnation):
 		s.sequencer.expired()
@@ -416,7 +415,7 @@ func (s *Subscriber) touch(yes bool) {
 
 // empty drops the blocks of the past, of a publisher that has discarded them.
 func (s *Subscriber) empty() {
-	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation, At: s.o.Now(),
+	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation,
 		Events: []index.Event{{Kind: index.Cleared, Part: &index.Part{Tenant: s.o.Tenant}}}}
 	if _, err := s.to.Apply(&b); err != nil {
 		s.sequencer.count.ApplyErrors++

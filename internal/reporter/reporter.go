@@ -104,7 +104,7 @@ func (r *Reporter) Apply(b *index.Batch) (res index.Result, err error) {
 	if b.Incarnation != r.incarnation {
 		return res, index.ErrIncarnation
 	}
-	r.current = b.At.UnixMilli()
+	r.current = r.o.Now().UnixMilli()
 	for i := range b.Events { // full attention is often the last one of a batch
 		if e := &b.Events[i]; e.Kind == index.Stored {
 			r.mirror.noteGroup(*e, func(g *cacheGroup) { r.enqueue(change{group: g}) })

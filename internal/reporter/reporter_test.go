@@ -381,7 +381,7 @@ func TestReporterVouches(t *testing.T) {
 	r, _ := reporting(t, b, Options{Tenant: "a", Model: "m", Now: b.clock})
 	batch := func(events ...index.Event) {
 		t.Helper()
-		must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: events}))(t)
+		must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}))(t)
 	}
 	fresh := func() float64 {
 		t.Helper()
@@ -453,7 +453,7 @@ func TestTwinsStay(t *testing.T) {
 			t.Errorf("%d blocks are held, want %d", got, want)
 		}
 	}
-	must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, At: b.clock(), Events: []index.Event{twin(1), twin(2)}}))(t)
+	must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: []index.Event{twin(1), twin(2)}}))(t)
 	held(1)
 	apply(t, r, removed(1))
 	held(1)
@@ -569,7 +569,7 @@ func TestSkewedClocks(t *testing.T) {
 			}
 			arrived := func(events ...index.Event) { // as a subscriber of the same machine
 				t.Helper()
-				must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, At: r.o.Now(), Events: events}))(t)
+				must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}))(t)
 			}
 			flush(t, r)
 			arrived(stored(0, 1))
