@@ -24,7 +24,7 @@
 // a block before it is removed. Begin,
 // Remove and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
-// matches nothing until the full-attention one is known (Match.HybridUnknown).
+// matches nothing until the full-attention one is known (Ending.Hidden).
 // To explain a match (Why), the index remembers the last removals of each holder, and when
 // and why it dropped all blocks of one.
 // Blocks of a reporter that announces no removals end at a time (Event.Until).

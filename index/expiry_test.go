@@ -94,8 +94,9 @@ func TestLeasesOfGroupsProveNothing(t *testing.T) {
 		x.send(a, inc, x.f.removed(a, TierGPU, 0))
 		lend(t, x.Index, x.f.scope, a, x.f.key, x.clock.t.Add(time.Minute))
 		m := x.match(a)
-		if hybrid := group == 1; m.HybridUnknown != hybrid || group > 0 && m.Blocks != 0 || group == 0 && m.Blocks != 64 {
-			t.Errorf("after group %d: %+v", group, m)
+		hidden := x.Why(x.ID(a), x.f.scope, &Trail{Keys: x.f.key}).Hidden
+		if hidden != (group == 1) || group > 0 && m.Blocks != 0 || group == 0 && m.Blocks != 64 {
+			t.Errorf("after group %d: %+v, hidden %v", group, m, hidden)
 		}
 	}
 }

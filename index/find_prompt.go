@@ -41,7 +41,6 @@ type promptLookup struct {
 	query    hybrid.Query
 	asked    *keyspace // the tables of scope
 	searched *keyspace
-	answered []uint64 // the holders that were answered while f had unknown ones, as bits
 }
 
 // promptLookup prepares the reader's promptLookup for keys in a scope.
@@ -111,10 +110,6 @@ func (v *promptLookup) Probe(p *hybrid.Probe) {
 // Answer implements hybrid.Index.
 func (v *promptLookup) Answer(m *hybrid.Member, a hybrid.Answer) {
 	f, id := v.f, HolderID(m.ID)
-	if len(f.unknown) > 0 {
-		v.answered = append(v.answered, make([]uint64, max(0, int(id)>>6+1-len(v.answered)))...)
-		v.answered[id>>6] |= 1 << (id & 63)
-	}
 	blocks := int32(0)
 	if v.scope.BlockSize > 0 {
 		blocks = a.Hit / int32(v.scope.BlockSize)
@@ -136,15 +131,8 @@ func (v *promptLookup) Answer(m *hybrid.Member, a hybrid.Answer) {
 	f.grouped = append(f.grouped, match)
 }
 
-// end takes the answered holders out of f.unknown, and drops the references to the lookup.
+// end drops the references to the lookup.
 func (v *promptLookup) end() {
-	if len(v.answered) > 0 {
-		v.f.unknown = slices.DeleteFunc(v.f.unknown, func(id HolderID) bool {
-			return int(id>>6) < len(v.answered) && v.answered[id>>6]>>(id&63)&1 != 0
-		})
-		clear(v.answered)
-		v.answered = v.answered[:0]
-	}
 	v.f, v.query.Keys, v.query.Prompt = nil, nil, nil
 }
 
@@ -164,7 +152,7 @@ func (ks *keyspace) narrowList(f *Found, tokens int) {
 	home := ks.scope.home()
 	for i := range f.list {
 		m := &f.list[i]
-		if m.Grouped || m.HybridUnknown {
+		if m.Grouped {
 			continue
 		}
 		member := ks.sh.x.memberOf(m.ID, ks.sh.key.modelKey())

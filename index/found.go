@@ -22,12 +22,10 @@ type Found struct {
 	ends  []int32  // by slot: blocks without a gap; valid for slots in first
 	ids   []int32  // HolderIDs by slot
 
-	unknown []HolderID // holders with several cache groups whose group of full attention is unknown
-
 	decided []uint64 // the slots of first whose groups decide: ends are the blocks that they hit
 	full    []int32  // by slot, of decided: blocks of full attention without a gap
 	block   int32    // tokens of a block, if groups decided any slot
-	grouped []Match  // the other holders whose groups decide; neither in first nor in unknown
+	grouped []Match  // the other holders whose groups decide; not in first
 
 	list   []Match // the complete result, when listed: not only blocks on GPU
 	listed bool
@@ -37,7 +35,7 @@ type Found struct {
 
 // reset empties f and makes room for words of slots.
 func (f *Found) reset(words int) {
-	f.words, f.listed, f.list, f.unknown = words, false, f.list[:0], f.unknown[:0]
+	f.words, f.listed, f.list = words, false, f.list[:0]
 	f.grouped, f.block = f.grouped[:0], 0
 	if len(f.first) < words {
 		n := max(words, 2*len(f.first))
@@ -55,7 +53,7 @@ func (f *Found) Len() int {
 	if f.listed {
 		return len(f.list)
 	}
-	n := len(f.unknown) + len(f.grouped)
+	n := len(f.grouped)
 	for _, w := range f.first[:f.words] {
 		n += bits.OnesCount64(w)
 	}
@@ -89,11 +87,6 @@ func (f *Found) All() iter.Seq[Match] {
 		}
 		for i := range f.grouped {
 			if !yield(f.grouped[i]) {
-				return
-			}
-		}
-		for _, id := range f.unknown {
-			if !yield(Match{ID: id, HybridUnknown: true}) {
 				return
 			}
 		}

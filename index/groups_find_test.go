@@ -51,7 +51,7 @@ func TestEachHolderIsAnsweredOnce(t *testing.T) {
 		x.FindPrompt(&f, groupSpace, keys, p)
 		seen := map[HolderID]bool{}
 		for m := range f.All() {
-			if want := m.ID == x.ID(last); m.Grouped == want || m.HybridUnknown || want && m.Blocks != 20 || !want && m.Hit != 20*groupBlock {
+			if want := m.ID == x.ID(last); m.Grouped == want || want && m.Blocks != 20 || !want && m.Hit != 20*groupBlock {
 				t.Errorf("%+v", m)
 			}
 			seen[m.ID] = true

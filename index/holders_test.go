@@ -40,7 +40,7 @@ func TestManyHoldersEndAnywhere(t *testing.T) {
 	}
 }
 
-// Of many holders whose full-attention group is not known, each is found.
+// Of many holders whose full-attention group is not known, none matches.
 func TestManyHoldersProveNothing(t *testing.T) {
 	x := newFixture(t, Options{})
 	for i := range 130 {
@@ -49,15 +49,8 @@ func TestManyHoldersProveNothing(t *testing.T) {
 		second.Scope.Group = 1
 		x.send(h, x.Begin(h), x.f.stored(h, TierGPU, x.all()[:1]), second)
 	}
-	seen := map[HolderID]bool{}
-	for _, m := range x.Lookup(nil, x.f.scope, x.f.key) {
-		if !m.HybridUnknown || m.Blocks != 0 {
-			t.Errorf("%+v, want a holder that proves nothing", m)
-		}
-		seen[m.ID] = true
-	}
-	if len(seen) != 130 {
-		t.Errorf("%d holders, want 130", len(seen))
+	if all := x.Lookup(nil, x.f.scope, x.f.key); len(all) != 0 {
+		t.Errorf("%d holders match", len(all))
 	}
 }
 

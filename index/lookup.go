@@ -1,8 +1,6 @@
 package index
 
 import (
-	"math/bits"
-
 	"warmroute/index/internal/epoch"
 	"warmroute/index/internal/hybrid"
 	"warmroute/index/internal/radix"
@@ -81,11 +79,6 @@ func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, tokens i
 	f.reset(sh.slots.Words())
 	ks.search(r, f, keys)
 	f.ids = sh.slots.Holders() // after the sets were read: it has all slots of the sets
-	for i := range f.words {
-		for w := sh.unknown.Load(i) & sh.slots.Live.Load(i); w != 0; w &= w - 1 {
-			f.unknown = append(f.unknown, HolderID(sh.slots.Holder(i<<6+bits.TrailingZeros64(w))))
-		}
-	}
 	more := ks.hasOverlay()
 	if tokens >= 0 {
 		ks.narrow(r, f, tokens, !more)

@@ -11,10 +11,6 @@ type Match struct {
 	Lower   int32 // Blocks, or a copy in CPU memory
 	Storage int32 // Lower, or a copy in storage
 
-	// HybridUnknown reports that the holder has several cache groups, and that full
-	// attention is unknown among them, so its blocks prove nothing. Counts are 0.
-	HybridUnknown bool
-
 	// Grouped reports that the holder's cache has several groups, or drops blocks for
 	// a draft model. Hit is then the tokens that it takes from its cache, and the
 	// counts are the blocks of Hit. Full is the tokens that full attention holds:

@@ -63,7 +63,7 @@ func (ks *keyspace) lookupOverlay(r *scratch, f *Found, keys []prefixhash.Key) {
 	r.probed = [1 << probedBits]probedEnd{}
 	for i := range dst {
 		m := &dst[i]
-		if m.HybridUnknown || m.Grouped || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys) {
+		if m.Grouped || int(m.Blocks) == len(keys) || !ks.goesOn(r, m.Blocks, keys) {
 			continue
 		}
 		if slot, ok := ks.sh.slots.Of(int32(m.ID)); ok {

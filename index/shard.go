@@ -24,9 +24,8 @@ type shard struct {
 	x   *Index
 	key shardKey
 
-	slots   holderset.Slots
-	unknown holderset.Mask // slots whose full-attention group is not known
-	hidden  holderset.Mask // slots that must not match here: unknown, or another group is the full one
+	slots  holderset.Slots
+	hidden holderset.Mask // slots that must not match here: see hybrid.Member.Hides
 
 	hybrid hybrid.Shard // the members in the slots
 
@@ -147,12 +146,8 @@ func (sh *shard) follow(slot int, m *hybrid.Member) {
 
 // updateVisibility sets whether the slot matches, by the holder's cache groups.
 func (sh *shard) updateVisibility(h *holder, slot int) {
-	unknown, hidden := false, false
-	if m := h.memberOf(sh.key.modelKey()); m != nil {
-		unknown, hidden = m.Hides(sh.key.group)
-	}
-	sh.unknown.Put(slot, unknown)
-	sh.hidden.Put(slot, hidden)
+	m := h.memberOf(sh.key.modelKey())
+	sh.hidden.Put(slot, m != nil && m.Hides(sh.key.group))
 }
 
 // toggleIn adds or takes a slot in one row.

@@ -93,7 +93,8 @@ func (ks *keyspace) ending(r *scratch, h *holder, t *Trail, e *Ending) {
 	if !ok {
 		return
 	}
-	e.Dropped, e.Hidden = sh.info[slot].capped, sh.unknown.Has(slot)
+	m := h.memberOf(sh.key.modelKey())
+	e.Dropped, e.Hidden = sh.info[slot].capped, m != nil && m.Unknown()
 	gpu := &sh.info[slot].gpu
 	r.path = ks.tree.Trace(r.path, t.Keys)
 	last := radix.Place(0)

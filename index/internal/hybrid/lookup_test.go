@@ -134,15 +134,15 @@ func TestUnknownKindsProveNothing(t *testing.T) {
 		apply(m, Keying{}, events...)
 		n := &nodesByHand{depths: map[Home]map[int32]depth{{0, 16, 0}: {0: {held: 9, hit: 9}}}}
 		equal(t, name+": answers", len(find(g, n, 200, 16)), 0)
-		equal(t, name+": unknown", hides(m), true)
+		equal(t, name+": unknown", m.Unknown(), true)
 		d, ok := m.Describe()
 		new(Lookup).Explain(&d, m, &Query{Prompt: length(200), Tokens: 200}, n)
 		equal(t, name+": hit", fmt.Sprint(ok, d.Hit, d.Trust.Exact), "true 0 false")
 	}
 	m, _ := newMember(newTestModel(), 0, known)
-	equal(t, "before any event", hides(m), false)
+	equal(t, "before any event", m.Unknown(), false)
 	apply(m, Keying{}, seen(0, 16, "", 0))
-	equal(t, "one without gaps", hides(m), false)
+	equal(t, "one without gaps", m.Unknown(), false)
 }
 
 // TestExplain: the blocks of each spec alone, and the spec that ends the hit.
@@ -219,9 +219,4 @@ func TestEndsHaveAHome(t *testing.T) {
 	equal(t, "of full attention alone", plain.HasEnds(fullHome), false)
 	equal(t, "windows keep a part", m.Partial(), true)
 	equal(t, "full attention keeps all", plain.Partial(), false)
-}
-
-func hides(m *Member) bool {
-	unknown, _ := m.Hides(0)
-	return unknown
 }

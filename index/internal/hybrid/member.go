@@ -305,17 +305,17 @@ func (m *Member) Attached(group int) bool {
 	return p != nil && p.decides(group)
 }
 
-// Hides reports whether the blocks of a group alone prove no cached prefix, because others count
-// or, with unknown, because it is not known which do.
-func (m *Member) Hides(group int) (unknown, hidden bool) {
+// Unknown reports whether it is not known which groups prove a cached prefix.
+func (m *Member) Unknown() bool {
 	p := m.plan.Load()
-	switch {
-	case p == nil:
-		return false, false
-	case !p.layout.Known, p.layout.full == 0 && !p.layout.one():
-		return true, true
-	}
-	return false, p.layout.full > 0 && p.layout.Specs[0].Index != group
+	return p != nil && (!p.layout.Known || p.layout.full == 0 && !p.layout.one())
+}
+
+// Hides reports whether the blocks of a group alone prove no cached prefix, because others count
+// or it is not known which do.
+func (m *Member) Hides(group int) bool {
+	p := m.plan.Load()
+	return m.Unknown() || p != nil && p.layout.full > 0 && p.layout.Specs[0].Index != group
 }
 
 // Grouped reports whether hits do not follow from the blocks of full attention alone.
