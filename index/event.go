@@ -105,9 +105,7 @@ func (ev *Event) OtherKind() bool {
 // scheme.
 type Part struct{ Tenant, Model, Scheme string }
 
-// Covers reports whether a scope belongs to the part; nil covers every scope.
-func (p *Part) Covers(s Scope) bool { return p.covers(s.shardKey()) }
-
+// covers reports whether a shard's scopes belong to the part; nil covers every scope.
 func (p *Part) covers(k shardKey) bool {
 	return p.coversModel(k.modelKey()) && (p == nil || p.Scheme == "" || p.Scheme == k.scheme)
 }

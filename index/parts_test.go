@@ -27,7 +27,7 @@ func TestParts(t *testing.T) {
 				lost := 0
 				lose := func(rest int) {
 					for s := range held {
-						if part.Covers(s) {
+						if part.covers(s.shardKey()) {
 							lost += max(0, held[s]-rest)
 							held[s] = min(held[s], rest)
 						}

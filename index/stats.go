@@ -48,21 +48,6 @@ func (x *Index) Scopes() iter.Seq[ScopeStats] {
 	}
 }
 
-// Reported yields the scopes with blocks that holders have reported. It counts none, for callers
-// that cannot wait for that.
-func (x *Index) Reported() iter.Seq[Scope] {
-	return func(yield func(Scope) bool) {
-		for s, ks := range *x.keyspaces.Load() {
-			ks.sh.mu.Lock()
-			some := !ks.dropped && ks.blocks() > 0
-			ks.sh.mu.Unlock()
-			if some && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
 // Holdings returns how many GPU blocks h holds, in all scopes.
 func (x *Index) Holdings(h Holder) int { return x.TierHoldings(h, TierGPU) }
 

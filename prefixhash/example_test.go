@@ -30,10 +30,10 @@ func ExampleRequest_AppendExtras() {
 		fmt.Println(i, keys)
 	}
 	// Output:
-	// 0 [{tenant-a 0 false false}]
-	// 1 [{image 4 true false}]
-	// 2 [{image -12 true false}]
-	// 3 [{image -28 true false}]
+	// 0 [{tenant-a 0 false}]
+	// 1 [{image 4 true}]
+	// 2 [{image -12 true}]
+	// 3 [{image -28 true}]
 }
 
 func ExampleVLLM_AppendDigests() {

@@ -24,10 +24,9 @@ func (l LoRA) Same(o LoRA) bool { return l.Name == o.Name && l.Set == o.Set }
 // ExtraKey is one of the values that vLLM mixes into a block besides its tokens, in
 // the untagged form of KV events: a LoRA name or a cache salt (ID alone), a multimodal
 // identifier with its offset relative to the block's start, or the digest of a block's
-// prompt embeddings (ID holds raw bytes, Binary is set).
+// prompt embeddings (ID holds raw bytes).
 type ExtraKey struct {
 	ID        string
 	Offset    int64
 	HasOffset bool
-	Binary    bool
 }

@@ -77,7 +77,7 @@ func firstEight(digest [sha256.Size]byte) uint64 { return binary.BigEndian.Uint6
 // NamespaceKey returns the extra key of the first block of a namespace: the hash that SGLang
 // publishes for this block, because events do not name the namespace itself.
 func NamespaceKey(first uint64) ExtraKey {
-	return ExtraKey{ID: string(binary.BigEndian.AppendUint64(nil, first)), Binary: true}
+	return ExtraKey{ID: string(binary.BigEndian.AppendUint64(nil, first))}
 }
 
 // InNamespace returns the extra keys of AppendExtrasAhead with the request's namespace in the

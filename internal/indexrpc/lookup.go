@@ -121,8 +121,9 @@ func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*in
 // why returns the reason why no replica matched.
 func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
 	reason := indexpb.Reason_UNKNOWN_MODEL
-	for sc := range s.x.Reported() {
-		if sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
+	for st := range s.x.Scopes() {
+		sc := st.Scope
+		if st.Blocks == 0 || sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
 			continue
 		}
 		if sc.Scheme == q.GetHashScheme() {

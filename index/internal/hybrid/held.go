@@ -97,7 +97,7 @@ func (m *Member) setKey(hash, key uint64) {
 // model.mu is held.
 func (m *Member) publish(hash uint64, was, is uint32) {
 	p := m.joined.Load()
-	if p == nil || m.seatNow() < 0 {
+	if p == nil || m.Seat() < 0 {
 		return
 	}
 	key := hash
@@ -113,7 +113,7 @@ func (m *Member) publish(hash uint64, was, is uint32) {
 		}
 		mask := p.layout.Specs[i].Mask
 		if had, has := was&mask == mask, is&mask == mask; had != has {
-			m.model.table.flip(p.rowOf(i, key), m.seatNow(), has)
+			m.model.table.flip(p.rowOf(i, key), m.Seat(), has)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func (l *Lookup) aimAt(m *Member, p *Plan, q *Query, index Index) *prober {
 	l.begin(q, index, l.one[:])
 	l.prober.agree = l.prober.agree[:0]
 	l.aim(m.model, p, 0)
-	l.prober.seat = m.seatNow() // in the table
+	l.prober.seat = m.Seat() // in the table
 	return &l.prober
 }
 

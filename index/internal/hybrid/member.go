@@ -78,9 +78,7 @@ func (g *Model) NewMember(id int32, host Host, settings *Settings) *Member {
 }
 
 // Seat returns the member's number in its model, or -1 if lookups do not find it.
-func (m *Member) Seat() int { return m.seatNow() }
-
-func (m *Member) seatNow() int { return int(m.seat.Load()) - 1 }
+func (m *Member) Seat() int { return int(m.seat.Load()) - 1 }
 
 // Configure replaces the settings.
 func (m *Member) Configure(s *Settings) {
@@ -153,7 +151,7 @@ func (m *Member) join(l *Layout) {
 	case !l.Known, m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
 		m.leave()
 		m.joined.Store(nil)
-	case was != nil && m.seatNow() >= 0 && was.sameBlocks(p): // other settings
+	case was != nil && m.Seat() >= 0 && was.sameBlocks(p): // other settings
 		m.joined.Store(p)
 		if p.method.by != byRule {
 			m.host.Attach() // before lookups leave the member to the shards

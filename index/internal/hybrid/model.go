@@ -111,7 +111,7 @@ func (m *Member) enter(p *Plan) {
 
 // leave takes the member out of all lookups.
 func (m *Member) leave() {
-	seat := m.seatNow()
+	seat := m.Seat()
 	if seat < 0 {
 		return
 	}

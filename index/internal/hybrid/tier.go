@@ -272,12 +272,12 @@ func (m *Member) learnBelow(hash, key uint64) {
 // held.
 func (m *Member) publishBelow(b groupHash, one tierBlock, on bool) {
 	p := m.joined.Load()
-	if p == nil || m.seatNow() < 0 || !one.known {
+	if p == nil || m.Seat() < 0 || !one.known {
 		return
 	}
-	m.model.tiers.flip(p.rowBelow(b.group, one.key, false), m.seatNow(), on)
+	m.model.tiers.flip(p.rowBelow(b.group, one.key, false), m.Seat(), on)
 	if one.doubt {
-		m.model.tiers.flip(p.rowBelow(b.group, one.key, true), m.seatNow(), on)
+		m.model.tiers.flip(p.rowBelow(b.group, one.key, true), m.Seat(), on)
 	}
 }
 
