@@ -23,7 +23,7 @@ func (x *Index) findPrompt(f *Found, s *Scope, keys []prefixhash.Key, p Prompt, 
 	reader, r := x.enter()
 	defer reader.Leave()
 	if m == nil || p == nil {
-		x.find(r, f, s, keys, -1)
+		x.find(r, f, s, keys)
 		return
 	}
 	v := r.promptLookup(x, s, keys)

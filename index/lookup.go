@@ -53,7 +53,7 @@ func (x *Index) enter() (*epoch.Reader, *scratch) {
 func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 	reader, r := x.enter() // before the map is read: Close waits for this reader
 	defer reader.Leave()
-	x.find(r, &r.found, &s, keys, -1)
+	x.find(r, &r.found, &s, keys)
 	return r.found.AppendTo(dst)
 }
 
@@ -61,15 +61,15 @@ func (x *Index) Lookup(dst []Match, s Scope, keys []prefixhash.Key) []Match {
 func (x *Index) Find(f *Found, s Scope, keys []prefixhash.Key) {
 	reader, r := x.enter()
 	defer reader.Leave()
-	x.find(r, f, &s, keys, -1)
+	x.find(r, f, &s, keys)
 }
 
-// find is Find. With the length of the prompt in tokens, it finds the holders whose groups
-// decide with their hits.
-func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key, tokens int) {
-	r.asked.of(x, s).lookup(r, f, keys, tokens)
+func (x *Index) find(r *scratch, f *Found, s *Scope, keys []prefixhash.Key) {
+	r.asked.of(x, s).lookup(r, f, keys, -1)
 }
 
+// lookup finds the holders of keys. With the length of the prompt in tokens, which is not below 0,
+// it finds those whose groups decide with their hits.
 func (ks *keyspace) lookup(r *scratch, f *Found, keys []prefixhash.Key, tokens int) {
 	if ks == nil || len(keys) == 0 || ks.scope.Scheme == "" {
 		f.reset(0)

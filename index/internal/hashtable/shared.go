@@ -72,11 +72,6 @@ func (x *SharedIndex) Delete(key, place uint64) {
 // Len returns the number of entries.
 func (x *SharedIndex) Len() int { return x.used }
 
-// Each calls f for every entry's place.
-func (x *SharedIndex) Each(f func(place uint64)) {
-	x.View().buckets.each(func(_, place uint64) { f(place) })
-}
-
 // resize replaces the array.
 func (x *SharedIndex) resize(n int) *View {
 	old := x.View()

@@ -78,3 +78,8 @@ func TestSharedSearchEndsWhenAllCountsStay(t *testing.T) {
 		t.Errorf("%d entries, the one is at %x", x.Len(), got)
 	}
 }
+
+// Each calls f for every entry's place.
+func (x *SharedIndex) Each(f func(place uint64)) {
+	x.View().buckets.each(func(_, place uint64) { f(place) })
+}

@@ -2,6 +2,7 @@ package radix
 
 import (
 	"fmt"
+	"iter"
 	"testing"
 
 	"warmroute/index/internal/epoch"
@@ -174,4 +175,23 @@ func (f *forest) heldOf(sets []holderset.ID, slot int) (held int) {
 		held++
 	}
 	return held
+}
+
+// Len returns how many nodes have blocks.
+func (n *Nodes) Len() (nodes int) {
+	for range n.each() {
+		nodes++
+	}
+	return nodes
+}
+
+// each yields every node that has blocks.
+func (n *Nodes) each() iter.Seq2[uint32, *node] {
+	return func(yield func(uint32, *node) bool) {
+		for id := uint32(1); id <= n.made; id++ {
+			if nd := n.at(id); nd.len() > 0 && !yield(id, nd) {
+				return
+			}
+		}
+	}
 }

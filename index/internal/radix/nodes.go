@@ -1,7 +1,6 @@
 package radix
 
 import (
-	"iter"
 	"math/bits"
 	"slices"
 	"sync/atomic"
@@ -131,25 +130,6 @@ func (n *Nodes) IsEnd(p Place) bool {
 
 // BlocksOf returns how many blocks a node has.
 func (n *Nodes) BlocksOf(id uint32) int { return n.at(id).len() }
-
-// Len returns how many nodes have blocks.
-func (n *Nodes) Len() (nodes int) {
-	for range n.each() {
-		nodes++
-	}
-	return nodes
-}
-
-// each yields every node that has blocks.
-func (n *Nodes) each() iter.Seq2[uint32, *node] {
-	return func(yield func(uint32, *node) bool) {
-		for id := uint32(1); id <= n.made; id++ {
-			if nd := n.at(id); nd.len() > 0 && !yield(id, nd) {
-				return
-			}
-		}
-	}
-}
 
 // Bytes returns the memory of the nodes and their arrays.
 func (n *Nodes) Bytes() (bytes int) {
