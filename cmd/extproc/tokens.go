@@ -247,10 +247,8 @@ func (t *ids) view(of *decision.Record) tokenView {
 func (t *ids) demotions() []demotion {
 	var out []demotion
 	for _, s := range t.local.Status() {
-		for _, f := range s.Features {
-			if f.State == tokens.Demoted {
-				out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs, f.By})
-			}
+		for _, f := range s.Demoted {
+			out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs, f.By})
 		}
 	}
 	return out

@@ -92,13 +92,34 @@ func differing(t *testing.T, here, there Model) (*fakeServer, *Local, *events) {
 	return f, l, seen
 }
 
-func state(l *Local, feature openai.Features) FeatureStatus {
-	for _, s := range l.Status()[0].Features {
-		if s.Feature == feature.String() {
-			return s
+// featureState is "trusted", "configured", "unverified", or "demoted" with the evidence.
+type featureState struct {
+	State string
+	Evidence
+}
+
+func state(l *Local, feature openai.Features) featureState {
+	for _, d := range l.Status()[0].Demoted {
+		if d.Feature == feature.String() {
+			return featureState{"demoted", d.Evidence}
 		}
 	}
-	return FeatureStatus{}
+	switch m := only(l); {
+	case m.trust.all(feature, 0):
+		return featureState{State: "trusted"}
+	case m.trust.all(feature, l.set.Load().TrustUnverified):
+		return featureState{State: "configured"}
+	}
+	return featureState{State: "unverified"}
+}
+
+// only returns the only model.
+func only(l *Local) (m *localModel) {
+	l.models.Range(func(_, v any) bool {
+		m = v.(*localModel)
+		return true
+	})
+	return m
 }
 
 func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
@@ -109,9 +130,9 @@ func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	if _, err := l.Tokens(t.Context(), req, someModel); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
 		t.Fatalf("before it is verified: %v %v", err, seen.refused)
 	}
-	for _, s := range l.Status()[0].Features {
-		if s.State != Unverified {
-			t.Errorf("%s is %s before a replica has answered", s.Feature, s.State)
+	for _, feature := range openai.AllFeatures() {
+		if s := state(l, feature); s.State != "unverified" {
+			t.Errorf("%s is %s before a replica has answered", feature, s.State)
 		}
 	}
 	l.CheckAll(t.Context())
@@ -123,7 +144,7 @@ func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 		t.Errorf("ids %v", got.Prompts[0].Tokens)
 	}
 	for _, feature := range openai.AllFeatures() {
-		if s := state(l, feature); s.State != "trusted" || s.Equal == 0 {
+		if s := state(l, feature); s.State != "trusted" {
 			t.Errorf("%s is %+v", feature, s)
 		}
 	}
@@ -135,8 +156,8 @@ func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	if f.asked.Load() != asked {
 		t.Error("what is verified is not probed again")
 	}
-	if l.Status()[0].Version != "0.32.0" {
-		t.Errorf("version %q", l.Status()[0].Version)
+	if version := *only(l).version.Load(); version != "0.32.0" {
+		t.Errorf("version %q", version)
 	}
 }
 
@@ -283,7 +304,7 @@ func TestLocalWithoutAReplica(t *testing.T) {
 	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("configured trust: %v", err)
 	}
-	if s := state(configured, openai.FeatureChat); s.State != "configured" || s.Unanswered == 0 {
+	if s := state(configured, openai.FeatureChat); s.State != "configured" {
 		t.Errorf("%+v", s)
 	}
 }
@@ -315,8 +336,8 @@ func TestEnginesSideBySide(t *testing.T) {
 	both := []Endpoint{{URL: other.URL, Version: "sglang 0.5.23"}, {URL: f.URL, Version: "0.32.0", Render: true}}
 	l.o.Endpoints = func(string) []Endpoint { return both }
 	l.CheckAll(t.Context())
-	if s := l.Status()[0]; s.Version != "0.32.0" {
-		t.Errorf("rendered as version %q", s.Version)
+	if version := *only(l).version.Load(); version != "0.32.0" {
+		t.Errorf("rendered as version %q", version)
 	}
 	f.answer = nil
 	for range both {

@@ -106,7 +106,7 @@ func TestOneReplicaDoesNotDemote(t *testing.T) {
 				l.compare(t.Context(), <-l.samples)
 			}
 			status, who := l.Status()[0], ""
-			if chat := state(l, openai.FeatureChat); chat.State == Demoted {
+			if chat := state(l, openai.FeatureChat); chat.State == "demoted" {
 				slices.Sort(chat.By)
 				who = strings.Join(chat.By, " ")
 			}
@@ -157,12 +157,12 @@ func TestTheFirstReplicaOfAFleet(t *testing.T) {
 	l := s.local(t)
 	l.o.Endpoints = func(model string) []Endpoint { return listed.endpoints(model) }
 	l.CheckAll(t.Context())
-	if got := state(l, openai.FeatureChat); got.State != Demoted || strings.Join(got.By, " ") != s.of(0) {
+	if got := state(l, openai.FeatureChat); got.State != "demoted" || strings.Join(got.By, " ") != s.of(0) {
 		t.Fatalf("by the only one: %+v", got)
 	}
 	listed = s
 	l.CheckAll(t.Context())
-	if got := state(l, openai.FeatureChat); got.State != Trusted {
+	if got := state(l, openai.FeatureChat); got.State != "trusted" {
 		t.Errorf("beside two others: %+v", got)
 	}
 	if got := l.Status()[0].Dissent; len(got) != 1 || got[0].Replica != s.of(0) {

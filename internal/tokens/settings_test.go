@@ -81,12 +81,12 @@ func TestAValueIsConfirmedBeforeItsIDsAreUsed(t *testing.T) {
 			if n := compareSamples(t, l); n != 0 {
 				t.Errorf("%d more comparisons", n)
 			}
-			if s := state(l, tt.route.Feature()); s.State != Trusted {
+			if s := state(l, tt.route.Feature()); s.State != "trusted" {
 				t.Errorf("the route is %+v", s)
 			}
-			features := l.Status()[0].Features
-			if s := features[len(features)-1]; s.Feature != "setting" || s.State != Demoted || s.Differs != 1 || !slices.Contains(seen.demoted, "setting") {
-				t.Errorf("the settings are %+v; %v", s, seen.demoted)
+			demoted := l.Status()[0].Demoted
+			if len(demoted) != 1 || demoted[0].Feature != "setting" || demoted[0].Differs != 1 || !slices.Contains(seen.demoted, "setting") {
+				t.Errorf("the settings are %+v; %v", demoted, seen.demoted)
 			}
 			if strings.Count(log.String(), "for one value of a setting") > 1 || strings.Contains(log.String(), "Hello") {
 				t.Error(log.String())

@@ -76,7 +76,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 				return false
 			}
 		}
-		if err != nil || m.trust.state(features, 0) == Demoted {
+		if err != nil || openai.Features(m.trust.demoted.Load())&features != 0 {
 			continue // not computed here, or known to be wrong
 		}
 		outcome, err := l.verify(ctx, m, computed{req: req, by: m.renderer.Load(), ids: ids, features: features, setting: setting}, endpoints)
@@ -189,7 +189,6 @@ func (l *Local) verify(ctx context.Context, m *localModel, c computed, endpoints
 		m.trust.confirm(c.features)
 		m.trust.settings.set(c.setting, settingEqual, l.o.Now())
 	case Unanswered:
-		m.trust.note(c.features, func(e *Evidence) { e.Unanswered++ })
 		if !errors.Is(err, ErrNone) && ctx.Err() == nil {
 			l.o.Log.Debug("no replica answered a check", "model", m.name, "err", err)
 		}

@@ -16,8 +16,10 @@ import (
 
 	"warmroute/internal/tokens"
 	"warmroute/render"
+	"warmroute/render/openai"
 	"warmroute/render/testkit/chattest"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 	"warmroute/render/testkit/oracle"
 )
 
@@ -221,11 +223,12 @@ func (c coded) confirmed(t *testing.T, p *oracle.Process, folder, url string) {
 	if outcomes[tokens.Equal] < 15 {
 		t.Errorf("the start-up check confirmed only %d conversations", outcomes[tokens.Equal])
 	}
-	for _, s := range local.Status() {
-		for _, f := range s.Features {
-			if (f.Feature == "chat" || f.Feature == "completions") && f.State != tokens.Trusted {
-				t.Errorf("%s is %s after the start-up check", f.Feature, f.State)
-			}
+	for route, body := range map[openai.Route]string{
+		openai.Chat: `{"model":"m","messages":[{"role":"user","content":"x"}]}`, openai.Completions: `{"model":"m","prompt":"x"}`,
+	} {
+		req := must.Get(openai.Parse(route, []byte(body)))(t)
+		if _, err := local.Tokens(t.Context(), req, tokens.Served{Model: "m"}); err != nil {
+			t.Errorf("%v is not computed here after the start-up check: %v", route, err)
 		}
 	}
 }
