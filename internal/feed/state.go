@@ -74,6 +74,11 @@ func (f *Feed) sources(all []Replica) []string {
 				deaf = append(deaf, fmt.Sprintf("replica %s, rank %d: %s", r.Addr, supply.Ranks[i].Rank, why))
 			}
 		}
+		for _, rank := range r.Ranks {
+			if len(r.Events) > 0 && r.EventsRefused == "" && !slices.ContainsFunc(r.Events, func(e fleet.EventSource) bool { return e.Rank == rank }) {
+				deaf = append(deaf, fmt.Sprintf("replica %s, rank %d: it has no KV events, and other ranks have: list its endpoint in events, too", r.Addr, rank))
+			}
+		}
 		switch {
 		case r.CacheOff:
 			off = append(off, r.Addr)
@@ -117,7 +122,8 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 	switch computed := load.Computed() - k.computed; {
 	case k.Paused > 0 || !synced:
 	case !k.Connected:
-		return "its KV events cannot be reached, so that its cache is known from what was sent there alone: " + cmp.Or(k.LastError, "no connection yet")
+		return "its KV events cannot be reached, so that its cache is known from what was sent there alone: " + cmp.Or(k.LastError, "no connection yet") +
+			"; vLLM listens at tcp://*:5557, and not where its endpoint names an address"
 	case k.NoReplay != "":
 		return "its replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
 	case k.Batches == 0 && computed >= silentTokens:

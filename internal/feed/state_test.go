@@ -151,6 +151,10 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 	if notes := f.Notes(); len(notes) != 1 || !strings.HasPrefix(notes[0], "replica 10.0.0.1:8000, rank 0: its KV events cannot be reached") {
 		t.Errorf("notes %q", notes)
 	}
+	r.Ranks = []int{0, 1}
+	if notes := told.Notes(); len(notes) != 2 || !strings.HasPrefix(notes[1], "replica 10.0.0.1:8000, rank 1: it has no KV events, and other ranks have") {
+		t.Errorf("notes %q where one of two ranks is listed", notes)
+	}
 }
 
 // TestSidecarsThatReportNothingAreTold: of a rank that computes prompts some block must be reported,

@@ -184,8 +184,7 @@ func deref[T any](p *T) T {
 
 // decodeEventSources reads the answer of /kv_event_sources (vLLM ≥ 0.32): an
 // object of KVEventsConfig by data-parallel rank, ports already shifted by rank.
-// host replaces wildcards. Ranks without an endpoint that can be subscribed to
-// over TCP are left out.
+// host replaces wildcards. Ranks that publish nothing over ZMQ are left out.
 func decodeEventSources(data []byte, host string) ([]EventSource, error) {
 	if !json.Valid(data) {
 		return nil, errors.New("kv_event_sources: no JSON")
@@ -215,7 +214,7 @@ func decodeEventSources(data []byte, host string) ([]EventSource, error) {
 			continue
 		}
 		e := EventSource{Rank: rank, Endpoint: deref(s.Endpoint), ReplayEndpoint: deref(s.Replay), Topic: deref(s.Topic)}
-		if len(e.Endpoint)+len(e.ReplayEndpoint)+len(e.Topic) > maxNameLength || !isTCP(e.Endpoint) {
+		if len(e.Endpoint)+len(e.ReplayEndpoint)+len(e.Topic) > maxNameLength || e.Endpoint == "" {
 			continue
 		}
 		if !isTCP(e.ReplayEndpoint) {
@@ -357,7 +356,7 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 		return
 	}
 	if len(w.options.Events) > 0 {
-		w.claim(l, before, l.Events, nil)
+		w.claim(l, before, w.numbered(l.Events), nil)
 		return
 	}
 	if w.options.NoEvents {

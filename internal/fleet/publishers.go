@@ -151,6 +151,8 @@ func (o *Options) admit(sources []EventSource, own string) (admitted []EventSour
 		switch {
 		case len(admitted) >= maxRanks:
 			beyond++
+		case !isTCP(e.Endpoint):
+			refused = append(refused, fmt.Sprintf("rank %d: %.60q is no address of TCP: start vLLM with tcp://*:5557, or kvsub beside it", e.Rank, e.Endpoint))
 		case !hosts.allow(endpointHost(e.Endpoint), own):
 			refused = append(refused, fmt.Sprintf("rank %d: %s is not on the replica's own host; fleet.event_hosts can allow it", e.Rank, e.Endpoint))
 		case e.ReplayEndpoint != "" && !hosts.allow(endpointHost(e.ReplayEndpoint), own):

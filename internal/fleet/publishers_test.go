@@ -38,6 +38,7 @@ func TestAReplicaCannotAimConnections(t *testing.T) {
 		{"another host", sources("tcp://10.0.0.2:1", "tcp://*:2"), nil, 1, "10.0.0.2:1 is not on the replica's own host"},
 		{"the router's host", sources("tcp://127.0.0.1:22", "tcp://localhost:22", "tcp://[::1]:22"), nil, 0, "127.0.0.1:22 is not"},
 		{"a name", sources("tcp://metadata.internal:80"), nil, 0, "metadata.internal:80 is not"},
+		{"no host", sources("ipc:///run/"+strings.Repeat("s", 900), "inproc://a", "*:5557", "tcp://*:4"), nil, 1, `"inproc://a" is no address of TCP`},
 		{"a replay elsewhere", `{"0":{"endpoint":"tcp://*:1","replay_endpoint":"tcp://10.0.0.2:1"}}`, nil, 0, "the replay endpoint"},
 		{"allowed hosts", sources("tcp://10.0.0.2:1", "tcp://10.1.2.3:2", "tcp://pods.example:3", "tcp://10.2.0.1:4"),
 			[]string{"10.0.0.2", "10.1.0.0/16", "Pods.example"}, 3, "10.2.0.1:4 is not"},

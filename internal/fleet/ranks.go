@@ -45,6 +45,18 @@ func (w *worker) ranks() (ranks []int, first int) {
 	return ranks[:min(len(ranks), maxRanks)], w.first(slices.Min(all))
 }
 
+// numbered gives configured sources the ranks of the page, in their order, where it shows none of
+// theirs: a page counts the ranks of the deployment, and the file those of the server.
+func (w *worker) numbered(sources []EventSource) []EventSource {
+	if len(w.shown) == 0 || slices.ContainsFunc(sources, func(e EventSource) bool { return slices.Contains(w.shown, e.Rank) }) {
+		return sources
+	}
+	for i, by := 0, slices.Min(w.shown)-sources[0].Rank; i < len(sources); i++ {
+		sources[i].Rank += by
+	}
+	return sources
+}
+
 // first returns the rank that the header calls 0 where lowest is the lowest one. vLLM's Python
 // server counts its own ranks, and those of a node that is not the first begin above 0; its
 // Rust front end, which says so at /version, counts those of the whole deployment.

@@ -33,6 +33,7 @@ func sourcesOf(ranks ...int) string {
 func TestNumbersOfRanks(t *testing.T) {
 	const python, rust = `{"version":"0.32.0"}`, `{"version":"0.32.0","rust_frontend_version":"0.1.0"}`
 	configured := []EventSource{{Rank: 3, Endpoint: "tcp://*:1"}, {Rank: 4, Endpoint: "tcp://*:2"}}
+	local := []EventSource{{Endpoint: "tcp://*:1"}, {Rank: 1, Endpoint: "tcp://*:2"}}
 	tests := map[string]struct {
 		version, metrics, sources string
 		events                    []EventSource
@@ -51,6 +52,9 @@ func TestNumbersOfRanks(t *testing.T) {
 		"no version of the first node":       {metrics: pageOf(0, 1), sources: sourcesOf(0, 1), ranks: []int{0, 1}},
 		"configured, and no metrics":         {version: python, events: configured, ranks: []int{3, 4}, first: -1},
 		"configured, and in part of metrics": {version: python, events: configured, metrics: pageOf(2, 3, 4), ranks: []int{2, 3, 4}, first: 2},
+		"configured as the server's own":     {version: python, events: local, metrics: pageOf(2, 3), ranks: []int{2, 3}, first: 2},
+		"one of them, of external balancing": {version: python, events: local[:1], metrics: pageOf(3), ranks: []int{3}, first: 3},
+		"one of them, of two":                {version: python, events: local[:1], metrics: pageOf(0, 1), ranks: []int{0, 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
