@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"reflect"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,7 @@ type Publisher struct {
 type notes struct {
 	failure  string // why the newest state is not published
 	unkept   string // why it is not on disk
+	shared   string // who else writes there
 	unserved string // why no Envoy is served
 }
 
@@ -85,6 +87,7 @@ type progress struct {
 	at       time.Time         // and when
 	written  map[string]string // version by file of At.State
 	failed   time.Time         // when a file could not be written; zero: all are
+	lock     *os.File          // held as long as this process alone writes to At.State; nil: it is not known to
 }
 
 // Settings are what Envoys receive, which may change while the router runs, and where, which may not.
@@ -147,7 +150,7 @@ func (p *Publisher) Notes() []string {
 	out := p.acks.notes()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, note := range []string{p.notes.failure, p.notes.unkept, p.notes.unserved} {
+	for _, note := range []string{p.notes.failure, p.notes.unkept, p.notes.shared, p.notes.unserved} {
 		if note != "" {
 			out = append(out, note)
 		}
@@ -161,6 +164,7 @@ func (p *Publisher) Certificates() *certs.Source { return p.certs }
 // follow publishes until ctx ends.
 func (p *Publisher) follow(ctx context.Context) error {
 	p.restore()
+	defer func() { _ = p.lock.Close() }()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -209,6 +213,7 @@ func (p *Publisher) step() {
 	}
 	if p.since.IsZero() || p.wanted.equal(p.target) {
 		p.first = time.Time{}
+		p.alone()
 		p.rewrite()
 		return
 	}

@@ -426,6 +426,28 @@ func TestFilesThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestTwoRoutersOfOneFolder: the second one has a note, until the first has ended.
+func TestTwoRoutersOfOneFolder(t *testing.T) {
+	dir := t.TempDir()
+	f := new(some)
+	f.set(many(0, 2, 1)...)
+	first := publish(t, f, dir)
+	first.until("the folder", func() bool {
+		lock, err := os.Open(filepath.Join(dir, ".lock"))
+		defer lock.Close()
+		return err == nil && syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+	})
+	second := publish(t, f, dir)
+	second.until("a note", func() bool {
+		return len(second.Notes()) == 1 && strings.Contains(second.Notes()[0], "another router writes to xds.state")
+	})
+	if notes := first.Notes(); len(notes) != 0 {
+		t.Errorf("notes of the first: %q", notes)
+	}
+	first.stop()
+	second.until("no note", func() bool { return len(second.Notes()) == 0 })
+}
+
 // TestKeptGarbage is not used, and is no reason to stop.
 func TestKeptGarbage(t *testing.T) {
 	for _, text := range []string{"", "{", "[]", "{}", `{"fleet":{"Replicas":[{"Addr":"nonsense"}]}}`} {

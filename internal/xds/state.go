@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -70,6 +71,26 @@ func (p *Publisher) writeAll(r *envoy.Resources) error {
 	}
 	p.written = written
 	return p.clean()
+}
+
+// alone notes another router that writes to the folder, until it has ended.
+func (p *Publisher) alone() {
+	if p.lock != nil || p.folder() == "" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(p.folder(), ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return // a folder that cannot be written is a note of its own
+	}
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		p.lock = f
+		p.setNote(&p.notes.shared, "")
+		return
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		p.setNote(&p.notes.shared, "another router writes to xds.state, too, so that neither finds its own there: give each a folder of its own")
+	}
 }
 
 // folder returns where the state is kept, "" for nowhere.
