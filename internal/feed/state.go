@@ -115,6 +115,9 @@ func (f *Feed) sources(all []Replica) []string {
 // block: a thousand blocks of 16, or a few of the largest.
 const silentTokens = 16 << 10
 
+// oneStarts is more often than one publisher begins anew behind a proxy that keeps its connections.
+const oneStarts = 20
+
 // deaf says why no events of a rank of r come, "" if they do or need not have come yet; synced says
 // that the router waits for the past ones no longer.
 func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
@@ -124,6 +127,8 @@ func (k *Rank) deaf(r *fleet.Replica, synced bool) string {
 	case !k.Connected:
 		return "its KV events cannot be reached, so that its cache is known from what was sent there alone: " + cmp.Or(k.LastError, "no connection yet") +
 			"; vLLM listens at tcp://*:5557, and not where its endpoint names an address"
+	case k.Restarts > k.Connects+oneStarts: // a process that ends takes its connections along
+		return "its KV events begin anew again and again on one connection, so that most are lost: several publishers write to its endpoint, as behind a proxy; give each rank an endpoint of its own"
 	case k.NoReplay != "":
 		return "its replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: " + k.NoReplay
 	case k.Batches == 0 && computed >= silentTokens:

@@ -108,6 +108,9 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 	spoken.Batches, spoken.Replayed = 2, 1
 	replayed.Batches, replayed.Replayed = 2, 2
 	twice.Batches, twice.Repeats = 2, kvevents.Repeats{Replayed: 2, Duplicates: 1}
+	mixed, restarted := up, up
+	mixed.Restarts, mixed.Connects = 22, 1
+	restarted.Restarts, restarted.Connects = 22, 2
 	for name, tt := range map[string]struct {
 		rank   Rank
 		load   []fleet.Load
@@ -124,6 +127,8 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 		"both ways":         {rank: Rank{Status: twice, computed: 100}, load: at(100 + silentTokens)},
 		"idle":              {rank: Rank{Status: up, computed: 100}, load: at(99 + silentTokens)},
 		"no replay":         {rank: Rank{Status: kvevents.Status{Connected: true, NoReplay: "timeout"}}, want: "replay endpoint gives no batches, so that its past KV events are not known, and one that is lost costs all that is: timeout"},
+		"several speak":     {rank: Rank{Status: mixed}, want: "several publishers write to its endpoint"},
+		"one restarts":      {rank: Rank{Status: restarted}},
 		"it speaks":         {rank: Rank{Status: spoken}, load: at(1e9)},
 		"it counts nothing": {rank: Rank{Status: up}},
 	} {
