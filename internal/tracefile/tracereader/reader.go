@@ -2,6 +2,7 @@ package tracereader
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -155,6 +156,9 @@ func readLine(in *bufio.Reader, text []byte) ([]byte, error) {
 func (r *Reader) line(text []byte) error {
 	var l line
 	if err := json.Unmarshal(text, &l); err != nil {
+		if i := bytes.LastIndex(text, []byte(`{"trace":`)); i > 0 { // behind what a crash has left of a line
+			return r.line(text[i:])
+		}
 		return err
 	}
 	switch {

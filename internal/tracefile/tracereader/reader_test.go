@@ -36,14 +36,18 @@ func TestBadLinesAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnUnfinishedLineIsLeftOut: the router may be writing it. So are lines of unknown
-// kinds.
+// TestAnUnfinishedLineIsLeftOut: the router may be writing it, or a crash has ended it, and the next
+// router's first line is behind it. So are lines of unknown kinds.
 func TestAnUnfinishedLineIsLeftOut(t *testing.T) {
 	n := 0
 	r := Reader{Request: func(*Request) error { n++; return nil }}
 	text := begin + `{"later":1}` + "\n" + `{"n":1,"t":1,"tokens":5}` + "\n" + `{"n":2,"t":1,"tok`
+	after := text + `{"trace":1,"run":"b","t":2}` + "\n" + `{"n":1,"t":2,"tokens":5}` + "\n"
 	if err := r.Read(strings.NewReader(text)); err != nil || n != 1 {
 		t.Errorf("%d requests, %v", n, err)
+	}
+	if err := r.Read(strings.NewReader(after)); err != nil || n != 3 || r.run != 1 {
+		t.Errorf("after a crash: %d requests, the last of run %d, %v", n, r.run, err)
 	}
 	if !Begins([]byte(strings.TrimSpace(begin))) || Begins([]byte(`{"timestamp":1}`)) || Begins([]byte("x")) {
 		t.Error("a trace is not recognized by its first line")
