@@ -133,6 +133,7 @@ func TestConfigurationOverridesLearning(t *testing.T) {
 		old := fake(1, 0) // as vLLM 0.21
 		delete(old.answer, "/kv_event_sources")
 		delete(old.answer, "/v1/completions/render")
+		old.answer["/metrics"] += pageOf(1)
 		w := start(t, Options{Replicas: []ReplicaOptions{{
 			Address: a, Tenant: "acme", BlockSize: 64, HashSeed: &seed, KVReportFull: true,
 			Models: []ModelOptions{{ID: "x", MaxLen: 9}, {ID: "l", Base: "x", LoRA: true, LoRAPath: "/l"}},

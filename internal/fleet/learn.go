@@ -356,7 +356,11 @@ func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
 		return
 	}
 	if len(w.options.Events) > 0 {
-		w.claim(l, before, w.numbered(l.Events), nil)
+		own, refused := l.Events, []string(nil)
+		if l.SGLang == nil {
+			own, refused = w.numbered(l.Events)
+		}
+		w.claim(l, before, own, refused)
 		return
 	}
 	if w.options.NoEvents {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"slices"
 	"time"
 )
@@ -46,15 +47,25 @@ func (w *worker) ranks() (ranks []int, first int) {
 }
 
 // numbered gives configured sources the ranks of the page, in their order, where it shows none of
-// theirs: a page counts the ranks of the deployment, and the file those of the server.
-func (w *worker) numbered(sources []EventSource) []EventSource {
-	if len(w.shown) == 0 || slices.ContainsFunc(sources, func(e EventSource) bool { return slices.Contains(w.shown, e.Rank) }) {
-		return sources
+// theirs: a page counts the ranks of the deployment, and the file those of the server. It refuses
+// those that the page does not show: the server answers 400 to such a rank.
+func (w *worker) numbered(sources []EventSource) (own []EventSource, refused []string) {
+	if len(w.shown) == 0 {
+		return sources, nil
 	}
-	for i, by := 0, slices.Min(w.shown)-sources[0].Rank; i < len(sources); i++ {
-		sources[i].Rank += by
+	shown := func(e EventSource) bool { return slices.Contains(w.shown, e.Rank) }
+	by := 0
+	if !slices.ContainsFunc(sources, shown) {
+		by = slices.Min(w.shown) - sources[0].Rank
 	}
-	return sources
+	for _, e := range sources {
+		if e.Rank += by; shown(e) {
+			own = append(own, e)
+		} else {
+			refused = append(refused, fmt.Sprintf("rank %d of the configuration: its /metrics show no such rank", e.Rank))
+		}
+	}
+	return own, refused
 }
 
 // first returns the rank that the header calls 0 where lowest is the lowest one. vLLM's Python

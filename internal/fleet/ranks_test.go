@@ -55,6 +55,8 @@ func TestNumbersOfRanks(t *testing.T) {
 		"configured as the server's own":     {version: python, events: local, metrics: pageOf(2, 3), ranks: []int{2, 3}, first: 2},
 		"one of them, of external balancing": {version: python, events: local[:1], metrics: pageOf(3), ranks: []int{3}, first: 3},
 		"one of them, of two":                {version: python, events: local[:1], metrics: pageOf(0, 1), ranks: []int{0, 1}},
+		"one more than there are":            {version: python, events: local, metrics: pageOf(0), ranks: []int{0}},
+		"and of external balancing":          {version: python, events: local, metrics: pageOf(3), ranks: []int{3}, first: 3},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
