@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -64,7 +65,7 @@ type file interface {
 	Stat() (fs.FileInfo, error)
 }
 
-// create opens a regular file for appending. The owner alone can read a new one.
+// create opens a regular file for appending, for this writer alone. The owner alone can read a new one.
 func create(path string) (file, int64, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, 0, fmt.Errorf("%s is not a regular file", path)
@@ -74,6 +75,9 @@ func create(path string) (file, int64, error) {
 		return nil, 0, err
 	}
 	info, err := f.Stat()
+	if e := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(e, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%s is another router's: give each a file of its own", path)
+	}
 	if err != nil {
 		return nil, 0, errors.Join(err, f.Close())
 	}

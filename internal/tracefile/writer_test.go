@@ -224,6 +224,21 @@ func TestARestartContinuesTheFile(t *testing.T) {
 	}
 }
 
+// TestAFileHasOneWriter: the lines of two would be taken for those of one.
+func TestAFileHasOneWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "trace.jsonl")
+	first, second := newWriter(t, Options{Path: path}), newWriter(t, Options{Path: path})
+	if notes := second.Notes(); len(first.Notes()) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "is another router's") {
+		t.Errorf("notes %q and %q", first.Notes(), notes)
+	}
+	finish(t, first)
+	second.Decided(&Decided{Number: 1, At: noon, Model: "m"})
+	finish(t, second)
+	if got := readTrace(t, path).Requests; len(second.Notes()) != 0 || len(got) != 1 {
+		t.Errorf("%d requests are read, want 1; notes %q", len(got), second.Notes())
+	}
+}
+
 // TestAFullQueueLosesLines: no call waits for the writer, by lines or by keys.
 func TestAFullQueueLosesLines(t *testing.T) {
 	w := newWriter(t, Options{})
