@@ -157,7 +157,7 @@ func TestRanksWithoutEventsAreTold(t *testing.T) {
 		t.Errorf("notes %q", notes)
 	}
 	r.Ranks = []int{0, 1}
-	if notes := told.Notes(); len(notes) != 2 || !strings.HasPrefix(notes[1], "replica 10.0.0.1:8000, rank 1: it has no KV events, and other ranks have") {
+	if notes := f.Notes(); len(notes) != 2 || !strings.HasPrefix(notes[1], "replica 10.0.0.1:8000, rank 1: it has no KV events, and other ranks have") {
 		t.Errorf("notes %q where one of two ranks is listed", notes)
 	}
 }
