@@ -22,9 +22,8 @@ import (
 // those that the request carried, so they need no record of its decision.
 type Answer struct {
 	RequestID string
-	Decision  uint64 // the number of the decision's record; 0 = no record is kept
-	Model     string // "" = none
-	Reason    string
+	Decision  uint64            // the number of the decision's record; 0 = no record is kept
+	Model     string            // "" = none
 	Withheld  decision.Withheld // why there is no hint although the decision named a replica
 	Hint      string            // the named replicas, best first, "" = none
 	Rank      string            // the value of the request's rank header, "" = it had none
@@ -74,7 +73,7 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 	lb, own := all[envoy.MetadataLB].GetFields(), all[envoy.MetadataOwn].GetFields()
 	a := Answer{
 		RequestID: e.GetRequest().GetRequestId(), Decision: uint64(whole(own[envoy.KeyDecision], mostDecisions)),
-		Model: own["model"].GetStringValue(), Reason: own[envoy.KeyReason].GetStringValue(),
+		Model:    own["model"].GetStringValue(),
 		Withheld: withheld(own[envoy.KeyWithheld].GetStringValue()),
 		Hint:     lb[envoy.HeaderDestination].GetStringValue(),
 		Rank:     own[envoy.KeyRank].GetStringValue(),

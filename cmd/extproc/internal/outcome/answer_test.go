@@ -57,7 +57,7 @@ func TestAnswerOfAnEntry(t *testing.T) {
 	lb := map[string]any{envoy.HeaderDestination: "10.0.0.1:8000,10.0.0.2:8000"}
 	got := answerOf(entry(t, own, lb, record(t, aiv3.TokenUsage_COMPLETE, 101, 80)))
 	want := Answer{
-		RequestID: "id", Decision: 1<<24 + 7, Model: "m", Reason: "warm", Rank: "0", Hint: "10.0.0.1:8000,10.0.0.2:8000", Replica: "10.0.0.1:8000", Status: 200,
+		RequestID: "id", Decision: 1<<24 + 7, Model: "m", Rank: "0", Hint: "10.0.0.1:8000,10.0.0.2:8000", Replica: "10.0.0.1:8000", Status: 200,
 		Prediction: Prediction{Prompt: 100, Predicted: 64, Reported: 48}, Times: Times{FirstByte: 30 * time.Millisecond, Duration: time.Second},
 		Usage: Usage{State: UsageComplete, Prompt: 101, Cached: 80, Output: 7},
 	}
