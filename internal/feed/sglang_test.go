@@ -146,10 +146,14 @@ func TestSGLangBesideVLLM(t *testing.T) {
 	for _, r := range more {
 		h.feed.Leave(r)
 	}
-	h.until("they have left", func() bool { return len(h.feed.Status()) == 3 })
+	h.until("they have left", func() bool { return len(h.feed.Status()) == 3 && trust() != "exact" })
 	for i, r := range others {
 		h.feed.Leave(r)
-		h.until("it has left", func() bool { return len(h.feed.Status()) == 2-i })
+		h.until("it is counted no more", func() bool { // which is after the status has it no more
+			h.feed.mu.Lock()
+			defer h.feed.mu.Unlock()
+			return h.feed.engines["m"] == engines{sglang: 1, others: 1 - i}
+		})
 		if got := trust(); i == 0 && got == "exact" {
 			t.Error("exact beside the second one")
 		}

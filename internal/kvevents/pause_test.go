@@ -85,7 +85,8 @@ func TestLossesWithoutReplay(t *testing.T) {
 		r.store(1)
 	}
 	r.exact("the last batch")
-	if s := r.sub.Status(); s.Lost < 10*toleratedTroubles-1 || s.Pauses != 0 {
+	r.until("the losses are counted", func(_ map[uint64]int, s Status) bool { return s.Lost >= 10*toleratedTroubles-1 })
+	if s := r.sub.Status(); s.Pauses != 0 {
 		t.Errorf("%d losses, %d pauses", s.Lost, s.Pauses)
 	}
 }

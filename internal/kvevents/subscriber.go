@@ -96,8 +96,8 @@ func (s *Subscriber) Run(ctx context.Context) error {
 func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
 	s.sequencer.abandon()
 	s.sequencer.count.Pauses++
+	s.publish() // first: who sees the pause finds it counted
 	s.set(func(st *Status) { st.Connected, st.Paused = false, pause })
-	s.publish()
 	s.o.Log.Warn("KV events: the publisher's batches are refused or lost again and again; it is asked again after a pause",
 		"replica", s.o.Replica, "rank", s.o.Rank, "pause", pause.String(), "refused", s.sequencer.count.Rejected)
 	timer := time.NewTimer(pause)
