@@ -54,7 +54,7 @@ func newRig(t *testing.T, po kvtest.Options, change func(*Options)) *rig {
 	if change != nil {
 		change(&o)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return &rig{t: t, pub: p, sink: newMapSink(), ctx: ctx, want: map[uint64]int{}, next: 1, sub: subscriber(t, o)}
 }
