@@ -102,7 +102,7 @@ func TestStatsFailAlone(t *testing.T) {
 	}()
 	for ok := false; !ok && ctx.Err() == nil; time.Sleep(time.Millisecond) {
 		state := must.Get(client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true}))(t)
-		ok = len(state.GetReplicas()) == 1 && state.GetReplicas()[0].GetStats().GetRunning() == 5
+		ok = len(state.GetReplicas()) == 1 && state.GetReplicas()[0].GetStats().GetRunning() == 5 && counted.reported.Load() > 0 // the index answers after it has them
 	}
 	if ctx.Err() != nil {
 		t.Fatal("no stats in the index")
