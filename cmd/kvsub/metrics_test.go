@@ -24,8 +24,8 @@ import (
 // TestAdminPages: a sidecar is ready once the index has its replica's blocks, not
 // ready while the index is away, and counts both.
 func TestAdminPages(t *testing.T) {
-	one := serveIndex(t, "127.0.0.1:0")
-	at := testenv.Addresses(t, 1)[0]
+	local := testenv.Addresses(t, 2)
+	one, at := serveIndex(t, local[0]), local[1]
 	running(t, one.addr, "-admin", at).Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12}, Tokens: []uint32{1, 2, 3, 4}, BlockSize: 2})
 	page := func(path string) string {
 		resp, err := http.Get("http://" + at + path)

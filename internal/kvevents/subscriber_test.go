@@ -159,9 +159,8 @@ func TestSubscriberTopicFilters(t *testing.T) {
 
 // TestSubscriberWaits: a publisher that is not there yet is normal.
 func TestSubscriberWaits(t *testing.T) {
-	p := publisher(t, kvtest.Options{})
-	address, replay := p.Address(), p.ReplayAddress()
-	p.Close()
+	local := testenv.Addresses(t, 2) // which nobody else takes meanwhile
+	address, replay := local[0], local[1]
 	r := newRig(t, kvtest.Options{}, func(o *Options) {
 		o.Endpoint, o.ReplayEndpoint = "tcp://"+address, "tcp://"+replay
 	})
@@ -176,7 +175,8 @@ func TestSubscriberWaits(t *testing.T) {
 func TestSubscriberWarns(t *testing.T) {
 	for _, came := range []bool{false, true} {
 		var log bytes.Buffer
-		r := newRig(t, kvtest.Options{}, func(o *Options) {
+		local := testenv.Addresses(t, 2)
+		r := newRig(t, kvtest.Options{Address: local[0], ReplayAddr: local[1]}, func(o *Options) {
 			o.RetryAfter, o.Log = longestRetry, slog.New(slog.NewTextHandler(&log, nil))
 		})
 		r.sub.to = r.sink

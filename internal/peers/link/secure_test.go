@@ -15,6 +15,7 @@ import (
 
 	"warmroute/internal/certs"
 	"warmroute/internal/certs/certstest"
+	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
 
@@ -133,7 +134,8 @@ func TestCertificatesAreRenewed(t *testing.T) {
 func TestAServerThatRestarts(t *testing.T) {
 	dir := t.TempDir()
 	c := Config{Fleet: "one", TokenFile: write(t, dir, "token", "first")}
-	ns := serve(t, &server.Options{Authorization: "first"})
+	ports := must.Get(testenv.FreePorts(1))(t)
+	ns := serveAt(t, ports[0], &server.Options{Authorization: "first"})
 	c.URL = ns.ClientURL()
 	log := new(text)
 	var all []*linked
@@ -143,10 +145,9 @@ func TestAServerThatRestarts(t *testing.T) {
 	}
 	checkFleet(t, all)
 	again := func(token string) {
-		port := ns.Addr().(*net.TCPAddr).Port
 		ns.Shutdown()
 		ns.WaitForShutdown()
-		ns = serveAt(t, port, &server.Options{Authorization: token})
+		ns = serveAt(t, ports[0], &server.Options{Authorization: token})
 	}
 	subscribed := ns.NumSubscriptions()
 	connected := func() bool { // with its subscriptions: the server drops messages without a subscriber
