@@ -44,8 +44,7 @@ func another(t *testing.T) *harness {
 	t.Helper()
 	x := index.New(index.Options{})
 	h := &harness{t: t, index: x}
-	// A batch from between the first replay's end and the publisher's hearing of its subscriber is found by the next probe.
-	h.feed = New(x, Options{ProbeEvery: time.Second, Applied: h.applied, OnLeave: func(addr string) {
+	h.feed = New(x, Options{Applied: h.applied, OnLeave: func(addr string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.gone = append(h.gone, addr)
