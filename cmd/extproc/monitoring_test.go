@@ -288,6 +288,7 @@ func TestPrometheusScrapes(t *testing.T) {
 		until(t, panel+" shows something", func() bool { _, series := query(expr); return series > 0 })
 	}
 	if _, firing := query(`ALERTS`); firing != 0 {
-		t.Errorf("%d alerts of a healthy router", firing)
+		_, said := get(t, "http://"+api+"/api/v1/query?query=ALERTS")
+		t.Errorf("%d alerts of a healthy router: %s", firing, said)
 	}
 }
