@@ -79,16 +79,18 @@ func TestSleepersHaveNoReportedBlocks(t *testing.T) {
 	r, service := startRouter(t, fmt.Sprintf("index_service: {listen: \"SERVICE\"}\nfleet: {scrape_interval: 100ms, replicas: [{address: %q, sidecar: true}]}\n", addr))
 	report := sidecarReport(time.Now())
 	report.ReplicaId = addr
-	holdings := func() int {
+	holdings := func() int { return r.replicas.index.Holdings(index.Holder{Replica: addr}) }
+	reported := func() int {
 		must.Get(client(t, service).ReportCacheState(t.Context(), report))(t)
-		return int(r.replicas.index.Holdings(index.Holder{Replica: addr}))
+		return holdings()
 	}
-	if n := holdings(); n != 1 {
+	if n := reported(); n != 1 {
 		t.Fatalf("%d blocks of a replica that is awake", n)
 	}
 	asleep.Store(true)
 	until(t, "the replica sleeps", func() bool { at := r.replicas.fleet.Snapshot().Replica(addr); return at != nil && at.Empty })
-	if n := holdings(); n != 0 {
+	until(t, "its blocks are gone", func() bool { return holdings() == 0 })
+	if n := reported(); n != 0 {
 		t.Errorf("%d blocks of a replica that sleeps without its cache", n)
 	}
 }
