@@ -236,7 +236,12 @@ func TestSubscriberMuteReplay(t *testing.T) {
 // TestSubscriberUnreadDuringAReplay: live batches that come while a replay is under way wait for it,
 // more of them at the publisher than here, and none is lost.
 func TestSubscriberUnreadDuringAReplay(t *testing.T) {
-	r := newRig(t, kvtest.Options{BufferSteps: 1}, func(o *Options) { o.ProbeQuiet = time.Hour })
+	var gate *testenv.Gate
+	r := newRig(t, kvtest.Options{BufferSteps: 1}, func(o *Options) {
+		gate = must.Get(testenv.NewGate(strings.TrimPrefix(o.ReplayEndpoint, "tcp://")))(t)
+		o.ProbeQuiet, o.ReplayPatience, o.ReplayEndpoint = time.Hour, time.Hour, "tcp://"+gate.Addr
+	})
+	t.Cleanup(gate.Close)
 	r.pub.Mute(true)
 	r.run()
 	r.subscribed()
@@ -250,6 +255,7 @@ func TestSubscriberUnreadDuringAReplay(t *testing.T) {
 	if n := len(r.sink.held()); n != 0 {
 		t.Errorf("%d batches are applied before history", n)
 	}
+	gate.Close() // the replay fails, and so do further ones
 	r.until("live batches without a hole", func(held map[uint64]int, s Status) bool { return maps.Equal(held, r.want) })
 	if s := r.sub.Status(); s.Gaps != 0 || s.Lost != 0 {
 		t.Errorf("%+v", s)
