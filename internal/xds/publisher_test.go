@@ -434,8 +434,11 @@ func TestTwoRoutersOfOneFolder(t *testing.T) {
 	first := publish(t, f, dir)
 	first.until("the folder", func() bool {
 		lock, err := os.Open(filepath.Join(dir, ".lock"))
+		if err != nil {
+			return false
+		}
 		defer lock.Close()
-		return err == nil && syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+		return syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 	})
 	second := publish(t, f, dir)
 	second.until("a note", func() bool {
