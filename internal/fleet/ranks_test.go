@@ -39,6 +39,7 @@ func TestNumbersOfRanks(t *testing.T) {
 		events                    []EventSource
 		ranks                     []int
 		first                     int
+		refused                   bool // a source is
 	}{
 		"one rank":                           {version: python, metrics: pageOf(0), sources: sourcesOf(0), ranks: []int{0}},
 		"the first node":                     {version: python, metrics: pageOf(0, 1), sources: sourcesOf(0, 1), ranks: []int{0, 1}},
@@ -53,10 +54,11 @@ func TestNumbersOfRanks(t *testing.T) {
 		"configured, and no metrics":         {version: python, events: configured, ranks: []int{3, 4}, first: -1},
 		"configured, and in part of metrics": {version: python, events: configured, metrics: pageOf(2, 3, 4), ranks: []int{2, 3, 4}, first: 2},
 		"configured as the server's own":     {version: python, events: local, metrics: pageOf(2, 3), ranks: []int{2, 3}, first: 2},
+		"in another order":                   {version: python, events: []EventSource{local[1], local[0]}, metrics: pageOf(2, 3), ranks: []int{2, 3}, first: 2},
 		"one of them, of external balancing": {version: python, events: local[:1], metrics: pageOf(3), ranks: []int{3}, first: 3},
 		"one of them, of two":                {version: python, events: local[:1], metrics: pageOf(0, 1), ranks: []int{0, 1}},
-		"one more than there are":            {version: python, events: local, metrics: pageOf(0), ranks: []int{0}},
-		"and of external balancing":          {version: python, events: local, metrics: pageOf(3), ranks: []int{3}, first: 3},
+		"one more than there are":            {version: python, events: local, metrics: pageOf(0), ranks: []int{0}, refused: true},
+		"and of external balancing":          {version: python, events: local, metrics: pageOf(3), ranks: []int{3}, first: 3, refused: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -72,6 +74,9 @@ func TestNumbersOfRanks(t *testing.T) {
 				got := w.fleet.Snapshot().Replica(a)
 				if !got.Ready || !reflect.DeepEqual(got.Ranks, tt.ranks) || got.FirstRank != tt.first {
 					t.Errorf("ranks %v from %d, want %v from %d (%s)", got.Ranks, got.FirstRank, tt.ranks, tt.first, got.Why)
+				}
+				if (got.EventsRefused != "") != tt.refused {
+					t.Errorf("refused: %q", got.EventsRefused)
 				}
 			})
 		})
