@@ -73,7 +73,7 @@ type incoming struct {
 
 // chunks are the body of a request.
 type chunks struct {
-	held  [][]byte    // duplex: those that are not returned yet
+	held  [][]byte    // of a duplex body, until they are returned
 	size  int         // bytes in held
 	taken int         // bytes counted as worked on or held
 	ended bool        // the request's end of stream was seen

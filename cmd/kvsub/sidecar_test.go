@@ -86,7 +86,7 @@ func TestSidecar(t *testing.T) {
 	}
 	for scheme, scope := range scopes {
 		t.Run(scheme, func(t *testing.T) {
-			one := serveIndex(t, testenv.Addresses(t, 1)[0]) // which is listened at twice
+			one := serveIndex(t, testenv.Addresses(t, 1)[0]) // the test listens at its address twice
 			p := running(t, one.addr, "-tenant", "a", "-hash-scheme", scheme, "-window", "5ms")
 			p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{11, 12, 13, 14}, Tokens: tokens, BlockSize: 2})
 			matched(t, one.x, scope, chains[scheme], 4)

@@ -8,5 +8,6 @@
 // into one copy of its bytes, which its strings and body share. The answers of every
 // request are written without reflection, body bytes without a copy.
 //
-// Units: bytes. A Codec is safe for concurrent use; an Incoming has one user at a time. A body given to Recycle must not be used any more.
+// Units: bytes. A Codec is safe for concurrent use; an Incoming has one user at a time. A body
+// given to Recycle must not be used any more.
 package extprocwire

@@ -204,6 +204,7 @@ func (c *client) beginning(ctx context.Context, method, addr, path string, body 
 func (c *client) answers(ctx context.Context, addr string) bool {
 	body, err := c.open(ctx, http.MethodGet, addr, "/health", nil)
 	if err == nil {
+		_, _ = io.CopyN(io.Discard, body, 4<<10) // keeps the connection
 		body.Close()
 	}
 	return err == nil || errors.As(err, new(status))

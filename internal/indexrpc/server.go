@@ -169,7 +169,7 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	if len(q.GetPrefixes()) > 0 {
 		at = s.at(q.GetTimestampMs(), q.GetSentMs())
 		if now := s.o.Now(); now.Sub(at) >= s.o.TTL {
-			at = now // nobody collects a change for so long: the reporter's clock is wrong
+			at = now // reporters send a change sooner than the TTL, so this one's clock is wrong
 		}
 	}
 	result, first, err := s.apply(r, &batch)

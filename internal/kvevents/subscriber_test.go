@@ -159,7 +159,7 @@ func TestSubscriberTopicFilters(t *testing.T) {
 
 // TestSubscriberWaits: a publisher that is not there yet is normal.
 func TestSubscriberWaits(t *testing.T) {
-	local := testenv.Addresses(t, 2) // which nobody else takes meanwhile
+	local := testenv.Addresses(t, 2) // of this test alone, also while nothing listens there
 	address, replay := local[0], local[1]
 	r := newRig(t, kvtest.Options{}, func(o *Options) {
 		o.Endpoint, o.ReplayEndpoint = "tcp://"+address, "tcp://"+replay

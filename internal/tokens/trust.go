@@ -17,7 +17,7 @@ type trust struct {
 	settings settings
 
 	mu       sync.Mutex                   // guards the fields below; never held while readers wait
-	evidence map[openai.Features]Evidence // of those that differed
+	evidence map[openai.Features]Evidence // of the features that differed
 	dissent  map[string]Dissent           // by the replica's URL
 }
 

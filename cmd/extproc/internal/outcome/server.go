@@ -34,7 +34,7 @@ type Server struct {
 }
 
 // outcomes are the counters of a model.
-type outcomes map[string]prometheus.Counter
+type outcomes struct{ by map[string]prometheus.Counter }
 
 // New returns a server. base returns the base model of a served model's name, "" for a
 // name that no replica serves. missed is called for each request that the replica named
@@ -48,11 +48,11 @@ func New(reg prometheus.Registerer, base func(model string) string, missed func(
 			Name: "warmroute_answer_usage_total",
 			Help: "Answers whose usage Envoy was asked to read: complete, partial (without cached tokens), failed, none."}, []string{"state"})}
 	s.byModel = telemetry.NewByModel(func(model string) *outcomes {
-		o := outcomes{}
+		o := &outcomes{by: map[string]prometheus.Counter{}}
 		for _, outcome := range []string{first, later, elsewhere, nobody} {
-			o[outcome] = s.outcomes.WithLabelValues(model, outcome)
+			o.by[outcome] = s.outcomes.WithLabelValues(model, outcome)
 		}
-		return &o
+		return o
 	})
 	for _, state := range UsageStates {
 		s.usages.WithLabelValues(string(state))
@@ -98,7 +98,7 @@ func (s *Server) take(a *Answer) {
 	}
 	if a.Hint != "" {
 		outcome := classify(a.Hint, a.Replica)
-		(*s.byModel.Of(s.base(a.Model)))[outcome].Inc()
+		s.byModel.Of(s.base(a.Model)).by[outcome].Inc()
 		if (outcome == later || outcome == elsewhere) && (!a.Told || a.Status >= http.StatusInternalServerError) {
 			s.missed()
 		}
