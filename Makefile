@@ -41,7 +41,7 @@ test-kube: ## the Kubernetes side (build tag kube): fake client, stand-in API se
 	go test -tags kube -race -timeout 10m ./internal/kube
 	go test -tags kube -race -timeout 10m -run 'Pool|Scripts/kubernetes' ./cmd/extproc
 
-test-agents: setup ## cells of lab agents with vLLM's own scheduler in process, against the simulator's (10 CPU minutes, on a machine of its own)
+test-agents: setup ## cells of lab agents with vLLM's own scheduler in process, against the simulator's (15 CPU minutes, on a machine of its own)
 	scripts/install-vllm.sh 0.32.0 0.33.0-python
 	cd test && go test -tags vllm -count=1 -timeout 60m -run TestAgents -v ./vllm
 
@@ -120,7 +120,7 @@ bench-index: ## the index beside the fastest rival (TRACE=path of a Mooncake tra
 bench-policy: ## routing policies on traces through the simulator (TRACES=paths, else a synthetic trace; ROUTERS=2,4,8: several routers beside one; ENGINE=gemma3 or qwen3-next: replicas with hybrid caches; GOODPUT=1: prompts computed on other replicas; SOURCES=events,history,text: only caches known from events, and from what was sent by its token ids or its text)
 	@ROUTERS=$(ROUTERS) ENGINE=$(ENGINE) GOODPUT=$(GOODPUT) SOURCES=$(SOURCES) scripts/bench-policy.sh $(TRACES)
 
-bench-live: setup ## routing policies in time, through real Envoy to four simulated replicas (5 minutes on a machine with nothing else to do)
+bench-live: setup ## routing policies in time, through real Envoy to four simulated replicas, and what holding sessions gains (8 minutes on a machine with nothing else to do)
 	@scripts/bench-live.sh
 
 bench-tokens: setup ## tokenizing and rendering beside the Rust-backed Python libraries

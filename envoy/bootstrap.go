@@ -1,6 +1,7 @@
 package envoy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"warmroute/internal/certs"
+	"warmroute/internal/problems"
 )
 
 // Version is the Envoy release with which the configurations are tested.
@@ -77,29 +79,16 @@ const TrialUsageShare = 10
 
 // WithDefaults returns o with its zero values replaced.
 func (o Options) WithDefaults() Options {
-	set := func(s *string, d string) {
-		if *s == "" {
-			*s = d
-		}
-	}
-	set(&o.Listen, "0.0.0.0:8080")
+	o.Listen = cmp.Or(o.Listen, "0.0.0.0:8080")
 	if len(o.ExtProc) == 0 {
 		o.ExtProc = []string{"127.0.0.1:9002"}
 	}
-	set((*string)(&o.Mode), string(Buffered))
-	set(&o.AccessLog, "/dev/stdout")
-	if o.MessageTimeout == 0 {
-		o.MessageTimeout = 200 * time.Millisecond
-	}
-	if o.IdleTimeout == 0 {
-		o.IdleTimeout = 10 * time.Minute
-	}
-	if o.BodyLimit == 0 {
-		o.BodyLimit = 64 << 20
-	}
-	if o.Retries == nil {
-		o.Retries = new(2)
-	}
+	o.Mode = cmp.Or(o.Mode, Buffered)
+	o.AccessLog = cmp.Or(o.AccessLog, "/dev/stdout")
+	o.MessageTimeout = cmp.Or(o.MessageTimeout, 200*time.Millisecond)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, 10*time.Minute)
+	o.BodyLimit = cmp.Or(o.BodyLimit, 64<<20)
+	o.Retries = cmp.Or(o.Retries, new(2))
 	return o
 }
 
@@ -109,20 +98,15 @@ const MostMessageTimeout = time.Hour
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
 	o = o.WithDefaults()
-	var errs []error
-	refuse := func(bad bool, field, format string, args ...any) {
-		if bad {
-			errs = append(errs, fmt.Errorf("%s: %w", field, fmt.Errorf(format, args...)))
-		}
-	}
+	var p problems.List
 	check := func(field, addr string) {
 		_, err := splitAddr(addr)
-		refuse(err != nil, field, "%w", err)
+		p.Add(field+": ", err)
 	}
 	bind := func(field, addr string) {
 		at, err := splitAddr(addr)
-		check(field, addr)
-		refuse(err == nil && !isIP(at.Host), field, "%q is a name, and Envoy listens at an IP address", addr)
+		p.Add(field+": ", err)
+		p.Refuse(err == nil && !isIP(at.Host), field, "%q is a name, and Envoy listens at an IP address", addr)
 	}
 	bind("listen", o.Listen)
 	for i, a := range o.ExtProc {
@@ -137,28 +121,26 @@ func (o Options) Validate() error {
 	if o.Standby != "" {
 		check("standby", o.Standby)
 	}
-	errs = append(errs, o.TLS.Validate("tls."))
-	if o.TLS.ServerName != "" && o.TLS.CAFile == "" {
-		errs = append(errs, fmt.Errorf("tls.server_name is %q, but without ca_file nothing is verified", o.TLS.ServerName))
-	}
+	p.Add("", o.TLS.Validate("tls."))
+	p.Refuse(o.TLS.ServerName != "" && o.TLS.CAFile == "", "tls.server_name", "is %q, but without ca_file nothing is verified", o.TLS.ServerName)
 	for i, r := range o.Replicas {
 		check(fmt.Sprintf("replicas[%d]", i), r)
 	}
-	refuse(o.Mode != Buffered && o.Mode != BufferedPartial && o.Mode != FullDuplex, "mode", "%q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode)
-	refuse(o.MessageTimeout < time.Millisecond, "message_timeout", "%v is below 1ms", o.MessageTimeout)
-	refuse(o.MessageTimeout > MostMessageTimeout, "message_timeout", "%v is above %v, Envoy's most", o.MessageTimeout, MostMessageTimeout)
+	p.Refuse(o.Mode != Buffered && o.Mode != BufferedPartial && o.Mode != FullDuplex, "mode", "%q is none of BUFFERED, BUFFERED_PARTIAL, FULL_DUPLEX_STREAMED", o.Mode)
+	p.Refuse(o.MessageTimeout < time.Millisecond, "message_timeout", "%v is below 1ms", o.MessageTimeout)
+	p.Refuse(o.MessageTimeout > MostMessageTimeout, "message_timeout", "%v is above %v, Envoy's most", o.MessageTimeout, MostMessageTimeout)
 	// Otherwise a frozen router would fail each request.
-	refuse(o.IdleTimeout <= o.MessageTimeout, "idle_timeout", "%v ends requests before the longest wait for a decision, %v", o.IdleTimeout, o.MessageTimeout)
-	refuse(o.BodyLimit < 1<<16, "body_limit", "%d bytes is below 65536", o.BodyLimit)
-	refuse(o.BodyLimit > math.MaxInt32, "body_limit", "%d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit)
+	p.Refuse(o.IdleTimeout <= o.MessageTimeout, "idle_timeout", "%v ends requests before the longest wait for a decision, %v", o.IdleTimeout, o.MessageTimeout)
+	p.Refuse(o.BodyLimit < 1<<16, "body_limit", "%d bytes is below 65536", o.BodyLimit)
+	p.Refuse(o.BodyLimit > math.MaxInt32, "body_limit", "%d bytes is above 2147483647, the largest window of HTTP/2", o.BodyLimit)
 	share := o.usageShare()
-	refuse(share < 0 || share > 100, "usage_share", "%d is no percentage from 0 to 100", share)
-	refuse(o.Split.Wait > 0 && o.Mode != Buffered, "mode", "only BUFFERED waits for a prefill on another replica, not %s", o.Mode)
-	refuse(o.Split.Wait >= o.IdleTimeout, "idle_timeout", "%v ends requests before the longest wait for a prefill, %v", o.IdleTimeout, o.Split.Wait)
-	refuse(o.Hold > 0 && o.Mode == FullDuplex, "mode", "FULL_DUPLEX_STREAMED holds no request")
-	refuse(*o.Retries < 0, "retries", "%d is negative", *o.Retries)
-	refuse(*o.Retries > math.MaxInt32, "retries", "%d is above 2147483647", *o.Retries)
-	return errors.Join(errs...)
+	p.Refuse(share < 0 || share > 100, "usage_share", "%d is no percentage from 0 to 100", share)
+	p.Refuse(o.Split.Wait > 0 && o.Mode != Buffered, "mode", "only BUFFERED waits for a prefill on another replica, not %s", o.Mode)
+	p.Refuse(o.Split.Wait >= o.IdleTimeout, "idle_timeout", "%v ends requests before the longest wait for a prefill, %v", o.IdleTimeout, o.Split.Wait)
+	p.Refuse(o.Hold > 0 && o.Mode == FullDuplex, "mode", "FULL_DUPLEX_STREAMED holds no request")
+	p.Refuse(*o.Retries < 0, "retries", "%d is negative", *o.Retries)
+	p.Refuse(*o.Retries > math.MaxInt32, "retries", "%d is above 2147483647", *o.Retries)
+	return p.Err()
 }
 
 // isIP reports whether a host is an IP address.

@@ -83,10 +83,10 @@ func TestStandbyAndTLSAreValid(t *testing.T) {
 		t.Errorf("transport socket %v", c.TransportSocket)
 	}
 	for want, o := range map[string]Options{
-		"tls.key_file: is missing beside cert_file":                       {TLS: certs.ClientOptions{Enabled: true, CertFile: "x"}},
-		`tls.server_name is "x", but without ca_file nothing is verified`: {TLS: certs.ClientOptions{Enabled: true, ServerName: "x"}},
-		"tls.enabled: is false, but files or a name are given":            {TLS: certs.ClientOptions{CAFile: "x"}},
-		`standby: "x" is not host:port`:                                   {Standby: "x"},
+		"tls.key_file: is missing beside cert_file":                        {TLS: certs.ClientOptions{Enabled: true, CertFile: "x"}},
+		`tls.server_name: is "x", but without ca_file nothing is verified`: {TLS: certs.ClientOptions{Enabled: true, ServerName: "x"}},
+		"tls.enabled: is false, but files or a name are given":             {TLS: certs.ClientOptions{CAFile: "x"}},
+		`standby: "x" is not host:port`:                                    {Standby: "x"},
 	} {
 		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

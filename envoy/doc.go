@@ -1,8 +1,8 @@
 // Package envoy holds the contract with Envoy: the names of the headers
 // and metadata that warmroute and Envoy share (names.go) and complete bootstrap
-// configurations (Bootstrap, rendered from one commented template).
+// configurations (WriteBootstrap, rendered from commented templates; Render, in pieces for xDS).
 //
-// The package imports nothing of warmroute. Every configuration it renders
+// The package knows no replica, request or decision. Every configuration it renders
 // has the same properties: clients cannot set the headers that warmroute owns, not
 // even while warmroute is dead; Envoy's own least_request balances requests without
 // a hint; a request whose picked replica is down is retried on the next of the

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,7 +166,7 @@ func parseAll(all []string) (out []addr) {
 // clusterType returns STATIC if all addresses have an IP, STRICT_DNS if one has a name.
 func clusterType(all []string) string {
 	for _, s := range all {
-		if _, err := netip.ParseAddr(parsed(s).Host); err != nil {
+		if !isIP(parsed(s).Host) {
 			return "STRICT_DNS"
 		}
 	}

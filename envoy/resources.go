@@ -95,7 +95,7 @@ func (g *Group) assignment(c *clusterv3.Cluster) *endpointv3.ClusterLoadAssignme
 }
 
 func (e Endpoint) endpoint() *endpointv3.LbEndpoint {
-	a, _ := splitAddr(e.Addr)
+	a := parsed(e.Addr)
 	health := corev3.HealthStatus_UNKNOWN
 	if e.Down {
 		health = corev3.HealthStatus_UNHEALTHY

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"context"
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -83,14 +84,24 @@ func routeAllocations(t *testing.T, trace *tracefile.Writer) float64 {
 	for range 100 {
 		one()
 	}
-	return testing.AllocsPerRun(500, one)
+	return leastAllocations(one)
+}
+
+// leastAllocations returns the least of several measurements. On a busy machine one is too high: a
+// garbage collection empties pools, and while the trace file's writer is behind it keeps its memory.
+func leastAllocations(one func()) float64 {
+	least := math.Inf(1)
+	for range 10 {
+		least = min(least, testing.AllocsPerRun(500, one))
+	}
+	return least
 }
 
 // hold has a replica report the blocks of ids.
-func hold(t *testing.T, x *index.Index, addr string, ids []uint32) {
+func hold(t testing.TB, x *index.Index, addr string, ids []uint32) {
 	t.Helper()
 	h := index.Holder{Replica: addr}
-	contents := prefixhash.AppendContents(nil, ids, blockSize, nil)
+	contents := prefixhash.AppendContents(nil, ids, prefixhash.Blocks{Size: blockSize}, nil)
 	engine := make([]uint64, len(contents))
 	for i := range engine {
 		engine[i] = uint64(i + 1)

@@ -68,13 +68,3 @@ func (b *budget) end() {
 		b.cancel()
 	}
 }
-
-// until is a context with a deadline and no timer: a caller sees the deadline only by
-// asking for it. It takes no memory.
-type until struct {
-	context.Context // the stream's
-	deadline        time.Time
-}
-
-// Deadline implements context.Context.
-func (u *until) Deadline() (time.Time, bool) { return u.deadline, true }

@@ -70,7 +70,7 @@ func TestLengthsOfPrompts(t *testing.T) {
 		}
 		if last := tt.lastBlock; last > 0 {
 			ids := p.prompts[0].Tokens[4*(last-1) : 4*last]
-			if want := prefixhash.AppendContents(nil, ids, 4, nil)[0]; content != uint64(want) {
+			if want := prefixhash.AppendContents(nil, ids, prefixhash.Blocks{Size: 4}, nil)[0]; content != uint64(want) {
 				t.Errorf("%s: the last block's content is %d, want %d", name, content, want)
 			}
 		}
@@ -208,7 +208,7 @@ func TestChainsOfAnAdaptersPath(t *testing.T) {
 		s := at(path)
 		keys := p.AppendKeys(nil, &s, 0)
 		chain := p.AppendChain(nil, index.Keying{Unit: 4}, 0)
-		want := prefixhash.Link(prefixhash.TokenRoot(p.base, s.LoRA), prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, 4, [][]prefixhash.ExtraKey{{{ID: "sql"}}})[0])
+		want := prefixhash.Link(prefixhash.TokenRoot(p.base, s.LoRA), prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, prefixhash.Blocks{Size: 4}, [][]prefixhash.ExtraKey{{{ID: "sql"}}})[0])
 		if keys[0] != want || chain[0] != want || p.mix.LoRAPath != path {
 			t.Errorf("path %q: key %x, chain %x, want %x; hashes of the path %q", path, keys[0], chain[0], want, p.mix.LoRAPath)
 		}

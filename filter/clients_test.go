@@ -220,8 +220,8 @@ func TestSessionsOfRealClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			source := tokens.NewLocal(tokens.LocalOptions{
-				LocalSettings: tokens.LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: -1},
-				Endpoints:     func(string) []tokens.Endpoint { return []tokens.Endpoint{{Version: "0.32.0"}} },
+				TrustUnverified: ^openai.Features(0), SampleEvery: -1,
+				Endpoints: func(string) []tokens.Endpoint { return []tokens.Endpoint{{Version: "0.32.0"}} },
 			})
 			must.Do(t, source.Load("m", model))
 			source.CheckAll(t.Context())

@@ -10,9 +10,6 @@ import (
 	"warmroute/internal/decision"
 )
 
-// TestBodiesThatNeverComeTakeNoPlace: any number of clients that send no more than the
-// beginning of a body take the places of MaxStreams for BodyWait, in every mode. Their own
-// requests count again when their bodies are complete.
 // size returns the number of requests that count.
 func (c *crowd) size() int {
 	c.mu.Lock()
@@ -20,6 +17,9 @@ func (c *crowd) size() int {
 	return c.counted
 }
 
+// TestBodiesThatNeverComeTakeNoPlace: any number of clients that send no more than the
+// beginning of a body take the places of MaxStreams for BodyWait, in every mode. Their own
+// requests count again when their bodies are complete.
 func TestBodiesThatNeverComeTakeNoPlace(t *testing.T) {
 	const most = 8
 	for _, mode := range []modev3.ProcessingMode_BodySendMode{buffered, partial, duplex} {

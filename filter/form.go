@@ -19,10 +19,7 @@ const formPrefix = "multipart/form-data"
 // formType returns a content-type header's value if it is a form's, else "". It allocates
 // nothing for the others.
 func formType(hv *corev3.HeaderValue) string {
-	raw := hv.GetRawValue()
-	if len(raw) == 0 {
-		raw = []byte(hv.GetValue())
-	}
+	raw := headerBytes(hv)
 	if len(raw) < len(formPrefix) || !bytes.EqualFold(raw[:len(formPrefix)], []byte(formPrefix)) {
 		return ""
 	}

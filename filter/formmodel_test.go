@@ -65,12 +65,3 @@ func FuzzFormModel(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkFormModel reads an upload of 25 MB, the longest that vLLM takes by default.
-func BenchmarkFormModel(b *testing.B) {
-	body := []byte(part(`name="file"; filename="a"`, strings.Repeat("\x00\x01\r\n", 25<<18)) + part(`name="model"`, "w") + "--b--")
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		formModel(formKind, body)
-	}
-}

@@ -3,14 +3,18 @@ package filter
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"warmroute/envoy"
 	"warmroute/internal/decision"
+	"warmroute/internal/decision/policy"
+	"warmroute/render/testkit/must"
 )
 
 func subset(v any) *corev3.Metadata {
@@ -46,6 +50,38 @@ func TestHeadersOfTenantAndPriority(t *testing.T) {
 		priority.step(context.Background(), m, nil)
 		if tenant.q.Tenant != tc.tenant || priority.q.Priority != tc.priority {
 			t.Errorf("header %q, values %q: tenant %q, priority %d; want %q, %d", tc.header, tc.values, tenant.q.Tenant, priority.q.Priority, tc.tenant, tc.priority)
+		}
+	}
+}
+
+// TestHeaderOfSessions: requests with one id in the configured header are of one session, although their
+// prompts share nothing.
+func TestHeaderOfSessions(t *testing.T) {
+	for name, tc := range map[string]struct {
+		header, tenant string
+		ids            [2]string
+		turn           int
+	}{
+		"one id": {"x-a", "", [2]string{"7", "7"}, 2}, "two ids": {"x-a", "", [2]string{"7", "8"}, 1}, "another header": {"x-b", "", [2]string{"7", "7"}, 1},
+		"a tenant's id": {"x-a", "x-a", [2]string{"7", "7"}, 2},
+	} {
+		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		must.Get(b.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}))(t)
+		s := NewServer(b.router, ServerOptions{TenantHeader: tc.tenant, Hold: HoldOptions{MaxWait: time.Minute, Header: tc.header}})
+		var st *stream
+		for i, id := range tc.ids {
+			m := headers(buffered, "POST", "/v1/completions", false)
+			h := m.GetRequestHeaders().Headers
+			h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-a", RawValue: []byte(id)})
+			st = s.stream(buffered, new(hint))
+			st.step(t.Context(), body(`{"model":"m","prompt":[`+strings.Repeat(strconv.Itoa(i)+",", 200)+`1]}`, true), st.step(t.Context(), m, nil))
+			if st.d.Reservation == nil {
+				t.Fatalf("%s: %s", name, st.d.Reason)
+			}
+			defer st.d.Reservation.Release()
+		}
+		if _, turn := st.d.Reservation.Session(); turn != tc.turn {
+			t.Errorf("%s: the second request is turn %d, want %d", name, turn, tc.turn)
 		}
 	}
 }

@@ -36,12 +36,12 @@ func TestPiecesAreTheWhole(t *testing.T) {
 	for _, unit := range []int{1, 16, 100, pieceTokens, pieceTokens + 7} {
 		n := (len(ids) - 1) / unit
 		p.fold(&p.prompts[0], n, unit, 0)
-		want := prefixhash.AppendTokens(nil, p.root, ids[:n*unit], unit, slices.Clone(p.extras))
+		want := prefixhash.AppendTokens(nil, p.root, ids[:n*unit], prefixhash.Blocks{Size: unit}, slices.Clone(p.extras))
 		if got := p.AppendKeys(nil, &index.Scope{BlockSize: unit}, 0); !slices.Equal(got, want) {
 			t.Errorf("blocks of %d: %d keys, want %d equal ones", unit, len(got), len(want))
 		}
 		p.fold(&p.prompts[0], len(ids)/unit, unit, 3)
-		want = prefixhash.AppendTokensAhead(nil, p.root, ids, prefixhash.Blocks{Size: unit, Ahead: 3}, slices.Clone(p.extras))
+		want = prefixhash.AppendTokens(nil, p.root, ids, prefixhash.Blocks{Size: unit, Ahead: 3}, slices.Clone(p.extras))
 		if got := p.AppendChain(nil, index.Keying{Unit: unit, Ahead: 3}, 0); !slices.Equal(got, want) {
 			t.Errorf("units of %d, 3 ahead: %d keys, want %d equal ones", unit, len(got), len(want))
 		}

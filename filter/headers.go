@@ -53,7 +53,8 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 		case st.o.PriorityHeader:
 			st.q.Priority = priority(headerValue(hv))
 			st.priorities++
-		case st.o.Hold.Header:
+		}
+		if hv.GetKey() == st.o.Hold.Header { // which may be another one's, too
 			st.q.Session = headerValue(hv)
 		}
 		if t := &st.o.Trial; hv.GetKey() == t.ShareBy || hv.GetKey() == t.OptOut {
@@ -150,10 +151,12 @@ func responseStatus(h *extprocv3.HttpHeaders) int {
 	return 0
 }
 
-// headerValue returns a header's value, whichever field Envoy used for it.
-func headerValue(hv *corev3.HeaderValue) string {
+// headerBytes returns a header's value, whichever field Envoy used for it.
+func headerBytes(hv *corev3.HeaderValue) []byte {
 	if raw := hv.GetRawValue(); len(raw) > 0 {
-		return string(raw)
+		return raw
 	}
-	return hv.GetValue()
+	return []byte(hv.GetValue())
 }
+
+func headerValue(hv *corev3.HeaderValue) string { return string(headerBytes(hv)) }

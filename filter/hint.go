@@ -27,49 +27,21 @@ type hint struct {
 }
 
 // ofHeaders answers the request headers with d's hint.
-func (h *hint) ofHeaders(d *decision.Decision) *response { return h.of(d, &headersAnswers) }
+func (h *hint) ofHeaders(d *decision.Decision) *response { return h.of(d, plainRequestHeaders) }
 
 // ofBody answers a buffered request body with d's hint.
-func (h *hint) ofBody(d *decision.Decision) *response { return h.of(d, &bodyAnswers) }
+func (h *hint) ofBody(d *decision.Decision) *response { return h.of(d, plainRequestBody) }
 
-func (h *hint) of(d *decision.Decision, a *answers) *response {
-	if d.Chosen == "" && d.Model == "" {
-		return a.withReason(d.Reason)
-	}
-	h.response.Response = a.plain.Response
+func (h *hint) of(d *decision.Decision, plain *response) *response {
+	h.response.Response = plain.Response
 	if h.mutate(d) {
 		h.headers.Response, h.body.Response = &h.common, &h.common
 		h.inHeaders.RequestHeaders, h.inBody.RequestBody = &h.headers, &h.body
-		if h.response.Response = &h.inHeaders; a == &bodyAnswers {
+		if h.response.Response = &h.inHeaders; plain == plainRequestBody {
 			h.response.Response = &h.inBody
 		}
 	}
 	return &h.response
-}
-
-// answers are the answers to one kind of message that streams share: without
-// content, and with only a reason.
-type answers struct {
-	plain   *response
-	reasons map[decision.Reason]*response
-}
-
-var headersAnswers, bodyAnswers = newAnswers(plainRequestHeaders), newAnswers(plainRequestBody)
-
-func newAnswers(plain *response) answers {
-	a := answers{plain, map[decision.Reason]*response{}}
-	for _, r := range decision.Reasons() {
-		a.reasons[r] = &response{Response: plain.Response, DynamicMetadata: new(answerMetadata).of(&decision.Decision{Reason: r})}
-	}
-	return a
-}
-
-// withReason returns the answer for a reason, plain for none.
-func (a *answers) withReason(r decision.Reason) *response {
-	if one, ok := a.reasons[r]; ok {
-		return one
-	}
-	return a.plain
 }
 
 // headerSize is the number and the size of a request's headers.

@@ -100,7 +100,7 @@ func TestImpatientEnvoys(t *testing.T) {
 // heldTicket returns the ticket of a request that is held behind a session at work.
 func heldTicket(t *testing.T) *sessions.Ticket {
 	t.Helper()
-	table, set, now := sessions.New(), &sessions.Settings{Share: 1e-9}, time.Now()
+	table, set, now := sessions.New(), &policy.Sessions{Share: 1e-9}, time.Now()
 	cache := new(history.History).Of(index.Holder{Replica: "r"})
 	cache.SetCapacity(1000)
 	for i := range 2 {

@@ -45,7 +45,7 @@ func BenchmarkLargeBodies(b *testing.B) {
 		for _, size := range []int{1_000_000, 4_000_000, 8_000_000, 50_000_000} {
 			for _, image := range []bool{false, true} {
 				b.Run(fmt.Sprintf("MB=%d/image=%v/context=%d", size/1_000_000, image, most), func(b *testing.B) {
-					l := tokens.NewLocal(tokens.LocalOptions{LocalSettings: tokens.LocalSettings{TrustUnverified: openai.FeatureChat, SampleEvery: -1},
+					l := tokens.NewLocal(tokens.LocalOptions{TrustUnverified: openai.FeatureChat, SampleEvery: -1,
 						Endpoints: func(string) []tokens.Endpoint { return []tokens.Endpoint{{Version: "0.32.0", MaxLen: most}} }})
 					if err := l.Load("m", m); err != nil {
 						b.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 	"warmroute/internal/tokens"
 	"warmroute/prefixhash"
@@ -90,6 +91,7 @@ func TestLikelyHasNoEffect(t *testing.T) {
 		}
 		now = now.Add(100 * time.Millisecond)
 	}
+	with.route(&Query{Route: openai.Chat, Body: []byte(conversation(8, 0)), Withheld: decision.WithheldShare}) // goes elsewhere
 	if n := len(with.router.visits.young); n != 60 {
 		t.Errorf("%d visits of 60 requests are kept", n)
 	}

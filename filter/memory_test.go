@@ -24,7 +24,7 @@ type wire struct {
 	next     int
 }
 
-func newWire(t *testing.T, messages ...*request) *wire {
+func newWire(t testing.TB, messages ...*request) *wire {
 	w := &wire{codec: extprocwire.NewCodec()}
 	for _, m := range messages {
 		b := must.Get(proto.Marshal(m))(t)
@@ -72,7 +72,7 @@ func TestAStreamAllocatesLittle(t *testing.T) {
 	if b.last().Chosen == "" {
 		t.Fatalf("no hint: %+v", b.last())
 	}
-	if n := testing.AllocsPerRun(500, one); n > most {
+	if n := leastAllocations(one); n > most {
 		t.Errorf("%v allocations a stream, at most %d are allowed", n, most)
 	} else {
 		t.Logf("%v allocations a stream", n)

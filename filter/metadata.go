@@ -12,11 +12,7 @@ import (
 // with commas, "ip:port" or "ip". nil means no hint; an empty list forbids
 // every replica. Endpoint-picker protocol 004.
 func subsetOf(md *corev3.Metadata) []string {
-	hint, ok := md.GetFilterMetadata()[envoy.MetadataSubset]
-	if !ok {
-		return nil
-	}
-	v, ok := hint.GetFields()[envoy.KeySubset]
+	v, ok := md.GetFilterMetadata()[envoy.MetadataSubset].GetFields()[envoy.KeySubset]
 	if !ok {
 		return nil
 	}
@@ -39,10 +35,9 @@ func subsetOf(md *corev3.Metadata) []string {
 // balancer's metadata or the upstream.address attribute, or "" if Envoy sends
 // neither.
 func servedEndpoint(m *request) string {
-	if lb, ok := m.GetMetadataContext().GetFilterMetadata()[envoy.MetadataLB]; ok {
-		if v, ok := lb.GetFields()[envoy.MetadataServed]; ok && v.GetStringValue() != "" {
-			return v.GetStringValue()
-		}
+	lb := m.GetMetadataContext().GetFilterMetadata()[envoy.MetadataLB]
+	if served := lb.GetFields()[envoy.MetadataServed].GetStringValue(); served != "" {
+		return served
 	}
 	for _, set := range m.GetAttributes() {
 		if v, ok := set.GetFields()[envoy.AttributeUpstream]; ok {

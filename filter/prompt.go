@@ -67,14 +67,14 @@ const (
 	digestFactor = 5
 )
 
-// appendTokens is prefixhash.AppendTokensAhead behind the prompt's root, piece by piece. It
+// appendTokens is prefixhash.AppendTokens behind the prompt's root, piece by piece. It
 // ends early when the budget does.
 func (p *tokenPrompts) appendTokens(dst []prefixhash.Key, ids []uint32, unit, ahead int) []prefixhash.Key {
 	parent, piece := p.root, max(1, pieceTokens/unit)
 	for at := 0; len(ids) >= unit+ahead && p.pay(pieceSteps); at += piece {
 		extras := p.extras[min(at, len(p.extras)):]
 		n := min(len(ids), piece*unit+ahead)
-		dst = prefixhash.AppendTokensAhead(dst, parent, ids[:n], prefixhash.Blocks{Size: unit, Ahead: ahead}, extras)
+		dst = prefixhash.AppendTokens(dst, parent, ids[:n], prefixhash.Blocks{Size: unit, Ahead: ahead}, extras)
 		parent, ids = dst[len(dst)-1], ids[min(len(ids), piece*unit):]
 	}
 	return dst
@@ -142,7 +142,7 @@ func (p *tokenPrompts) appendSeen(dst []prefixhash.Key, prompt *tokens.Prompt, c
 	if !mix.LoRA.Set && p.mix.LoRA.Set {
 		root = prefixhash.TokenRoot(p.base, mix.LoRA)
 	}
-	p.extras = mix.InNamespace(mix.AppendExtrasAhead(nil, n/c.Unit, c.Unit, c.Ahead), ids, b)
+	p.extras = mix.InNamespace(mix.AppendExtras(nil, n/c.Unit, c.Unit, c.Ahead), ids, b)
 	usual := p.root
 	p.root = root
 	dst = p.appendTokens(dst, ids, c.Unit, c.Ahead)
@@ -167,7 +167,7 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 	if last < len(p.extras) {
 		extras = p.extras[last:]
 	}
-	p.contents = prefixhash.AppendContents(p.contents[:0], prompt.Tokens[last*s.BlockSize:blocks*s.BlockSize], s.BlockSize, extras)
+	p.contents = prefixhash.AppendContents(p.contents[:0], prompt.Tokens[last*s.BlockSize:blocks*s.BlockSize], prefixhash.Blocks{Size: s.BlockSize}, extras)
 	return uint64(p.contents[0]), blocks
 }
 
@@ -176,5 +176,5 @@ func (p *tokenPrompts) Sentinel(s *index.Scope, i int) (content uint64, blocks i
 func (p *tokenPrompts) fold(prompt *tokens.Prompt, blocks, blockSize, ahead int) {
 	mix := p.mix
 	mix.MM = prompt.MM
-	p.extras = mix.AppendExtrasAhead(p.extras[:0], blocks, blockSize, ahead)
+	p.extras = mix.AppendExtras(p.extras[:0], blocks, blockSize, ahead)
 }

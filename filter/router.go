@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -42,14 +43,10 @@ type RouterOptions struct {
 }
 
 func (o RouterOptions) withDefaults() RouterOptions {
-	if o.TokenBudget == 0 {
-		o.TokenBudget = 50 * time.Millisecond
-	}
+	o.TokenBudget = cmp.Or(o.TokenBudget, 50*time.Millisecond)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Prefilled == nil {
 		o.Prefilled = func(*Prefilled) {}
@@ -108,7 +105,7 @@ type scratch struct {
 	rekeyed *tokenPrompts // the last ones of Ask.Rekey
 
 	hashing work.Budget
-	until   until       // of hashing
+	until   budget      // of hashing
 	ended   func() bool // the budget of hashing has ended
 
 	textRead
@@ -142,9 +139,9 @@ func (r *Router) Route(ctx context.Context, q *Query) decision.Decision {
 	rec := s.begin()
 	d := r.contained(ctx, start, q, s)
 	s.result.Release()
-	r.visited(s, &d)
 	rec.ID, rec.At, rec.Tenant, rec.Route, rec.Reason = q.ID, start, q.Tenant, q.Route.String(), d.Reason
 	d.Withhold(rec, q.Withheld)
+	r.visited(s, &d)
 	rec.Sessions(&d, q.Waited)
 	switch {
 	case d.Reason == decision.ReasonHeld:
@@ -203,7 +200,7 @@ func (r *Router) contained(ctx context.Context, start time.Time, q *Query, s *sc
 func (s *scratch) end() {
 	s.reading.End()
 	s.hashing.End()
-	s.reading, s.hashing, s.until, s.asking = work.Budget{}, work.Budget{}, until{}, asking{}
+	s.reading, s.hashing, s.until, s.asking = work.Budget{}, work.Budget{}, budget{}, asking{}
 	if cap(s.text) > pooledText {
 		s.text = nil
 	}
@@ -265,7 +262,7 @@ func (r *Router) decide(ctx context.Context, start time.Time, q *Query, s *scrat
 			return decision.Decision{Reason: reason}
 		}
 	}
-	s.until = until{ctx, time.Now().Add(time.Duration(r.budget.Load()))}
+	s.until = budget{Context: ctx, deadline: time.Now().Add(time.Duration(r.budget.Load()))}
 	s.hashing.Start(&s.until, work.Limits{}, len(q.Body))
 	s.hashing.InTurns(r.o.Turns)
 	if s.ask.Other != nil && s.ask.MaySplit {

@@ -2,7 +2,6 @@ package filter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -22,18 +21,6 @@ func query() *Query { return &Query{Route: openai.Chat, Body: []byte(chat)} }
 func (b *bench) route(q *Query) decision.Decision { return b.router.Route(context.Background(), q) }
 
 func (b *bench) last() decision.Record { return b.ring.Last(1, nil)[0] }
-
-// TestTheLastTokenIsNeverCached: a prompt of exactly k blocks can hit k-1.
-func TestTheLastTokenIsNeverCached(t *testing.T) {
-	for tokens, want := range map[int]int{160: 144, 161: 160, 16: 0, 17: 16} {
-		b := newBench(t, fakeTokens{n: tokens}, replica(1))
-		b.holds("10.0.0.1:8000", 0, 1000)
-		b.route(query())
-		if got := b.last().Predicted; got != want {
-			t.Errorf("%d tokens: predicted %d, want %d", tokens, got, want)
-		}
-	}
-}
 
 // twoDays gives a prompt of two readings.
 type twoDays struct{ first, other int }
@@ -126,15 +113,6 @@ type panicking struct{}
 
 func (panicking) Tokens(context.Context, *openai.Request, tokens.Served) (tokens.Result, error) {
 	panic("secret prompt text")
-}
-
-func TestErrorsOfTokensAreNotHints(t *testing.T) {
-	b := newBench(t, fakeTokens{err: errors.New("boom")}, replica(1))
-	q := query()
-	q.Pick = true
-	if d := b.route(q); d.Reason != decision.ReasonAlways || d.Chosen == "" {
-		t.Errorf("a gateway that needs a pick got %+v", d)
-	}
 }
 
 // TestAnEstimateStaysWithinTheContext: where there are no token ids, bytes are

@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"cmp"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -36,21 +37,10 @@ type ServerOptions struct {
 }
 
 func (o ServerOptions) withDefaults() ServerOptions {
-	if o.MaxBody == 0 {
-		o.MaxBody = 64 << 20
-	}
-	if o.MaxBodies == 0 {
-		o.MaxBodies = 1 << 30
-	}
-	if o.BodyWait == 0 {
-		o.BodyWait = 5 * time.Second
-	}
-	if o.MaxStreams == 0 {
-		o.MaxStreams = 8192 // 32 replicas with 256 sequences each
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.MaxBody, o.MaxBodies = cmp.Or(o.MaxBody, 64<<20), cmp.Or(o.MaxBodies, 1<<30)
+	o.BodyWait = cmp.Or(o.BodyWait, 5*time.Second)
+	o.MaxStreams = cmp.Or(o.MaxStreams, 8192) // 32 replicas with 256 sequences each
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	return o
 }
 
@@ -87,7 +77,7 @@ func (s *Server) Set(o ServerOptions) {
 // aborted request has no reader for an error. Only a defect here is an error, so
 // that Envoy's failure_mode_allow takes over.
 func (s *Server) Process(ss extprocv3.ExternalProcessor_ProcessServer) (err error) {
-	deepen()
+	deepen(0)
 	s.router.metrics.streams.Inc()
 	defer s.router.metrics.streams.Dec()
 	mem := memories.Get().(*memory)
@@ -193,17 +183,14 @@ func (s *Server) expire(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 	if st.closed {
 		return
 	}
-	if err := s.expired(ss, st); err != nil {
-		_ = ss.Send(immediate(typev3.StatusCode_InternalServerError, decision.ReasonPanic))
-	}
-}
-
-// expired continues a stream without its body. The error is a defect's: when
-// sending fails, Process gets the error, too.
-func (s *Server) expired(ss extprocv3.ExternalProcessor_ProcessServer, st *stream) (err error) {
-	defer s.contain(st, &err)
-	_ = sendAll(ss, st.expire(nil))
-	return nil
+	var defect error
+	defer func() {
+		if defect != nil {
+			_ = ss.Send(immediate(typev3.StatusCode_InternalServerError, decision.ReasonPanic))
+		}
+	}()
+	defer s.contain(st, &defect)
+	_ = sendAll(ss, st.expire(nil)) // when sending fails, Process gets the error, too
 }
 
 // join puts chunks together in pooled memory; done gives it back.

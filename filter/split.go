@@ -113,7 +113,7 @@ func (s *Server) finish(ss extprocv3.ExternalProcessor_ProcessServer, st *stream
 		st.give(a.Params)
 	}
 	counted := st.prefilled(&a, err)
-	s.router.ring.Split(st.d.Seq, st.d.Split)
+	s.router.ring.Split(st.d.Seq, st.q.ID, st.d.Split)
 	if st.q.Parent != "" {
 		s.router.o.Tracer.Prefilled(&TracedLeg{st.q.Parent, st.d.Split.Prefill, st.q.ID, st.d.Split.Reason(), begun, end})
 	}

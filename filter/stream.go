@@ -178,12 +178,12 @@ func (st *stream) bufferedBody(ctx context.Context, b *extprocv3.HttpBody, out [
 		st.skip(decision.ReasonBusy)
 	default:
 		st.route(ctx, b.GetBody())
-		if wait := st.begin(b.GetBody()); wait != nil {
-			b.Body = nil // the leg has it
-			return append(out, wait)
+		wait := st.begin(b.GetBody())
+		if wait == nil {
+			wait = st.hold(ctx, b.GetBody())
 		}
-		if wait := st.hold(ctx, b.GetBody()); wait != nil {
-			b.Body = nil
+		if wait != nil {
+			b.Body = nil // the leg or the hold has it
 			return append(out, wait)
 		}
 	}
@@ -345,7 +345,7 @@ func (st *stream) close() {
 		st.d.Reservation.Release()
 	}
 	if st.d.Split != nil {
-		st.srv.router.ring.Split(st.d.Seq, st.d.Split)
+		st.srv.router.ring.Split(st.d.Seq, st.q.ID, st.d.Split)
 	}
 }
 

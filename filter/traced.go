@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -59,28 +60,15 @@ func (r *Router) trace(q *Query, s *scratch) {
 // sampledParent returns the value of a traceparent header whose trace is sampled, and
 // "" of any other, for which nothing is allocated.
 func sampledParent(hv *corev3.HeaderValue) string {
-	if raw := hv.GetRawValue(); len(raw) > 0 {
-		if sampled(raw) {
-			return string(raw)
-		}
-		return ""
-	}
-	if v := hv.GetValue(); sampled(v) {
-		return v
+	if v := headerBytes(hv); sampled(v) {
+		return string(v)
 	}
 	return ""
 }
 
 // sampled reads the flag of a traceparent (version-trace-parent-flags). The
 // tracer checks the rest of it.
-func sampled[T string | []byte](traceparent T) bool {
+func sampled(traceparent []byte) bool {
 	const flags = 54 // position of its last digit
-	if len(traceparent) <= flags {
-		return false
-	}
-	switch traceparent[flags] {
-	case '1', '3', '5', '7', '9', 'b', 'd', 'f':
-		return true
-	}
-	return false
+	return len(traceparent) > flags && bytes.IndexByte([]byte("13579bdf"), traceparent[flags]) >= 0
 }

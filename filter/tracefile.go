@@ -17,7 +17,7 @@ func (r *Router) write(s *scratch, seq uint64) bool {
 		Tokens: rec.Tokens, Cached: min(rec.Predicted, rec.Tokens), Withheld: string(rec.Withheld),
 	}
 	if s := rec.Session; s != nil {
-		line.Session = tracefile.Session{Number: s.Number, Turn: s.Turn, Waited: s.Held, Lacked: s.Lacking, Behind: s.Ahead}
+		line.Session = tracefile.Session{Number: s.Number, Turn: s.Turn, Idle: s.Idle, Live: s.Working, Waited: s.Held, Lacked: s.Lacking, Behind: s.Ahead}
 	}
 	line.Replica = rec.First()
 	for i := range rec.Candidates {

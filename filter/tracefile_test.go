@@ -114,5 +114,21 @@ func lastContent(n int) []prefixhash.Content {
 	for i := (n/blockSize - 1) * blockSize; len(ids) < blockSize; i++ {
 		ids = append(ids, uint32(i))
 	}
-	return prefixhash.AppendContents(nil, ids, blockSize, nil)
+	return prefixhash.AppendContents(nil, ids, prefixhash.Blocks{Size: blockSize}, nil)
+}
+
+// TestTraceHasTheSession: a line has all that a record tells of its session.
+func TestTraceHasTheSession(t *testing.T) {
+	b := newBench(t, fakeTokens{n: 1000}, replica(2))
+	b.router.o.Requests = traceWriter(t)
+	s := b.router.scratch.Get().(*scratch)
+	rec := s.begin()
+	rec.Model, rec.At = "m", time.Now()
+	rec.Session = &decision.SessionRecord{Number: 3, Turn: 2, Idle: 90 * time.Second, Working: true, Held: 4 * time.Second, Ahead: 5, Live: 6, Context: 7, Lacking: 8}
+	b.router.write(s, 9)
+	got, _ := written(t, b.router.o.Requests)
+	want := tracefile.Session{Number: 3, Turn: 2, Idle: 90 * time.Second, Live: true, Waited: 4 * time.Second, Lacked: 8, Behind: 5}
+	if len(got) != 1 || got[0].Session != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }

@@ -1,6 +1,8 @@
 package filter
 
 import (
+	"cmp"
+
 	"github.com/cespare/xxhash/v2"
 
 	"warmroute/internal/decision"
@@ -35,10 +37,7 @@ func (t *Trial) withheld(r *trialRequest) decision.Withheld {
 // draws reports whether the request is in the share. Every router draws alike. A request
 // with neither an id nor the header is not in it.
 func (t *Trial) draws(r *trialRequest) bool {
-	value := r.value
-	if value == "" {
-		value = r.id
-	}
+	value := cmp.Or(r.value, r.id)
 	return value != "" && fraction(value)*100 < t.Share
 }
 

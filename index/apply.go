@@ -56,6 +56,8 @@ type applying struct {
 	batch *Batch
 	tick  uint16
 	res   *Result
+
+	cleared bool // an AllBlocksCleared is before the event in the batch
 }
 
 // apply applies an event, and returns how many events it has consumed: several events
@@ -76,6 +78,7 @@ func (a *applying) apply(i int) (events int) {
 		a.x.removed(a.h, ev, a.res)
 		a.h.removedInGroups(ev)
 	case Cleared:
+		a.cleared = true
 		if ev.Part != nil {
 			a.clearPart(ev.Part)
 			break
@@ -122,13 +125,10 @@ func (a *applying) store(ev *Event) {
 	if len(ev.Hashes) == 0 || ev.OtherKind() {
 		return
 	}
-	ks := h.lockLast(ev)
+	ks := h.lockKeyspace(&ev.Scope)
 	if ks == nil {
-		if ks = a.x.lockKeyspace(ev.Scope, h.self.Replica); ks == nil {
-			res.Dropped += len(ev.Hashes)
-			return
-		}
-		h.last = lastStored{ev.Scope, ks}
+		res.Dropped += len(ev.Hashes)
+		return
 	}
 	sh := ks.sh
 	defer sh.mu.Unlock()
@@ -151,96 +151,82 @@ func (a *applying) store(ev *Event) {
 // events of the holder have.
 func (a *applying) storeByHash(ev *Event) {
 	rest, end := ev.Hashes, a.endOf(ev)
-	for _, sh := range a.h.shards {
-		if sh.key.modelKey() != ev.Scope.modelKey() || sh.key.group != ev.Scope.Group || ev.Tier == TierGPU {
-			continue
-		}
-		sh.mu.Lock()
-		if slot, ok := sh.slots.Of(int32(a.h.id)); ok {
-			before := sh.blocks()
-			var missing []uint64
-			for i, hash := range rest {
-				ks, key := sh.find(slot, hash)
-				if ks == nil {
-					missing = append(missing, hash)
-					continue
-				}
-				sh.keys = append(sh.keys[:0], key)
-				sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, end: end, keys: sh.keys, hashes: rest[i : i+1]}, a.res)
+	of := func(k *shardKey) bool {
+		return k.modelKey() == ev.Scope.modelKey() && k.group == ev.Scope.Group && ev.Tier != TierGPU
+	}
+	for sh, slot := range a.h.in(of) {
+		before := sh.blocks()
+		var missing []uint64
+		for i, hash := range rest {
+			ks, at := sh.find(slot, hash, nil)
+			if ks == nil {
+				missing = append(missing, hash)
+				continue
 			}
-			rest = missing
-			a.x.blocks.Add(int64(sh.blocks() - before))
+			sh.keys = append(sh.keys[:0], at.key)
+			sh.store(&segment{ks: ks, slot: slot, tier: ev.Tier, full: a.batch.Full, tick: a.tick, end: end, keys: sh.keys, hashes: rest[i : i+1]}, a.res)
 		}
-		sh.mu.Unlock()
+		rest = missing
+		a.x.blocks.Add(int64(sh.blocks() - before))
 	}
 	a.res.Dropped += len(rest)
 }
 
-// lockLast returns the tables of the event's scope with their writer's lock held, if the
-// event before it has the same scope, otherwise nil.
-func (h *holder) lockLast(ev *Event) *keyspace {
-	l := &h.last
-	if ev.Scope != l.scope { // at first the empty scope, whose blocks store drops
-		return nil
-	}
-	l.keyspace.sh.mu.Lock()
-	if l.keyspace.dropped || h.x.closed.Load() {
-		l.keyspace.sh.mu.Unlock()
-		return nil
-	}
-	return l.keyspace
-}
-
-// lockKeyspace returns a scope's tables with their writer's lock held.
-func (x *Index) lockKeyspace(s Scope, replica string) *keyspace {
+// lockKeyspace returns a scope's tables with their writer's lock held, nil if there can be none.
+// h.mu is held.
+func (h *holder) lockKeyspace(s *Scope) *keyspace {
 	for {
-		ks := x.keyspace(s, replica)
+		ks := h.last.of(h.x, s)
+		if ks == nil {
+			ks = h.x.keyspace(*s, h.self.Replica)
+		}
 		if ks == nil {
 			return nil
 		}
 		ks.sh.mu.Lock()
-		if !ks.dropped && !x.closed.Load() {
+		if !ks.dropped && !h.x.closed.Load() {
 			return ks
 		}
 		ks.sh.mu.Unlock() // sweep drained it just now: it is made again, unless the index is closed
 	}
 }
 
-func appendKeys(dst, hashes []uint64) []uint64 {
-	for _, h := range hashes {
-		dst = append(dst, hashtable.KeyOf(h))
-	}
-	return dst
-}
-
-// storeEvent stores the blocks of an event. It leaves out blocks on GPU if the holder lacks one
-// before them, and blocks whose parent's key is needed for theirs and is not known.
+// storeEvent stores the blocks of an event. It leaves out blocks on GPU, as strays, if the holder lacks
+// one before them, and blocks whose parent's key is needed for theirs and is not known.
 func (sh *shard) storeEvent(r *segment, ev *Event, res *Result) {
-	root := uint64(r.ks.root)
+	before, known, here := uint64(r.ks.root), true, true // the key of the parent
 	if ev.HasParent {
-		at, known := sh.resolve(r.ks, r.slot, ev.Parent)
-		if !known && ev.Content != nil || r.tier == TierGPU && (!known || at.place == 0) {
-			res.Orphaned += len(ev.Hashes)
-			return
+		ks, at := sh.find(r.slot, ev.Parent, r.ks)
+		r.before, before, known = at.place, at.key, ks == r.ks
+		here = known && at.place != 0
+		switch {
+		case known:
+		case ev.Content == nil:
+			before = hashtable.KeyOf(ev.Parent)
+		default:
+			before = sh.info[r.slot].strays.of[ev.Parent].key
 		}
-		r.before, root = at.place, at.key
 	}
-	if ev.Content == nil {
-		sh.keys = appendKeys(sh.keys[:0], ev.Hashes)
-	} else {
-		sh.keys = linkAll(sh.keys[:0], root, ev.Content)
+	keys, link := sh.keys[:0], prefixhash.Key(before)
+	for i, hash := range ev.Hashes {
+		if ev.Content != nil {
+			link = prefixhash.Link(link, ev.Content[i])
+			hash = uint64(link)
+		}
+		keys = append(keys, hashtable.KeyOf(hash))
 	}
-	r.keys = sh.keys
-	sh.store(r, res)
-}
-
-func linkAll(dst []uint64, parent uint64, contents []prefixhash.Content) []uint64 {
-	k := prefixhash.Key(parent)
-	for _, c := range contents {
-		k = prefixhash.Link(k, c)
-		dst = append(dst, hashtable.KeyOf(uint64(k)))
+	sh.keys, r.keys = keys, keys
+	switch {
+	case r.tier == TierGPU && !here:
+		sh.leaveOut(r, before)
+		res.Orphaned += len(ev.Hashes)
+	case !known && ev.Content != nil:
+		res.Orphaned += len(ev.Hashes)
+	default:
+		if before := sh.store(r, res); len(before) > 0 {
+			sh.rejoin(*r, before)
+		}
 	}
-	return dst
 }
 
 // minutes returns a time in the unit in which nodes keep their last store.

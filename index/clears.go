@@ -16,8 +16,7 @@ const (
 
 // ownerInBatch returns whose an AllBlocksCleared is, by the events of its batch.
 func (a *applying) ownerInBatch(i int) owner {
-	h := a.h
-	if !h.announcesClears() {
+	if !slices.ContainsFunc(a.h.members(), func(c *memberHost) bool { return c.member.Announces() }) {
 		return ofGPUProbably // a tier may have been cleared with it
 	}
 	for k := range a.batch.Events[:i] {
@@ -31,16 +30,6 @@ func (a *applying) ownerInBatch(i int) owner {
 		}
 	}
 	return ofEither
-}
-
-// announcesClears reports whether an AllBlocksCleared of the holder may be of its CPU memory.
-func (h *holder) announcesClears() bool {
-	for _, c := range h.members() {
-		if c.member.Announces() {
-			return true
-		}
-	}
-	return false
 }
 
 // clear applies an AllBlocksCleared. h.mu is held.
@@ -104,10 +93,8 @@ func (a *applying) decide(i int) {
 
 // ownerByNext returns whose the last AllBlocksCleared was, by the events from the ith on.
 func (a *applying) ownerByNext(i int) owner {
-	for _, c := range a.h.members() {
-		if !c.member.Chained() {
-			return ofGPUProbably
-		}
+	if slices.ContainsFunc(a.h.members(), func(c *memberHost) bool { return !c.member.Chained() }) {
+		return ofGPUProbably
 	}
 	for k := range a.batch.Events[i:] {
 		ev := &a.batch.Events[i+k]

@@ -41,21 +41,20 @@ func (x *Index) Disprove(id HolderID, s Scope, keys []prefixhash.Key, depth int,
 		return false
 	}
 	r.path = ks.tree.Trace(r.path, keys[:depth+1])
-	for i := range r.path {
-		one := &r.path[i]
-		off := depth - int(one.Depth)
-		if off < 0 || off >= int(one.Len) {
-			continue
-		}
-		hash, ok := sh.info[slot].gpu.HashAt(radix.At(one.Node(), off))
-		if !ok {
-			return false
-		}
-		before, res := sh.blocks(), Result{}
-		h.removals.at = x.tenths(x.o.Now().UnixNano())
-		sh.remove(slot, TierGPU, []uint64{hash}, &res)
-		x.blocks.Add(int64(sh.blocks() - before))
-		return res.Removed > 0
+	if len(r.path) == 0 {
+		return false
 	}
-	return false
+	last := &r.path[len(r.path)-1]
+	if last.Depth+last.Len <= int32(depth) { // no holder has the block
+		return false
+	}
+	hash, ok := sh.info[slot].gpu.HashAt(radix.At(last.Node(), depth-int(last.Depth)))
+	if !ok {
+		return false
+	}
+	before, res := sh.blocks(), Result{}
+	h.removals.at = x.tenths(x.o.Now().UnixNano())
+	sh.remove(slot, TierGPU, []uint64{hash}, &res)
+	x.blocks.Add(int64(sh.blocks() - before))
+	return res.Removed > 0
 }

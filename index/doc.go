@@ -20,8 +20,7 @@
 // there. Copies are counted: a block announced twice is gone after two removals,
 // unless the holder is known to announce blocks again (Batch.Full). Copies in CPU
 // memory and storage are kept apart. A block's parent is looked up by its hash among
-// the same holder's blocks; a block on GPU is left out if its parent is not among them, and when
-// a block before it is removed. Begin,
+// the same holder's blocks; a block on GPU is left out while a block before it is missing. Begin,
 // Remove and Cleared take effect for every lookup that starts after they return; a batch of
 // an earlier incarnation is refused. A holder that reports several cache groups
 // matches nothing until the full-attention one is known (Ending.Hidden).
@@ -56,7 +55,7 @@
 // The structures are packages below internal, each of which imports only packages before it:
 // epoch (when memory may be used again), offheap (memory outside the Go heap),
 // hashtable, holderset (sets and slots), radix
-// (nodes, runs, a holder's blocks by hash), ends and hybrid (caches with several groups).
+// (nodes, runs, a holder's blocks by hash), spans and hybrid (caches with several groups).
 // This package has the scopes, the holders and their events: tiers below the GPU, leases, eviction, sweeps and snapshots.
 //
 // When a cap is reached, the ends of nodes without a recent store are

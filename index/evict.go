@@ -49,7 +49,7 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 	for slot := range sh.info {
 		if slots.Has(slot) && sh.info[slot].holder != nil {
 			sh.info[slot].capped = true
-			sh.forgetEnds(ks, slot, ends)
+			sh.forgetEnds(ks, slot, ends, false)
 		}
 	}
 	sh.x.countEvicted(gone)
@@ -57,14 +57,19 @@ func (sh *shard) evictNodes(ks *keyspace, n int, spare uint32) (gone int) {
 }
 
 // forgetEnds removes a slot from the ends of nodes, and returns of how many blocks. One
-// pass over the holder's hashes finds them all.
-func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int) (n int) {
+// pass over the holder's hashes finds them all. With left the engine is known to keep them: they are
+// strays.
+func (sh *shard) forgetEnds(ks *keyspace, slot int, ends map[uint32]int, left bool) (n int) {
 	info := &sh.info[slot]
 	if sh.slots.Live.Has(slot) { // nothing reads the hashes of a dead slot any more
 		var gone []uint64
 		info.gpu.Each(func(hash uint64, p radix.Place) {
 			if end, ok := ends[p.Node()]; ok && p.Offset() >= end {
-				delete(sh.copies, copyKey{int32(ks.index), int32(slot), TierGPU, sh.nodes.Key(p)})
+				k := copyKey{int32(ks.index), int32(slot), TierGPU, sh.nodes.Key(p)}
+				if left {
+					info.strays.add(hash, stray{ks, k.key, sh.nodes.Key(sh.nodes.Before(p)), 1 + sh.copies[k]}, false)
+				}
+				delete(sh.copies, k)
 				gone = append(gone, hash)
 			}
 		})
@@ -99,7 +104,7 @@ func (sh *shard) forgetBlock(ks *keyspace, t *hashtable.Table, s *hashtable.Row,
 		delete(sh.copies, copyKey{int32(ks.index), int32(slot), tier, s.Key()})
 	})
 	t.Set(s, 0)
-	sh.sets.Release(id, 1)
+	sh.sets.Release(id)
 	sh.x.countEvicted(1)
 	if sh.evicted++; sh.evicted > sh.blocks()/2+4096 { // the hashes of evicted blocks stay within half of the blocks
 		sh.forgetEvicted()

@@ -38,9 +38,7 @@ func TestEvictionsDropAsManyAsNeeded(t *testing.T) {
 	if now, later := x.Full(time.Minute), x.Full(0); now != 5 || later != 0 {
 		t.Errorf("full by %d blocks, later by %d", now, later)
 	}
-	if err := x.check(); err != nil {
-		t.Error(err)
-	}
+	x.sound()
 }
 
 // A large scope evicts a share of its bound at once, so that evictions are rare, but none before
@@ -114,9 +112,7 @@ func TestLowerBlocksAreEvicted(t *testing.T) {
 			if st := x.counts(); st.Blocks != 40 || x.TierHoldings(b, ev.Tier) > 37 {
 				t.Errorf("%d blocks, %d left to another holder", st.Blocks, x.TierHoldings(b, ev.Tier))
 			}
-			if err := x.check(); err != nil {
-				t.Error(err)
-			}
+			x.sound()
 			x.Sweep()
 			if st := x.counts(); st.Hashes != x.TierHoldings(a, ev.Tier)+x.TierHoldings(b, ev.Tier)+x.Holdings(a) {
 				t.Errorf("%d hashes after the sweep, of %d and %d blocks", st.Hashes, x.TierHoldings(a, ev.Tier), x.TierHoldings(b, ev.Tier))

@@ -170,22 +170,19 @@ func (h *holder) endFirst() {
 // expire ends the blocks of all holders whose time has come.
 func (x *Index) expire() {
 	now := x.o.Now().UnixNano()
-	x.holders.Range(func(_, v any) bool {
-		h := v.(*holder)
+	for h := range x.all() {
 		for first := h.first.Load(); first != 0 && first <= now && h.endThrough(now); {
 		}
-		return true
-	})
+	}
 }
 
 // untilExpiry returns the time until the next block ends.
 func (x *Index) untilExpiry() time.Duration {
 	next := x.o.Now().Add(x.o.SweepEvery).UnixNano()
-	x.holders.Range(func(_, v any) bool {
-		if first := v.(*holder).first.Load(); first != 0 {
+	for h := range x.all() {
+		if first := h.first.Load(); first != 0 {
 			next = min(next, first)
 		}
-		return true
-	})
+	}
 	return time.Duration(next - x.o.Now().UnixNano())
 }

@@ -75,9 +75,7 @@ func TestUntoldBlocksAreBounded(t *testing.T) {
 	if n := x.expiring.Load(); n > 32 {
 		t.Errorf("%d blocks are kept to expire, want at most 32", n)
 	}
-	if err := x.check(); err != nil {
-		t.Error(err)
-	}
+	x.sound()
 }
 
 // TestLeasesOfGroupsProveNothing: a holder whose groups are not known, or whose full-attention

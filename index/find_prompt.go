@@ -85,24 +85,20 @@ func (v *promptLookup) Probe(p *hybrid.Probe) {
 	}
 	f := &v.r.depths
 	f.reset(ks.sh.slots.Words())
-	f.raw = p.Tokens < 0
+	f.raw = true
 	ks.search(v.r, f, p.Keys)
-	counted := f.first
-	if p.Tokens >= 0 {
-		ks.narrow(v.r, f, p.Tokens, true)
-		counted = f.decided
-	}
+	copy(f.full, f.ends)
+	ks.narrow(v.r, f, p.Tokens, true)
 	for seat, m := range p.Members {
 		if m == nil {
 			continue
 		}
 		slot, ok := ks.sh.slots.Of(m.ID)
-		if !ok || slot>>6 >= f.words || (f.first[slot>>6]&counted[slot>>6])>>(slot&63)&1 == 0 {
+		if !ok || slot>>6 >= f.words || f.first[slot>>6]>>(slot&63)&1 == 0 {
 			continue
 		}
-		p.Held[seat], p.Hit[seat] = f.ends[slot], f.ends[slot]
-		if p.Tokens >= 0 {
-			p.Held[seat] = f.full[slot]
+		if p.Held[seat] = f.full[slot]; f.decided[slot>>6]>>(slot&63)&1 != 0 {
+			p.Hit[seat] = f.ends[slot]
 		}
 	}
 }

@@ -54,6 +54,14 @@ func (x *fixture) match(h Holder) Match {
 	return Match{}
 }
 
+// sound expects an index that is as its comments promise.
+func (x *fixture) sound() {
+	x.t.Helper()
+	if err := x.check(); err != nil {
+		x.t.Error(err)
+	}
+}
+
 func (x *fixture) wantReported(h Holder, want int32) {
 	x.t.Helper()
 	if got := x.match(h).Blocks; got != want {

@@ -69,7 +69,7 @@ func play(t *testing.T, data []byte) {
 	x := New(o)
 	defer x.Close()
 	w := &world{t: t, rng: rand.New(rand.NewPCG(1, 1)), x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
-		m: &model{copies: map[Holder]map[place]int{}, leases: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
+		m: &model{copies: map[Holder]map[place]int{}, strays: map[Holder]map[int]modelStray{}, leases: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
 		f: longForest(Scope{Model: "m", Scheme: scheme, BlockSize: 16}, 1+mode>>3&1)}
 	w.full = mode&16 != 0
 	if mode&32 != 0 {

@@ -89,16 +89,15 @@ func (x *Index) SetGroups(replica string, t *GroupSettings) {
 		x.groupSettings[replica] = t
 	}
 	x.mu.Unlock()
-	x.holders.Range(func(_, v any) bool {
-		if h := v.(*holder); h.self.Replica == replica {
+	for h := range x.all() {
+		if h.self.Replica == replica {
 			h.mu.Lock()
 			for _, c := range h.members() {
 				c.member.Configure(t)
 			}
 			h.mu.Unlock()
 		}
-		return true
-	})
+	}
 }
 
 // Grouped reports whether a holder's hits do not follow from its blocks of full attention

@@ -77,27 +77,31 @@ func TestReports(t *testing.T) {
 }
 
 // TestHashesThatLookAhead: where a block's hash covers the tokens behind it, the block
-// is found only if the prompt goes on as it did, and nobody drops one, whatever is set.
+// is found only if the prompt goes on as it did, and nobody drops one, whatever is set. In SGLang
+// these tokens must come before the last one, too. An explanation has the same hit.
 func TestHashesThatLookAhead(t *testing.T) {
-	x := newGroups(t, time.Now)
-	h := Holder{Replica: "a"}
-	x.SetGroups(h.Replica, &GroupSettings{Eagle: 1, EagleKnown: true})
 	p := somePrompt(4*groupBlock + 3)
 	events := fullAlone(p[:4*groupBlock])
 	events[0].Ahead = 2
-	events[0].Content = prefixhash.AppendContentsAhead(nil, p[:4*groupBlock+2], prefixhash.Blocks{Size: groupBlock, Ahead: 2}, nil)
-	must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
+	events[0].Content = prefixhash.AppendContents(nil, p[:4*groupBlock+2], prefixhash.Blocks{Size: groupBlock, Ahead: 2}, nil)
 	other := append(append(tokensPrompt{}, p[:4*groupBlock+1]...), 7, 7)
 	early := append(append(tokensPrompt{}, p[:3*groupBlock+2]...), somePrompt(40)...)
 	for name, c := range map[string]struct {
-		p   tokensPrompt
-		hit int32
-	}{"goes on": {p, 4}, "just so far": {p[:4*groupBlock+2], 4}, "too short": {p[:4*groupBlock+1], 3}, "goes on otherwise": {other, 3}, "parts in the fourth block": {early, 3}} {
-		if m := findOne(t, x, h, c.p); m.Hit != c.hit*groupBlock {
-			t.Errorf("%s: hits %+v, want %d blocks", name, m, c.hit)
+		p           tokensPrompt
+		hit, sglang int
+	}{"goes on": {p, 4, 4}, "just so far": {p[:4*groupBlock+2], 4, 3}, "too short": {p[:4*groupBlock+1], 3, 3}, "goes on otherwise": {other, 3, 3}, "parts in the fourth block": {early, 3, 3}} {
+		for rule, want := range map[GroupRule]int{GroupRule032: c.hit, GroupRuleSGLang: c.sglang} {
+			x, h := newGroups(t, time.Now), Holder{Replica: "a"}
+			x.SetGroups(h.Replica, &GroupSettings{Rule: rule, Eagle: 1, EagleKnown: true})
+			must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: events}))(t)
+			m := findOne(t, x, h, c.p)
+			g, _ := x.ExplainGroups(x.ID(h), groupSpace, c.p)
+			if want *= groupBlock; int(m.Hit) != want || g.Hit != want {
+				t.Errorf("%s: hits %+v, explained as %d, want %d", name, m, g.Hit, want)
+			}
+			if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
+				t.Errorf("%+v", trust)
+			}
 		}
-	}
-	if trust, _ := x.Trust(x.ID(h), "", "m"); !trust.Exact {
-		t.Errorf("%+v", trust)
 	}
 }

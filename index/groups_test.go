@@ -20,7 +20,7 @@ func (p tokensPrompt) AppendChain(dst []prefixhash.Key, c Keying) []prefixhash.K
 	if c.Hash != nil {
 		return dst
 	}
-	return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}, nil)
+	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p, prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}, nil)
 }
 
 func somePrompt(n int) tokensPrompt {
@@ -38,7 +38,7 @@ var groupSpace = Scope{Model: "m", Scheme: SchemeTokens, BlockSize: groupBlock}
 // fullAndWindow is a step that stores a prompt in two groups, full attention last:
 // all of it there, and the blocks from keep on in a window of 64 tokens.
 func fullAndWindow(p tokensPrompt, keep int) []Event {
-	contents := prefixhash.AppendContents(nil, p, groupBlock, nil)
+	contents := prefixhash.AppendContents(nil, p, prefixhash.Blocks{Size: groupBlock}, nil)
 	names := make([]uint64, len(contents))
 	for i, c := range contents {
 		names[i] = uint64(c) | 1
@@ -150,9 +150,7 @@ func TestGroupsAllocate(t *testing.T) {
 	p := somePrompt(64*groupBlock + 1)
 	for i := range 8 {
 		h := Holder{Replica: fmt.Sprint("r", i)}
-		if _, err := x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:(64-i)*groupBlock], 50-i)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(x.Apply(&Batch{Holder: h, Incarnation: x.Begin(h), Events: fullAndWindow(p[:(64-i)*groupBlock], 50-i)}))(t)
 	}
 	keys := p.AppendChain(nil, Keying{Unit: groupBlock})
 	var f Found

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -36,16 +37,9 @@ type followed struct {
 
 // current is of the batch that is being applied.
 type current struct {
-	last   lastStored
+	last   keyspaceMemo
 	events []hybrid.Event
 	result Result
-}
-
-// lastStored is the scope of the last Stored event. The next event mostly has
-// the same; comparing a scope costs less than hashing it.
-type lastStored struct {
-	scope    Scope
-	keyspace *keyspace
 }
 
 type modelKey struct{ tenant, model string }
@@ -73,6 +67,13 @@ func (x *Index) known(h Holder) *holder {
 		return v.(*holder)
 	}
 	return nil
+}
+
+// all yields the holders that the index knows.
+func (x *Index) all() iter.Seq[*holder] {
+	return func(yield func(*holder) bool) {
+		x.holders.Range(func(_, v any) bool { return yield(v.(*holder)) })
+	}
 }
 
 // intern returns the holder. It makes an absent one.
@@ -145,7 +146,6 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 	h.undecided = false
 	h.endMembers()
 	h.doubt.Store(nil)
-	h.last = lastStored{}
 	if h.since = x.o.Now().UnixNano(); h.incarnation != 0 {
 		h.loss = LossBegun
 	}
@@ -157,10 +157,9 @@ func (x *Index) Begin(self Holder) (incarnation uint64) {
 // Remove drops a replica with all its ranks, at once for lookups that start later.
 // Its batches are refused until Begin.
 func (x *Index) Remove(replica string) {
-	x.holders.Range(func(_, v any) bool {
-		h := v.(*holder)
+	for h := range x.all() {
 		if h.self.Replica != replica {
-			return true
+			continue
 		}
 		h.mu.Lock()
 		h.clear(nil)
@@ -175,8 +174,7 @@ func (x *Index) Remove(replica string) {
 			x.forgetShare(replica)
 		}
 		x.mu.Unlock()
-		return true
-	})
+	}
 }
 
 // clear makes the holder's blocks of a part invisible and returns how many were on GPU; the
@@ -192,7 +190,7 @@ func (h *holder) clear(of *Part) (blocks int) {
 		defer sh.mu.Unlock()
 		if slot, ok := sh.slots.Of(int32(h.id)); ok {
 			blocks += sh.info[slot].blocks[TierGPU]
-			sh.hybrid.Release(slot)
+			sh.hybrid.End(slot)
 			sh.slots.Kill(slot)
 		}
 		return true
@@ -208,16 +206,11 @@ func (h *holder) clear(of *Part) (blocks int) {
 
 // has reports whether the holder may have blocks of a part in a model. h.mu is held.
 func (h *holder) has(of *Part, k modelKey) bool {
-	other := false
-	for _, sh := range h.shards {
-		if sh.key.modelKey() == k {
-			if of.covers(sh.key) {
-				return true
-			}
-			other = true
-		}
+	inModel := func(sh *shard) bool { return sh.key.modelKey() == k }
+	if !slices.ContainsFunc(h.shards, inModel) {
+		return of.coversModel(k)
 	}
-	return of.coversModel(k) && !other
+	return slices.ContainsFunc(h.shards, func(sh *shard) bool { return inModel(sh) && of.covers(sh.key) })
 }
 
 // holdings returns the blocks a holder has in each tier, of the tenants and models
@@ -230,17 +223,29 @@ func (h *holder) holdings(wanted func(tenant, model string) bool) (n [layers]int
 			n[TierCPU] += c.member.Below()
 		}
 	}
-	for _, sh := range h.shards {
-		if wanted != nil && !wanted(sh.key.tenant, sh.key.model) {
-			continue
+	for sh, slot := range h.in(func(k *shardKey) bool { return wanted == nil || wanted(k.tenant, k.model) }) {
+		for tier, blocks := range sh.info[slot].blocks {
+			n[tier] += blocks
 		}
-		sh.mu.Lock()
-		if slot, ok := sh.slots.Of(int32(h.id)); ok {
-			for tier, blocks := range sh.info[slot].blocks {
-				n[tier] += blocks
-			}
-		}
-		sh.mu.Unlock()
 	}
 	return n
+}
+
+// in yields some of the shards with blocks of the holder and its slot there, each with the shard's
+// lock held. h.mu is held.
+func (h *holder) in(some func(*shardKey) bool) iter.Seq2[*shard, int] {
+	return func(yield func(*shard, int) bool) {
+		for _, sh := range h.shards {
+			if !some(&sh.key) {
+				continue
+			}
+			sh.mu.Lock()
+			slot, ok := sh.slots.Of(int32(h.id))
+			more := !ok || yield(sh, slot)
+			sh.mu.Unlock()
+			if !more {
+				return
+			}
+		}
+	}
 }

@@ -142,10 +142,8 @@ func (x *Index) Close() {
 
 func (ks *keyspace) discard() {
 	ks.tree.Discard()
-	for i := range ks.lower {
-		if t := ks.lower[i].Load(); t != nil {
-			t.Discard()
-		}
+	for _, t := range ks.flats() {
+		t.Discard()
 	}
 }
 

@@ -42,7 +42,7 @@ func (sh *shard) check() error {
 			})
 		}
 	}
-	steps := []func() error{c.keyspaces, c.ends, c.copies}
+	steps := []func() error{c.keyspaces, c.others, c.copies}
 	for _, step := range steps {
 		if err := step(); err != nil {
 			return err
@@ -105,24 +105,26 @@ func rowsWithSets(t *hashtable.Table) (n int) {
 	return n
 }
 
-// ends: holders hit only blocks that they hold.
-func (c *checker) ends() error {
+// others: a holder has blocks in other groups only where it holds full attention's.
+func (c *checker) others() error {
 	sh := c.sh
-	for node := range sh.hybrid.Ends().Nodes() {
-		at := 0
-		for _, r := range sh.hybrid.Ends().Of(node) {
-			if r.Set == 0 || int(r.From) < at || r.To <= r.From {
-				return fmt.Errorf("node %d: ends %v", node, sh.hybrid.Ends().Of(node))
-			}
-			at = int(r.To)
-			var err error
-			sh.sets.Each(r.Set, func(slot int) {
-				if !sh.slots.Live.Has(slot) || !sh.hybrid.HasEnds(slot) || sh.info[slot].gpu.Held(node) < int(r.To) {
-					err = fmt.Errorf("node %d: slot %d hits up to block %d, which it lacks", node, slot, r.To)
+	for _, t := range sh.hybrid.Others() {
+		for node := range t.Nodes() {
+			at := 0
+			for _, r := range t.Of(node) {
+				if r.Set == 0 || int(r.From) < at || r.To <= r.From {
+					return fmt.Errorf("node %d: spans %v", node, t.Of(node))
 				}
-			})
-			if err != nil {
-				return err
+				at = int(r.To)
+				var err error
+				sh.sets.Each(r.Set, func(slot int) {
+					if live := sh.slots.Live.Has(slot); live && (!sh.hybrid.HasOthers(slot) || sh.info[slot].gpu.Held(node) < int(r.To)) {
+						err = fmt.Errorf("node %d: slot %d has block %d in other groups alone", node, slot, r.To)
+					}
+				})
+				if err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -21,49 +21,27 @@ func (c *memberHost) Lock() { c.mu.Lock() }
 // Unlock ends Lock.
 func (c *memberHost) Unlock() { c.mu.Unlock() }
 
-// eachShard calls f for the holder's shards of the model, with their locks held.
-func (c *memberHost) eachShard(f func(sh *shard, slot int)) {
-	for _, sh := range c.shards {
-		if sh.key.modelKey() == c.key {
-			sh.mu.Lock()
-			if slot, ok := sh.slots.Of(int32(c.id)); ok {
-				f(sh, slot)
-			}
-			sh.mu.Unlock()
-		}
-	}
-}
-
 // Attach implements hybrid.Host.
 func (c *memberHost) Attach() {
-	c.eachShard(func(sh *shard, slot int) {
-		var m *hybrid.Member
-		if c.member.Attached(sh.key.group) {
-			m = c.member
-		}
-		if !sh.hybrid.Follows(slot, m) {
-			sh.follow(slot, m)
-		}
-		sh.updateVisibility(c.holder, slot)
-	})
+	for sh, slot := range c.in(func(k *shardKey) bool { return k.modelKey() == c.key }) {
+		sh.follow(c.member, slot, false)
+	}
 }
 
 // Settle implements hybrid.Host.
 func (c *memberHost) Settle(hashes []uint64) {
-	c.eachShard(func(sh *shard, slot int) {
-		if c.member.Attached(sh.key.group) {
-			sh.hybrid.Settle(slot, &sh.info[slot].gpu, hashes)
-		}
-	})
+	for sh, slot := range c.in(func(k *shardKey) bool { return k.modelKey() == c.key && c.member.Attached(k.group) }) {
+		sh.hybrid.Settle(slot, &sh.info[slot].gpu, hashes)
+	}
 }
 
 // Leading implements hybrid.Host.
 func (c *memberHost) Leading(group int, hashes []uint64) (n int) {
-	c.eachShard(func(sh *shard, slot int) {
-		for sh.key.group == group && n < len(hashes) && sh.info[slot].gpu.Find(hashes[n]) != 0 {
+	for sh, slot := range c.in(c.ofGroup(group)) {
+		for n < len(hashes) && sh.info[slot].gpu.Find(hashes[n]) != 0 {
 			n++
 		}
-	})
+	}
 	return n
 }
 
@@ -74,13 +52,18 @@ func (c *memberHost) Remove(group int, hash uint64) {
 
 // Find implements hybrid.Host.
 func (c *memberHost) Find(group int, hashes []uint64, f func(i int, key uint64, depth int)) {
-	c.eachShard(func(sh *shard, slot int) {
-		for i := 0; sh.key.group == group && i < len(hashes); i++ {
-			if p := sh.info[slot].gpu.Find(hashes[i]); p != 0 {
+	for sh, slot := range c.in(c.ofGroup(group)) {
+		for i, hash := range hashes {
+			if p := sh.info[slot].gpu.Find(hash); p != 0 {
 				f(i, sh.nodes.Key(p), sh.nodes.Depth(p.Node())+p.Offset()+1)
 			}
 		}
-	})
+	}
+}
+
+// ofGroup tells the shards of a cache group of the model.
+func (c *memberHost) ofGroup(group int) func(*shardKey) bool {
+	return func(k *shardKey) bool { return k.group == group && k.modelKey() == c.key }
 }
 
 // memberOf returns the holder's member of a model, or nil. It takes no lock.

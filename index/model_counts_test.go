@@ -74,9 +74,9 @@ func (w *world) checkStats(step int) {
 	if got := w.x.counts(); got.Blocks != len(distinct) || got.Holders != len(w.inc) {
 		w.t.Fatalf("step %d: %d blocks of %d holders, want %d of %d", step, got.Blocks, got.Holders, len(distinct), len(w.inc))
 	}
-	for s := range w.x.Scopes() {
-		if s.Scope != w.f.scope || s.Blocks != len(distinct) {
-			w.t.Fatalf("step %d: scope %+v has %d blocks, want %d", step, s.Scope, s.Blocks, len(distinct))
+	for s, n := range w.x.Scopes() {
+		if s != w.f.scope || n != len(distinct) {
+			w.t.Fatalf("step %d: scope %+v has %d blocks, want %d", step, s, n, len(distinct))
 		}
 	}
 }

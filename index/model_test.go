@@ -18,8 +18,14 @@ import (
 // of which block it has in which tier, and until when it is said to have others.
 type model struct {
 	copies map[Holder]map[place]int
+	strays map[Holder]map[int]modelStray // on GPU, and left out until the block is stored again, or the one before it
 	leases map[Holder]map[int]time.Time
 	linked bool // blocks are linked by the index; else stored by key
+}
+
+type modelStray struct {
+	copies int
+	keyed  bool // by the key of the block before it
 }
 
 type place struct {
@@ -46,11 +52,48 @@ func (m *model) leavesOut(t *forest, h Holder, tier Tier, nodes []int) bool {
 
 func (m *model) store(t *forest, h Holder, tier Tier, nodes []int, full bool) {
 	if m.leavesOut(t, h, tier, nodes) {
+		if tier == TierGPU {
+			m.leaveOut(t, h, nodes, full)
+		}
 		return
 	}
 	for _, n := range nodes {
-		if p := (place{tier, n}); m.copies[h][p] == 0 || !full {
-			m.copies[h][p]++
+		p, more := place{tier, n}, 0
+		if tier == TierGPU {
+			more = m.strays[h][n].copies
+			delete(m.strays[h], n)
+		}
+		if m.copies[h][p]+more == 0 || !full {
+			more++
+		}
+		m.copies[h][p] += more
+	}
+	if tier == TierGPU {
+		for _, n := range nodes {
+			m.rejoin(t, h, n)
+		}
+	}
+}
+
+func (m *model) leaveOut(t *forest, h Holder, nodes []int, full bool) {
+	parent := t.parent[nodes[0]]
+	keyed := !m.linked || m.knows(h, parent) || m.strays[h][parent].keyed
+	for _, n := range nodes {
+		one := m.strays[h][n]
+		if one.copies == 0 || !full {
+			one.copies++
+		}
+		m.strays[h][n] = modelStray{one.copies, one.keyed || keyed}
+	}
+}
+
+// rejoin makes the strays behind a block copies.
+func (m *model) rejoin(t *forest, h Holder, n int) {
+	for _, kid := range t.kids[n] {
+		if one := m.strays[h][kid]; one.keyed {
+			delete(m.strays[h], kid)
+			m.copies[h][place{TierGPU, kid}] = one.copies
+			m.rejoin(t, h, kid)
 		}
 	}
 }
@@ -63,6 +106,10 @@ func (m *model) remove(t *forest, h Holder, tier Tier, n int) (orphaned int) {
 		if tier == TierGPU {
 			return m.forgetBehind(t, h, n)
 		}
+	} else if one := m.strays[h][n]; tier == TierGPU && one.copies > 1 {
+		m.strays[h][n] = modelStray{one.copies - 1, one.keyed}
+	} else if tier == TierGPU {
+		delete(m.strays[h], n)
 	}
 	return 0
 }
@@ -74,6 +121,7 @@ func (m *model) forgetBehind(t *forest, h Holder, n int) (blocks int) {
 	}
 	for _, kid := range t.kids[n] {
 		if p := (place{TierGPU, kid}); m.copies[h][p] > 0 {
+			m.strays[h][kid] = modelStray{m.copies[h][p], true}
 			delete(m.copies[h], p)
 			blocks += 1 + m.forgetBehind(t, h, kid)
 		}
@@ -83,6 +131,7 @@ func (m *model) forgetBehind(t *forest, h Holder, n int) (blocks int) {
 
 func (m *model) clear(h Holder) {
 	m.copies[h] = map[place]int{}
+	m.strays[h] = map[int]modelStray{}
 	m.leases[h] = map[int]time.Time{}
 }
 
@@ -223,7 +272,7 @@ func newWorld(t *testing.T, seed uint64, seeds int, scheme string) *world {
 	t.Cleanup(x.Close)
 	w := &world{
 		t: t, rng: rng, x: x, clock: c, inc: map[Holder]uint64{}, tiers: 1,
-		m: &model{copies: map[Holder]map[place]int{}, leases: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
+		m: &model{copies: map[Holder]map[place]int{}, strays: map[Holder]map[int]modelStray{}, leases: map[Holder]map[int]time.Time{}, linked: scheme == SchemeTokens},
 		f: newForest(rng, 80, seeds, Scope{Model: "m", Scheme: scheme, BlockSize: 16}),
 	}
 	for i := range 5 {

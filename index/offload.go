@@ -34,7 +34,7 @@ func (a *applying) unloaded(ev *Event) (any bool) {
 	for _, c := range a.h.members() {
 		if c.member.HasTier() && ev.Part.coversModel(c.key) {
 			any = true
-			a.res.Removed += c.member.Unloaded(ev.Scope.Group, ev.Hashes)
+			a.res.Removed += c.member.Unloaded(ev.Scope.Group, ev.Hashes, !a.cleared)
 		}
 	}
 	return any

@@ -203,7 +203,7 @@ func TestDraftsHideWhoseClear(t *testing.T) {
 }
 
 // TestSilentClear: without an AllBlocksCleared, a replica's count that is too low shows that CPU
-// memory was cleared. A chunk that is removed later was stored since.
+// memory was cleared.
 func TestSilentClear(t *testing.T) {
 	const b = groupBlock
 	h := newTiered(t, newGroups(t, nil), "a:1", 6)
@@ -228,6 +228,26 @@ func TestSilentClear(t *testing.T) {
 	want("the second chunk was there", 6*b, false)
 	h.apply(h.stored(OffloadChunks, 1))
 	want("the first is stored again", 6*b, true)
+}
+
+// TestAClearAfterASettledOne: a chunk that is stored again after a doubt was settled shows another
+// clear, which may have taken what was stored since.
+func TestAClearAfterASettledOne(t *testing.T) {
+	const b = groupBlock
+	h := newTiered(t, newGroups(t, nil), "a:1", 6)
+	h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	h.apply(h.full)
+	h.apply(h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3))
+	h.apply(Event{Kind: Cleared})
+	h.apply(h.gone(TierCPU, 3))
+	if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); !trust.Exact {
+		t.Errorf("a removal has settled the doubt: %+v", trust)
+	}
+	h.apply(h.stored(OffloadChunks, 3), h.stored(OffloadChunks, 1))
+	h.wantLoaded("what may be gone counts", 6*b, 0, 4*b)
+	if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); trust.Exact {
+		t.Error("the second chunk may be gone, but the holder is called exact")
+	}
 }
 
 // TestUnknownBelowTheGPU: blocks that no event has described count once one has; until then
@@ -314,6 +334,56 @@ func TestTiersWhileReading(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestARemovalSettlesAClear: a chunk that is removed in a later batch than an AllBlocksCleared shows
+// that CPU memory was not cleared with the GPU. In the same batch it may have been removed before.
+func TestARemovalSettlesAClear(t *testing.T) {
+	h := newTiered(t, newGroups(t, nil), "a:1", 6)
+	h.SetGroups(h.Replica, &GroupSettings{EagleKnown: true})
+	h.apply(h.full)
+	h.apply(h.stored(OffloadChunks, 1), h.stored(OffloadChunks, 3), h.stored(OffloadChunks, 5))
+	for _, batch := range [][]Event{{{Kind: Cleared}, h.gone(TierCPU, 5)}, {h.gone(TierCPU, 3)}} {
+		h.apply(batch...)
+		if trust, _ := h.Trust(h.ID(h.Holder), "", "m"); trust.Exact != (len(batch) == 1) {
+			t.Errorf("behind %d other events: %+v", len(batch)-1, trust)
+		}
+	}
+	h.wantLoaded("the first chunk is left", 6*groupBlock, 0, 2*groupBlock)
+}
+
+// TestDoubtHidesNoBlocks: while blocks in CPU memory come into doubt and out of it, each lookup
+// finds all of them.
+func TestDoubtHidesNoBlocks(t *testing.T) {
+	const b = groupBlock
+	h := newTiered(t, newGroups(t, nil), "a:1", 16)
+	h.apply(h.full)
+	for c := 1; c < 16; c += 2 {
+		h.apply(h.stored(OffloadChunks, c))
+	}
+	keys := h.prompt.AppendChain(nil, Keying{Unit: b})
+	h.apply(Event{Kind: Cleared})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 5000 {
+			g := h.Guess(h.ID(h.Holder), groupSpace, keys, h.prompt)
+			h.Answered(h.ID(h.Holder), groupSpace, &g, 16*b, false)
+			h.apply(Event{Kind: Cleared})
+		}
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			h.wantLoaded("in doubt or not", 16*b, 0, 16*b)
+		}
+		if t.Failed() {
+			<-done
+			return
+		}
+	}
 }
 
 // TestTierLookupsAllocateNothing: neither connector's rule allocates in a lookup or a guess.

@@ -139,7 +139,7 @@ func (ks *keyspace) start(r *scratch, f *Found, dst []Match, slot int) []Match {
 	sh := ks.sh
 	id := HolderID(sh.slots.Holder(slot))
 	if f.block > 0 {
-		if m := sh.x.memberOf(id, sh.key.modelKey()); m != nil && m.HasEnds(ks.scope.home()) {
+		if m := sh.x.memberOf(id, sh.key.modelKey()); m != nil && m.HasOthers(ks.scope.home()) {
 			return dst
 		}
 	}

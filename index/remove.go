@@ -14,21 +14,14 @@ func (x *Index) removed(h *holder, ev *Event, res *Result) {
 		return
 	}
 	rest := len(ev.Hashes)
-	for _, sh := range h.shards { // several may have blocks of one hash: of other models, or of other schemes
-		if sh.key.group != ev.Scope.Group || !ev.Part.covers(sh.key) {
-			continue
+	of := func(k *shardKey) bool { return k.group == ev.Scope.Group && ev.Part.covers(*k) }
+	for sh, slot := range h.in(of) { // several may have blocks of one hash: of other models, or of other schemes
+		before := sh.blocks()
+		rest -= sh.remove(slot, ev.Tier, ev.Hashes, res)
+		if ev.Tier == TierGPU && len(h.ends) > 0 {
+			rest -= sh.remove(slot, tierLeased, ev.Hashes, res)
 		}
-		sh.mu.Lock()
-		slot, ok := sh.slots.Of(int32(h.id))
-		if ok {
-			before := sh.blocks()
-			rest -= sh.remove(slot, ev.Tier, ev.Hashes, res)
-			if ev.Tier == TierGPU && len(h.ends) > 0 {
-				rest -= sh.remove(slot, tierLeased, ev.Hashes, res)
-			}
-			x.blocks.Add(int64(sh.blocks() - before))
-		}
-		sh.mu.Unlock()
+		x.blocks.Add(int64(sh.blocks() - before))
 	}
 	res.Unknown += max(0, rest)
 }
@@ -100,6 +93,7 @@ func (w *removing) removeOne(hash uint64) bool {
 	}
 	at, p := w.info.gpu.Locate(hash)
 	if p == 0 {
+		w.info.strays.remove(hash)
 		return w.removeTwin(hash)
 	}
 	if p.Node() != w.node {
@@ -144,8 +138,8 @@ func (w *removing) flush() {
 	w.node, w.from, w.to = 0, 0, 0
 }
 
-// removeInside removes a block that other blocks of the holder follow. No prompt hits these
-// until events tell them again behind their parents: they are left out.
+// removeInside removes a block that other blocks of the holder follow. No prompt hits these until it
+// is stored again: they are strays.
 func (w *removing) removeInside(p radix.Place) {
 	w.flush()
 	behind := map[uint32]int{p.Node(): p.Offset()}
@@ -155,7 +149,7 @@ func (w *removing) removeInside(p radix.Place) {
 		removals.stretch(w.sh, id, from, w.info.gpu.Held(id))
 	}
 	removals.open = nil // removals before these are others
-	w.res.Orphaned += w.sh.forgetEnds(w.ks, w.slot, behind)
+	w.res.Orphaned += w.sh.forgetEnds(w.ks, w.slot, behind, true)
 }
 
 // removeLower removes a block from a tier below the GPU, in every scope.

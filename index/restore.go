@@ -4,7 +4,6 @@ import (
 	"iter"
 
 	"warmroute/index/internal/hashtable"
-	"warmroute/index/internal/radix"
 )
 
 // Restore stores the entries of a Snapshot, perhaps of another index, as if their
@@ -37,13 +36,13 @@ type restored struct {
 	key  uint64
 }
 
-// restore stores a block and notes its hash. A block whose parent was not restored is left out.
+// restore stores a block and notes its hash. A block whose parent was not restored is a stray.
 func (x *Index) restore(h *holder, e *Entry, hashes map[restored]uint64, res *Result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var ks *keyspace
 	if e.Tier < tiers {
-		ks = x.lockKeyspace(e.Scope, h.self.Replica)
+		ks = h.lockKeyspace(&e.Scope)
 	}
 	if ks == nil {
 		res.Dropped += 1 + e.Extra
@@ -61,7 +60,10 @@ func (x *Index) restore(h *holder, e *Entry, hashes map[restored]uint64, res *Re
 	for range 1 + e.Extra {
 		one := segment{ks: ks, slot: slot, tier: e.Tier, keys: []uint64{key}, hashes: []uint64{e.Hash}}
 		if parent := uint64(e.Parent); parent != 0 && e.Tier == TierGPU {
-			if one.before = sh.heldAt(ks, slot, sh.info[slot].gpu.Find(hashes[restored{ks, slot, parent}]), parent); one.before == 0 {
+			gpu := &sh.info[slot].gpu
+			one.before = gpu.Find(hashes[restored{ks, slot, parent}])
+			if !gpu.Has(one.before, parent) || sh.nodes.Tree(one.before) != ks.index {
+				sh.leaveOut(&one, parent)
 				res.Orphaned++
 				continue
 			}
@@ -84,12 +86,4 @@ func (x *Index) Resume(self Holder) (incarnation uint64, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.incarnation, h.incarnation != 0
-}
-
-// heldAt returns p if a slot holds the block with a key at p, else 0.
-func (sh *shard) heldAt(ks *keyspace, slot int, p radix.Place, key uint64) radix.Place {
-	if !sh.info[slot].gpu.Has(p, key) || sh.nodes.Tree(p) != ks.index {
-		return 0
-	}
-	return p
 }

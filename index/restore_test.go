@@ -29,9 +29,7 @@ func TestRestore(t *testing.T) {
 	if n := x.TierHoldings(a, TierCPU); n != 1 || x.Holdings(a) != 4 {
 		t.Errorf("%d blocks below the GPU, %d on it, want 1 and 4", n, x.Holdings(a))
 	}
-	if err := x.check(); err != nil {
-		t.Error(err)
-	}
+	x.sound()
 	if res := x.Restore(slices.Values([]Entry{onGPU(0)})); res != (Result{}) {
 		t.Errorf("%+v of a holder that has begun, want nothing", res)
 	}

@@ -58,6 +58,7 @@ type slotInfo struct {
 	capped  bool                   // the index dropped blocks to stay within its bounds
 	refused map[uint64]struct{}    // keys of blocks that it could not store for another reason, some of them
 	twins   twins
+	strays  strays
 }
 
 // copyKey is a block that a holder has more than once. The value is the number of copies
@@ -85,7 +86,7 @@ func newShard(x *Index, key shardKey) *shard {
 	sh := &shard{x: x, key: key, copies: map[copyKey]uint32{}}
 	sh.slots.Init(&x.clock)
 	sh.sets.Init(&x.clock)
-	sh.hybrid.Init(&sh.sets, &sh.nodes)
+	sh.hybrid.Init(&sh.sets)
 	sh.nodes.Init(&x.clock, &x.pool, &sh.sets, x.o.checkpointEvery)
 	return sh
 }
@@ -93,8 +94,7 @@ func newShard(x *Index, key shardKey) *shard {
 // newKeyspace adds a scope. sh.mu is held.
 func newKeyspace(sh *shard, s Scope) *keyspace {
 	ks := &keyspace{sh: sh, scope: s, root: prefixhash.TokenRoot(s.Model, s.LoRA)}
-	sh.nodes.Add(&ks.tree, sh.x.seed)
-	ks.index = ks.tree.Number()
+	ks.index = sh.nodes.Add(&ks.tree, sh.x.seed)
 	if ks.index == len(sh.keyspaces) {
 		sh.keyspaces = append(sh.keyspaces, nil)
 	}
@@ -126,27 +126,20 @@ func (sh *shard) slotFor(h *holder) (int, bool) {
 	}
 	sh.info[slot] = slotInfo{holder: h}
 	sh.info[slot].gpu.Init(&sh.nodes, slot)
-	var member *hybrid.Member
-	if m := h.memberOf(sh.key.modelKey()); m != nil && m.Attached(sh.key.group) {
-		member = m
-	}
-	sh.follow(slot, member)
 	h.shards = append(h.shards, sh)
-	sh.updateVisibility(h, slot)
+	sh.follow(h.memberOf(sh.key.modelKey()), slot, true)
 	return slot, true
 }
 
-// follow makes the groups of a member decide a slot's hits; with nil, no groups do. The
-// holder's lock and sh.mu are held.
-func (sh *shard) follow(slot int, m *hybrid.Member) {
-	info := &sh.info[slot]
-	sh.hybrid.Release(slot)
-	sh.hybrid.Follow(slot, m, &info.gpu)
-}
-
-// updateVisibility sets whether the slot matches, by the holder's cache groups.
-func (sh *shard) updateVisibility(h *holder, slot int) {
-	m := h.memberOf(sh.key.modelKey())
+// follow makes a slot match as its holder's member of the model says, which is nil if there is none.
+func (sh *shard) follow(m *hybrid.Member, slot int, anew bool) {
+	attached := m
+	if m != nil && !m.Attached(sh.key.group) {
+		attached = nil
+	}
+	if anew || !sh.hybrid.Follows(slot, attached) {
+		sh.hybrid.Follow(slot, attached, &sh.info[slot].gpu)
+	}
 	sh.hidden.Put(slot, m != nil && m.Hides(sh.key.group))
 }
 
@@ -158,7 +151,7 @@ func (sh *shard) toggleIn(t *hashtable.Table, s *hashtable.Row, slot int) bool {
 		return false
 	}
 	t.Set(s, to)
-	sh.sets.Release(cur, 1)
+	sh.sets.Release(cur)
 	return true
 }
 

@@ -3,6 +3,7 @@ package index
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 
 	"warmroute/index/internal/radix"
@@ -41,7 +42,7 @@ type Cursor struct {
 }
 
 // Snapshot yields the blocks that holders have reported: of each holder's cache of a model the
-// blocks at one time, each behind its parent. It leaves out leases. Ingest of a model
+// blocks at one time, each behind its parent, then strays, whose parents are missing. It leaves out leases. Ingest of a model
 // waits while the blocks of one holder are read.
 func (x *Index) Snapshot() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
@@ -75,7 +76,7 @@ func (sh *shard) collect(slot int) (out []Entry, more bool) {
 	}
 	add := func(ks *keyspace, tier Tier, e Entry) {
 		e.Scope, e.Holder, e.Tier = ks.scope, info.holder.self, tier
-		e.Extra = int(sh.copies[copyKey{int32(ks.index), int32(slot), tier, uint64(e.Key)}])
+		e.Extra += int(sh.copies[copyKey{int32(ks.index), int32(slot), tier, uint64(e.Key)}])
 		out = append(out, e)
 	}
 	info.gpu.Each(func(hash uint64, p radix.Place) {
@@ -85,6 +86,11 @@ func (sh *shard) collect(slot int) (out []Entry, more bool) {
 		}
 		add(sh.keyspaces[sh.nodes.Tree(p)], TierGPU, e)
 	})
+	for hash, one := range info.strays.of {
+		if one.before != 0 {
+			add(one.ks, TierGPU, Entry{Key: prefixhash.Key(one.key), Hash: hash, Parent: prefixhash.Key(one.before), Extra: int(one.copies) - 1, depth: math.MaxInt32})
+		}
+	}
 	for index, names := range info.lower {
 		ks := sh.keyspaces[index]
 		names.Each(func(hash, key uint64) bool {

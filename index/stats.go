@@ -25,23 +25,17 @@ func (x *Index) Full(within time.Duration) (evicted uint64) {
 // OffHeap returns how many bytes all indexes of this process have mapped outside the Go heap.
 func OffHeap() int { return int(offheap.Mapped()) }
 
-// ScopeStats are the counts of one scope.
-type ScopeStats struct {
-	Scope  Scope
-	Blocks int // distinct blocks, in each tier by itself
-}
-
-// Scopes yields the counts of every scope, drained ones with zeros.
-func (x *Index) Scopes() iter.Seq[ScopeStats] {
-	return func(yield func(ScopeStats) bool) {
+// Scopes yields every scope and its distinct blocks, in each tier by itself; drained ones have none.
+func (x *Index) Scopes() iter.Seq2[Scope, int] {
+	return func(yield func(Scope, int) bool) {
 		for s, ks := range *x.keyspaces.Load() {
+			blocks := 0
 			ks.sh.mu.Lock()
-			st := ScopeStats{Scope: s}
 			if !ks.dropped && !x.closed.Load() {
-				st.Blocks = ks.blocks()
+				blocks = ks.blocks()
 			}
 			ks.sh.mu.Unlock()
-			if !yield(st) {
+			if !yield(s, blocks) {
 				return
 			}
 		}
@@ -70,9 +64,10 @@ func (x *Index) TierHoldings(h Holder, t Tier) int {
 // Holders yields every known holder and its number.
 func (x *Index) Holders() iter.Seq2[HolderID, Holder] {
 	return func(yield func(HolderID, Holder) bool) {
-		x.holders.Range(func(_, v any) bool {
-			h := v.(*holder)
-			return yield(h.id, h.self)
-		})
+		for h := range x.all() {
+			if !yield(h.id, h.self) {
+				return
+			}
+		}
 	}
 }

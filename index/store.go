@@ -25,41 +25,29 @@ type reference struct {
 	key   uint64
 }
 
-// resolve finds a block of a slot by its hash, in one keyspace.
-func (sh *shard) resolve(ks *keyspace, slot int, hash uint64) (reference, bool) {
+// find finds a block of a slot by its hash, below the GPU in the keyspace in alone, if that is not
+// nil. It returns the block's keyspace, nil if the block is not known.
+func (sh *shard) find(slot int, hash uint64, in *keyspace) (*keyspace, reference) {
 	info := &sh.info[slot]
 	if p := info.gpu.Find(hash); p != 0 {
-		return reference{p, sh.nodes.Key(p)}, sh.nodes.Tree(p) == ks.index
+		return sh.keyspaces[sh.nodes.Tree(p)], reference{p, sh.nodes.Key(p)}
 	}
 	if t, ok := info.twins.of[hash]; ok && info.gpu.Has(t.place, t.key) {
-		return reference{t.place, t.key}, sh.nodes.Tree(t.place) == ks.index
-	}
-	if l := info.lower[ks.index]; l != nil {
-		if key := l.Get(hash); key != 0 {
-			return reference{key: key}, true
-		}
-	}
-	return reference{}, false
-}
-
-// find finds a block of a slot by its hash, in any keyspace; nil: it is not known.
-func (sh *shard) find(slot int, hash uint64) (ks *keyspace, key uint64) {
-	info := &sh.info[slot]
-	if p := info.gpu.Find(hash); p != 0 {
-		return sh.keyspaces[sh.nodes.Tree(p)], sh.nodes.Key(p)
-	}
-	if t, ok := info.twins.of[hash]; ok && info.gpu.Has(t.place, t.key) {
-		return sh.keyspaces[sh.nodes.Tree(t.place)], t.key
+		return sh.keyspaces[sh.nodes.Tree(t.place)], reference{t.place, t.key}
 	}
 	for i, keys := range info.lower {
+		if in != nil && in.index != i {
+			continue
+		}
 		if key := keys.Get(hash); key != 0 {
-			return sh.keyspaces[i], key
+			return sh.keyspaces[i], reference{key: key}
 		}
 	}
-	return nil, 0
+	return nil, reference{}
 }
 
-func (sh *shard) store(r *segment, res *Result) {
+// store stores the blocks of a segment, and returns those that have strays behind them.
+func (sh *shard) store(r *segment, res *Result) []radix.Place {
 	w := storing{sh: sh, segment: r, res: res, info: &sh.info[r.slot], keys: r.keys, hashes: r.hashes, at: r.before}
 	w.free = min(sh.x.o.MaxScopeBlocks-r.ks.blocks(), sh.x.o.MaxBlocks-int(sh.x.blocks.Load()))
 	if r.tier != TierGPU {
@@ -72,6 +60,7 @@ func (sh *shard) store(r *segment, res *Result) {
 		res.Dropped += n
 		w.info.noteRefused(w.keys, w.capped)
 	}
+	return w.before
 }
 
 // maxRefused bounds the keys of refused blocks that are kept of a holder in a shard.
@@ -97,10 +86,11 @@ type storing struct {
 	res     *Result
 	info    *slotInfo
 
-	keys, hashes []uint64    // of the blocks left to store
-	at           radix.Place // of the block before them
-	free         int         // blocks that the caps still allow
-	capped       bool        // the caps allow no more
+	keys, hashes []uint64      // of the blocks left to store
+	at           radix.Place   // of the block before them
+	before       []radix.Place // of the blocks that were stored, those before strays
+	free         int           // blocks that the caps still allow
+	capped       bool          // the caps allow no more
 }
 
 // done removes n blocks from the segment, which are stored from p on.
@@ -151,6 +141,9 @@ func (w *storing) stored(p radix.Place, n int) {
 	w.info.blocks[TierGPU] += n
 	w.res.Stored += n
 	w.sh.hybrid.Stored(w.segment.slot, p, w.hashes[:n])
+	if len(w.info.strays.of) > 0 {
+		w.join(p, n)
+	}
 	w.done(p, n)
 }
 

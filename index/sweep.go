@@ -60,18 +60,16 @@ func (x *Index) Sweep() {
 // expireSilent drops the reporters that have been silent for longer than ReplicaTTL.
 // They must Begin again.
 func (x *Index) expireSilent(now time.Time) {
-	x.holders.Range(func(_, v any) bool {
-		h := v.(*holder)
+	for h := range x.all() {
 		h.mu.Lock()
-		defer h.mu.Unlock()
 		if h.incarnation != 0 && now.Sub(x.LastReport(h.id)) > x.o.ReplicaTTL {
 			h.clear(nil)
 			h.endMembers()
 			h.incarnation = 0
 			h.since, h.loss = now.UnixNano(), LossSilent
 		}
-		return true
-	})
+		h.mu.Unlock()
+	}
 }
 
 func (x *Index) allShards() []*shard {
@@ -157,6 +155,7 @@ const sweepStep = 1024
 func (s *sweeper) nodes(from uint32) (next uint32) {
 	before := s.sh.blocks()
 	next, ok := s.sh.nodes.Clear(s.gone, from, sweepStep)
+	s.sh.hybrid.Sweep(s.gone, from, next)
 	s.failed = s.failed || !ok
 	s.sh.x.blocks.Add(int64(s.sh.blocks() - before))
 	return next
@@ -192,12 +191,7 @@ type sweeper struct {
 func (s *sweeper) table(t *hashtable.Table, part int) {
 	before := t.Len()
 	for row := range t.Each(part) {
-		s.slots = s.slots[:0]
-		s.sh.sets.Each(row.Set(), func(slot int) {
-			if s.gone.Has(slot) {
-				s.slots = append(s.slots, slot)
-			}
-		})
+		s.slots = s.sh.sets.AppendIn(s.slots[:0], row.Set(), s.gone)
 		for _, slot := range s.slots {
 			s.failed = !s.sh.toggleIn(t, row, slot) || s.failed
 		}
@@ -308,7 +302,5 @@ func (sh *shard) unused() bool {
 			return false
 		}
 	}
-	idle := len(sh.slots.Dead()) == 0
-	sh.slots.Each(func(int) { idle = false })
-	return idle
+	return len(sh.slots.Dead()) == 0 && sh.slots.Live == holderset.Mask{}
 }

@@ -1,6 +1,10 @@
 package index
 
-import "warmroute/index/internal/radix"
+import (
+	"slices"
+
+	"warmroute/index/internal/radix"
+)
 
 // maxTwins bounds the further hashes of one holder's blocks in a shard, about 100 bytes each.
 const maxTwins = 1 << 16
@@ -60,13 +64,7 @@ func (t *twins) remove(hash uint64) bool {
 
 func (t *twins) drop(hash uint64, one twin) {
 	delete(t.of, hash)
-	rest := t.at[one.place]
-	for i := range rest {
-		if rest[i] == hash {
-			rest = append(rest[:i], rest[i+1:]...)
-			break
-		}
-	}
+	rest := slices.DeleteFunc(t.at[one.place], func(other uint64) bool { return other == hash })
 	if t.at[one.place] = rest; len(rest) == 0 {
 		delete(t.at, one.place)
 	}

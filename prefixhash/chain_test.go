@@ -38,9 +38,9 @@ func TestChainsAreAContract(t *testing.T) {
 		want string
 	}{
 		{"root", []Key{TokenRoot("m", LoRA{}), TokenRoot("m", lora), TokenRoot("m", LoRA{Set: true}), textRoot("m")}, wantRoots},
-		{"tokens", AppendTokens(nil, TokenRoot("m", LoRA{}), tokens, 16, nil), wantTokens},
-		{"extras", AppendTokens(nil, TokenRoot("m", lora), tokens, 16, extras), wantExtras},
-		{"pieces", AppendTokens(nil, TokenRoot("m", LoRA{}), tokens, 40, nil), wantPieces},
+		{"tokens", AppendTokens(nil, TokenRoot("m", LoRA{}), tokens, Blocks{Size: 16}, nil), wantTokens},
+		{"extras", AppendTokens(nil, TokenRoot("m", lora), tokens, Blocks{Size: 16}, extras), wantExtras},
+		{"pieces", AppendTokens(nil, TokenRoot("m", LoRA{}), tokens, Blocks{Size: 40}, nil), wantPieces},
 		{"text", AppendText(nil, "m", text), wantText},
 	} {
 		if got := fmt.Sprintf("%x", c.got); got != c.want {
@@ -62,9 +62,9 @@ func TestTokenChainHalvesAgree(t *testing.T) {
 	salt := "s"
 	r := Request{LoRA: LoRA{Name: "l", Set: true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}
 	for _, size := range []int{1, 2, 16, 31, 32, 33, 64, 100, 999, 1000, 1001} {
-		extras := r.AppendExtras(nil, len(tokens)/size, size)
-		fused := AppendTokens(nil, 7, tokens, size, extras)
-		halves := AppendLinks(nil, 7, AppendContents(nil, tokens, size, extras))
+		extras := r.AppendExtras(nil, len(tokens)/size, size, 0)
+		fused := AppendTokens(nil, 7, tokens, Blocks{Size: size}, extras)
+		halves := AppendLinks(nil, 7, AppendContents(nil, tokens, Blocks{Size: size}, extras))
 		if !slices.Equal(fused, halves) || len(fused) != len(tokens)/size {
 			t.Errorf("block size %d: %d keys in one pass, %d in two, want %d equal ones", size, len(fused), len(halves), len(tokens)/size)
 		}
@@ -75,7 +75,7 @@ func TestTokenChainHalvesAgree(t *testing.T) {
 func TestEverythingCounts(t *testing.T) {
 	tokens := someTokens(48)
 	last := func(root Key, tokens []uint32, extras ...[]ExtraKey) Key {
-		keys := AppendTokens(nil, root, tokens, 48, extras)
+		keys := AppendTokens(nil, root, tokens, Blocks{Size: 48}, extras)
 		return keys[len(keys)-1]
 	}
 	root := TokenRoot("m", LoRA{})
@@ -127,7 +127,7 @@ func TestEqualPlaceholders(t *testing.T) {
 	root := TokenRoot("m", LoRA{})
 	keys := func(id string) []Key {
 		r := Request{MM: []MM{{id, 20, 10}}}
-		return AppendTokens(nil, root, tokens, 16, r.AppendExtras(nil, 4, 16))
+		return AppendTokens(nil, root, tokens, Blocks{Size: 16}, r.AppendExtras(nil, 4, 16, 0))
 	}
 	a, b := keys("a"), keys("b")
 	if a[0] != b[0] {
@@ -180,17 +180,17 @@ func TestExtrasReuse(t *testing.T) {
 	salt := "s"
 	with := Request{LoRA: LoRA{Name: "l", Set: true}, CacheSalt: &salt, MM: []MM{{"a", 5, 40}, {"b", 50, 3}}}
 	other := Request{CacheSalt: &salt}
-	want := with.AppendExtras(nil, 8, 16)
-	pooled := with.AppendExtras(nil, 8, 16)
-	pooled = other.AppendExtras(pooled[:0], 8, 16)
+	want := with.AppendExtras(nil, 8, 16, 0)
+	pooled := with.AppendExtras(nil, 8, 16, 0)
+	pooled = other.AppendExtras(pooled[:0], 8, 16, 0)
 	if len(pooled) != 1 || !slices.Equal(pooled[0], []ExtraKey{{ID: "s"}}) {
 		t.Errorf("salt alone: %v", pooled)
 	}
-	pooled = with.AppendExtras(pooled[:0], 8, 16)
+	pooled = with.AppendExtras(pooled[:0], 8, 16, 0)
 	if !slices.EqualFunc(pooled, want, slices.Equal) {
 		t.Errorf("reused: %v, want %v", pooled, want)
 	}
-	if got := (Request{}).AppendExtras(nil, 8, 16); got != nil {
+	if got := (Request{}).AppendExtras(nil, 8, 16, 0); got != nil {
 		t.Errorf("nothing mixed in: %v", got)
 	}
 }
@@ -198,7 +198,7 @@ func TestExtrasReuse(t *testing.T) {
 func TestItemsInAnyOrder(t *testing.T) {
 	sorted := Request{MM: []MM{{"a", 1, 4}, {"b", 20, 30}, {"c", 60, 4}}}
 	mixed := Request{MM: []MM{sorted.MM[2], sorted.MM[0], sorted.MM[1]}}
-	a, b := sorted.AppendExtras(nil, 5, 16), mixed.AppendExtras(nil, 5, 16)
+	a, b := sorted.AppendExtras(nil, 5, 16, 0), mixed.AppendExtras(nil, 5, 16, 0)
 	if !slices.EqualFunc(a, b, slices.Equal) {
 		t.Errorf("%v, want %v", b, a)
 	}
@@ -246,7 +246,7 @@ func TestNoAllocations(t *testing.T) {
 	tokens := someTokens(4096)
 	salt := "tenant"
 	r := Request{LoRA: LoRA{Name: "l", Set: true}, LoRAPath: "/l", CacheSalt: &salt, MM: []MM{{"a", 5, 400}, {"b", 500, 3}}}
-	extras := r.AppendExtras(nil, 256, 16)
+	extras := r.AppendExtras(nil, 256, 16, 0)
 	keys, contents, digests := make([]Key, 0, 256), make([]Content, 0, 256), make([]Digest, 0, 256)
 	text := make([]byte, 1<<15)
 	none := func(name string, f func()) {
@@ -256,16 +256,16 @@ func TestNoAllocations(t *testing.T) {
 		}
 	}
 	for _, size := range []int{16, 64, 256} {
-		none("AppendTokens", func() { keys = AppendTokens(keys[:0], 1, tokens, size, extras) })
-		none("AppendContents", func() { contents = AppendContents(contents[:0], tokens, size, extras) })
+		none("AppendTokens", func() { keys = AppendTokens(keys[:0], 1, tokens, Blocks{Size: size}, extras) })
+		none("AppendContents", func() { contents = AppendContents(contents[:0], tokens, Blocks{Size: size}, extras) })
 		for a := SHA256; a <= XXHashCBOR && !race.Enabled; a++ {
 			v, _ := NewVLLM(VLLMOptions{Algorithm: a, Generation: Tagged, Seed: &salt})
 			root, _ := v.Root()
 			none(v.String(), func() { digests = v.AppendDigests(digests[:0], Position{Parent: root}, tokens, size, r) })
 		}
 	}
-	none("AppendExtras", func() { extras = r.AppendExtras(extras[:0], 256, 16) })
-	none("AppendExtras of nothing", func() { Request{}.AppendExtras(nil, 256, 16) })
+	none("AppendExtras", func() { extras = r.AppendExtras(extras[:0], 256, 16, 0) })
+	none("AppendExtras of nothing", func() { Request{}.AppendExtras(nil, 256, 16, 0) })
 	none("AppendLinks", func() { keys = AppendLinks(keys[:0], 1, contents[:16]) })
 	none("AppendText", func() { keys = AppendText(keys[:0], "model", text) })
 	none("TokenRoot", func() { TokenRoot("model", r.LoRA) })
@@ -282,18 +282,18 @@ func FuzzTokenChainResumes(f *testing.F) {
 		salt := "s"
 		r := Request{CacheSalt: &salt, MM: []MM{{"a", int(cut), int(size)}}}
 		blocks := len(tokens) / blockSize
-		extras := r.AppendExtras(nil, blocks, blockSize)
-		whole := AppendTokens(nil, Key(parent), tokens, blockSize, extras)
+		extras := r.AppendExtras(nil, blocks, blockSize, 0)
+		whole := AppendTokens(nil, Key(parent), tokens, Blocks{Size: blockSize}, extras)
 		at := 0
 		if blocks > 0 {
 			at = int(cut) % (blocks + 1)
 		}
-		two := AppendTokens(nil, Key(parent), tokens[:at*blockSize], blockSize, extras)
+		two := AppendTokens(nil, Key(parent), tokens[:at*blockSize], Blocks{Size: blockSize}, extras)
 		next := Key(parent)
 		if at > 0 {
 			next = two[at-1]
 		}
-		two = AppendTokens(two, next, tokens[at*blockSize:], blockSize, extras[min(at, len(extras)):])
+		two = AppendTokens(two, next, tokens[at*blockSize:], Blocks{Size: blockSize}, extras[min(at, len(extras)):])
 		if !slices.Equal(two, whole) {
 			t.Fatalf("block size %d, cut behind block %d: %x, want %x", blockSize, at, two, whole)
 		}

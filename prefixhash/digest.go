@@ -16,21 +16,12 @@ type Digest struct {
 
 // ParseDigest reads a published hash of 8, 16 or 32 bytes.
 func ParseDigest(b []byte) (Digest, error) {
-	switch len(b) {
-	case 8, 16, 32:
-	default:
+	if n := len(b); n != 8 && n != 16 && n != 32 {
 		return Digest{}, fmt.Errorf("block hash: %d bytes, want 8, 16 or 32", len(b))
 	}
 	d := Digest{n: uint8(len(b))}
 	copy(d.b[:], b)
 	return d, nil
-}
-
-// KeyDigest returns the digest of a hash published as an integer.
-func KeyDigest(k Key) Digest {
-	d := Digest{n: 8}
-	binary.BigEndian.PutUint64(d.b[:], uint64(k))
-	return d
 }
 
 // Key returns the low 64 bits, big-endian: the integer vLLM publishes.
@@ -43,12 +34,6 @@ func (d Digest) Key() Key {
 
 // Full reports whether d has all bytes: only then can it be a parent.
 func (d Digest) Full() bool { return d.n >= 16 }
-
-// Bytes returns the digest's bytes in a new slice.
-func (d Digest) Bytes() []byte { return d.AppendTo(nil) }
-
-// AppendTo appends the digest's bytes.
-func (d Digest) AppendTo(dst []byte) []byte { return append(dst, d.b[:d.n]...) }
 
 // String returns the digest in hex.
 func (d Digest) String() string { return hex.EncodeToString(d.b[:d.n]) }

@@ -9,11 +9,11 @@ import (
 func ExampleAppendTokens() {
 	tokens := make([]uint32, 50) // from a tokenizer, or from a KV event
 	root := prefixhash.TokenRoot("qwen3-8b", prefixhash.LoRA{})
-	keys := prefixhash.AppendTokens(nil, root, tokens, 16, nil)
+	keys := prefixhash.AppendTokens(nil, root, tokens, prefixhash.Blocks{Size: 16}, nil)
 	fmt.Println(len(keys), "full blocks")
 
 	// The first 32 tokens alone have the same first keys: a shared prefix.
-	shorter := prefixhash.AppendTokens(nil, root, tokens[:32], 16, nil)
+	shorter := prefixhash.AppendTokens(nil, root, tokens[:32], prefixhash.Blocks{Size: 16}, nil)
 	fmt.Println(shorter[1] == keys[1])
 	// Output:
 	// 3 full blocks
@@ -26,7 +26,7 @@ func ExampleRequest_AppendExtras() {
 		CacheSalt: &salt,
 		MM:        []prefixhash.MM{{ID: "image", Offset: 20, Length: 30}},
 	}
-	for i, keys := range r.AppendExtras(nil, 8, 16) {
+	for i, keys := range r.AppendExtras(nil, 8, 16, 0) {
 		fmt.Println(i, keys)
 	}
 	// Output:

@@ -1,9 +1,6 @@
 package prefixhash
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Release is a release of vLLM. The zero value is an unknown one.
 type Release struct{ major, minor int }
@@ -33,34 +30,26 @@ func (r Release) Generation() Generation {
 	return 0
 }
 
-// Candidates returns the configurations that the release may run with.
-func (r Release) Candidates(seeds ...string) ([]*VLLM, error) {
-	g := r.Generation()
+// Candidates returns the configurations that the release may run with: every algorithm in its
+// generation, or in both, without a seed and with each of seeds.
+func (r Release) Candidates(seeds ...string) (all []*VLLM) {
 	if r.Between(29, 30) {
 		seeds = append([]string{defaultSeed}, seeds...)
 	}
-	all, err := Candidates(seeds...)
-	return slices.DeleteFunc(all, func(v *VLLM) bool { return g != 0 && v.Generation() != g }), err
-}
-
-// Candidates returns the configurations a vLLM may run with: every algorithm in
-// both generations, without a seed and with each of seeds.
-func Candidates(seeds ...string) ([]*VLLM, error) {
-	var all []*VLLM
 	for g := Untagged; g <= Tagged; g++ {
+		if known := r.Generation(); known != 0 && g != known {
+			continue
+		}
 		for a := SHA256; a <= XXHashCBOR; a++ {
 			for i := -1; i < len(seeds); i++ {
 				o := VLLMOptions{Algorithm: a, Generation: g}
 				if i >= 0 {
 					o.Seed = &seeds[i]
 				}
-				v, err := NewVLLM(o)
-				if err != nil {
-					return nil, err
-				}
+				v, _ := NewVLLM(o) // it knows them
 				all = append(all, v)
 			}
 		}
 	}
-	return all, nil
+	return all
 }

@@ -24,21 +24,15 @@ type Request struct {
 	MM        []MM    // by rising Offset, as vLLM orders them; other orders are sorted, at the price of a copy
 }
 
-// AppendExtras appends the extra keys of the first blocks blocks of blockSize tokens,
-// one element per block, in vLLM's order: LoRA name, multimodal items, cache salt. It
-// stops behind the last block with extra keys, so a request without them appends
+// AppendExtras appends the extra keys of the first blocks blocks of blockSize tokens, and of the
+// ahead tokens behind each, one element per block, in vLLM's order: LoRA name, multimodal
+// items, cache salt. It stops behind the last block with extra keys, so a request without them appends
 // nothing.
 //
 // Elements between dst's length and its capacity are reused, so they must be this
 // caller's own: passing the last result cut to length 0 makes the call free of
 // allocations.
-func (r Request) AppendExtras(dst [][]ExtraKey, blocks, blockSize int) [][]ExtraKey {
-	return r.AppendExtrasAhead(dst, blocks, blockSize, 0)
-}
-
-// AppendExtrasAhead is AppendExtras for blocks that have the extra keys of the ahead
-// tokens behind them, too.
-func (r Request) AppendExtrasAhead(dst [][]ExtraKey, blocks, blockSize, ahead int) [][]ExtraKey {
+func (r Request) AppendExtras(dst [][]ExtraKey, blocks, blockSize, ahead int) [][]ExtraKey {
 	if blockSize <= 0 || blocks <= 0 || r.plain() {
 		return dst
 	}

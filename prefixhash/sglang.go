@@ -80,7 +80,7 @@ func NamespaceKey(first uint64) ExtraKey {
 	return ExtraKey{ID: string(binary.BigEndian.AppendUint64(nil, first))}
 }
 
-// InNamespace returns the extra keys of AppendExtrasAhead with the request's namespace in the
+// InNamespace returns the extra keys of AppendExtras with the request's namespace in the
 // first one. Blocks of size tokens cover ahead tokens behind them. A request with an adapter
 // has none, because SGLang mixes the namespace with a number that only it knows.
 func (r Request) InNamespace(extras [][]ExtraKey, tokens []uint32, b Blocks) [][]ExtraKey {

@@ -58,10 +58,22 @@ func notZero(h uint64) Key {
 	return Key(h)
 }
 
-// AppendContents appends the contents of the full blocks of tokens. extras holds
-// the blocks' extra keys by block index; blocks behind its end have none.
-func AppendContents(dst []Content, tokens []uint32, blockSize int, extras [][]ExtraKey) []Content {
-	return AppendContentsAhead(dst, tokens, Blocks{Size: blockSize}, extras)
+// Blocks is the size of blocks in tokens, and the number of tokens behind a block that its
+// content covers too, as the hashes of vLLM 0.33 do when it drafts.
+type Blocks struct{ Size, Ahead int }
+
+// AppendContents appends the contents of the full blocks of tokens; a block without all the
+// tokens behind it that its content covers has none. extras holds the blocks' extra keys by
+// block index, as of AppendExtras; blocks behind its end have none.
+func AppendContents(dst []Content, tokens []uint32, b Blocks, extras [][]ExtraKey) []Content {
+	if b.Size <= 0 || b.Ahead < 0 {
+		return dst
+	}
+	for i := 0; len(tokens) >= b.Size+b.Ahead; i++ {
+		dst = append(dst, contentAt(tokens[:b.Size+b.Ahead], extras, i))
+		tokens = tokens[b.Size:]
+	}
+	return dst
 }
 
 // AppendLinks appends the keys of consecutive blocks with the given contents,
@@ -77,30 +89,7 @@ func AppendLinks(dst []Key, parent Key, contents []Content) []Key {
 // AppendTokens appends the keys of the full blocks of tokens, the first one behind
 // parent: AppendContents and AppendLinks in one pass. To resume a chain, pass its last
 // key as parent and the extras of the following blocks.
-func AppendTokens(dst []Key, parent Key, tokens []uint32, blockSize int, extras [][]ExtraKey) []Key {
-	return AppendTokensAhead(dst, parent, tokens, Blocks{Size: blockSize}, extras)
-}
-
-// Blocks is the size of blocks in tokens, and the number of tokens behind a block that its
-// content covers too, as the hashes of vLLM 0.33 do when it drafts.
-type Blocks struct{ Size, Ahead int }
-
-// AppendContentsAhead is AppendContents for contents that cover tokens behind their block.
-// A block without all those tokens has no content. The extras are those of
-// AppendExtrasAhead.
-func AppendContentsAhead(dst []Content, tokens []uint32, b Blocks, extras [][]ExtraKey) []Content {
-	if b.Size <= 0 || b.Ahead < 0 {
-		return dst
-	}
-	for i := 0; len(tokens) >= b.Size+b.Ahead; i++ {
-		dst = append(dst, contentAt(tokens[:b.Size+b.Ahead], extras, i))
-		tokens = tokens[b.Size:]
-	}
-	return dst
-}
-
-// AppendTokensAhead is AppendTokens with the contents of AppendContentsAhead.
-func AppendTokensAhead(dst []Key, parent Key, tokens []uint32, b Blocks, extras [][]ExtraKey) []Key {
+func AppendTokens(dst []Key, parent Key, tokens []uint32, b Blocks, extras [][]ExtraKey) []Key {
 	if b.Size <= 0 || b.Ahead < 0 {
 		return dst
 	}

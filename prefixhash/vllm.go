@@ -53,26 +53,24 @@ const (
 	Tagged
 )
 
+var generationNames = [...]string{Untagged: "untagged", Tagged: "tagged"}
+
 // ParseGeneration reads "untagged" or "tagged".
 func ParseGeneration(name string) (Generation, error) {
-	switch name {
-	case "untagged":
-		return Untagged, nil
-	case "tagged":
-		return Tagged, nil
+	if i := slices.Index(generationNames[1:], name); i >= 0 {
+		return Generation(i + 1), nil
 	}
 	return 0, fmt.Errorf("generation %q: want tagged or untagged", name)
 }
 
 func (g Generation) String() string {
-	switch g {
-	case Untagged:
-		return "untagged"
-	case Tagged:
-		return "tagged"
+	if g.valid() {
+		return generationNames[g]
 	}
 	return fmt.Sprintf("Generation(%d)", uint8(g))
 }
+
+func (g Generation) valid() bool { return g == Untagged || g == Tagged }
 
 // defaultSeed is the seed of the first parent in vLLM from 0.29 on without PYTHONHASHSEED
 // (DEFAULT_NONE_HASH_SEED).
@@ -98,7 +96,7 @@ func NewVLLM(o VLLMOptions) (*VLLM, error) {
 	if !o.Algorithm.valid() {
 		return nil, fmt.Errorf("hash algorithm %v: not known", o.Algorithm)
 	}
-	if o.Generation != Untagged && o.Generation != Tagged {
+	if !o.Generation.valid() {
 		return nil, fmt.Errorf("generation %v: not known", o.Generation)
 	}
 	v := &VLLM{o: o}

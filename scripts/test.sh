@@ -5,8 +5,8 @@
 # .ci/run: it runs with the race detector the commands that start goroutines, and without it
 # the packages whose tests do more then: they count allocations, or have forms that are too
 # long for it.
-# The runs of `make test` write coverage profiles for coverage.sh into the folder COVERAGE.
-# They do so always, for a result is taken from Go's cache only if its flags are the same.
+# With COVERAGE, a folder, the runs of `make test` write profiles for coverage.sh into it, for
+# which the tests compute up to twice as long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/modules.sh
@@ -18,7 +18,7 @@ step() { printf '== %s (%ss)\n' "$1" "$SECONDS"; }
 # sharedTests in their names. The end-to-end suite runs here as well: it builds its router
 # with the race detector, and only the test's own client has none. Every other package, also
 # a new one, gets the race detector.
-single='render(/openai|/internal/(chat|jinja|jsontext|onig|prefixcache|pyvalue|tokenizer|ucd))?|prefixhash|index(/internal/(ends|epoch|expiry|hashtable|holderset|hybrid|radix))?|internal/(cli/predict|decision(/history)?|sessions)|lab/(simulator(/.*)?|cli/(agents|replay))|test/(e2e|layout|supply)'
+single='render(/openai|/internal/(chat|jinja|jsontext|onig|prefixcache|pyvalue|tokenizer|ucd))?|prefixhash|index(/internal/(epoch|hashtable|holderset|hybrid|radix|spans))?|internal/(cli/predict|decision(/history)?|sessions)|lab/(simulator(/.*)?|cli/(agents|replay))|test/(e2e|layout|supply)'
 shared='warmroute/(index(/internal/(expiry|hashtable))?|internal/(decision|tokens)|render(/internal/(chat|jinja|tokenizer))?)'
 sharedTests='Concurrent|Goroutines|Shared|Remote|Local|Readers|Reading|Regrown|AtOnce|RunSweeps|Race'
 
@@ -32,9 +32,9 @@ raced=$(grep -vE "^warmroute/($single|$commands)$" <<<"$all")
 of() { # module packages: prints the module's packages among them
   if [ "$1" = . ]; then grep -vE '^warmroute/(render|lab|test)(/|$)' <<<"$2"; else grep -E "^warmroute/$1(/|$)" <<<"$2"; fi
 }
-COVERAGE=${COVERAGE:-$PWD/.cache/coverage}
-mkdir -p "$COVERAGE"
-profile() { echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"; }
+profile() { # run module: prints the flag
+  [ -z "${COVERAGE:-}" ] || echo "-coverprofile=$COVERAGE/$1-${2/./root}.out"
+}
 differing() { # prints the packages whose tests ask whether they run with the race detector
   git grep -lE 'testkit/race"|^//go:build.*!race' -- '*_test.go' | sed 's|^|warmroute/|; s|/[^/]*$||' | sort -u
 }

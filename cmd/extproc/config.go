@@ -16,7 +16,6 @@ import (
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/index"
-	"warmroute/internal/bearer"
 	"warmroute/internal/certs"
 	"warmroute/internal/config"
 	"warmroute/internal/decision/policy"
@@ -82,14 +81,6 @@ type AdminConfig struct {
 	TokenFile string   `yaml:"token_file,omitempty"` // file with the bearer token of every request but those for health and metrics, read every 10 s
 	Hosts     []string `yaml:"hosts,omitempty"`      // further names of this port, e.g. of a proxy
 	Pprof     bool     `yaml:"pprof"`                // serve Go's profiles under /debug/pprof/
-}
-
-// token returns the token that requests must carry, nil if none.
-func (c AdminConfig) token() (*bearer.Token, error) {
-	if c.TokenFile != "" {
-		return bearer.File(c.TokenFile)
-	}
-	return nil, nil //nolint:nilnil // no configured token is no error
 }
 
 // IndexConfig bounds the index; see index.Options.

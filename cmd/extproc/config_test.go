@@ -10,6 +10,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/filter"
 	"warmroute/internal/config"
+	"warmroute/internal/config/configtest"
 	"warmroute/render/testkit/must"
 )
 
@@ -82,9 +83,9 @@ func TestPathPrefixesThatNoRequestHas(t *testing.T) {
 }
 
 // sections joins paths to the sections all of whose settings are among them.
-func sections(all []config.Field, when config.When) string {
+func sections(all []configtest.Field, when config.When) string {
 	in, of := map[string]int{}, map[string]int{}
-	var fields []config.Field
+	var fields []configtest.Field
 	for _, f := range all {
 		if f.Section() || strings.ContainsAny(f.Path, "[*") {
 			continue

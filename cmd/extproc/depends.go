@@ -136,26 +136,26 @@ func (c Config) collisions() error {
 // dials reports whether a replica's address is one at which this machine listens itself.
 func dials(replica, own string) bool {
 	at, err := netip.ParseAddrPort(replica)
-	host, port, err2 := net.SplitHostPort(own)
-	if err != nil || err2 != nil || port != fmt.Sprint(at.Port()) {
+	host, port, every := listensAt(own)
+	if err != nil || port != fmt.Sprint(at.Port()) {
 		return false
 	}
-	ip, err := netip.ParseAddr(strings.Replace(host, "localhost", "127.0.0.1", 1))
-	to := at.Addr().Unmap()
-	return err == nil && ip.Unmap() == to || (host == "" || err == nil && ip.IsUnspecified()) && to.IsLoopback()
+	ip, _ := netip.ParseAddr(host) // of a name none, which equals no replica's
+	return ip.Unmap() == at.Addr().Unmap() || every && at.Addr().Unmap().IsLoopback()
 }
 
 // overlap reports whether only one of two addresses can be listened at.
 func overlap(a, b string) bool {
-	host, port, err := net.SplitHostPort(a)
-	other, same, err2 := net.SplitHostPort(b)
-	if err != nil || err2 != nil || port != same || port == "0" {
-		return false
-	}
-	every := func(host string) bool {
-		ip, err := netip.ParseAddr(host)
-		return host == "" || err == nil && ip.IsUnspecified()
-	}
-	plain := strings.NewReplacer("localhost", "127.0.0.1") // the address that Go takes for the name
-	return plain.Replace(host) == plain.Replace(other) || every(host) || every(other)
+	host, port, every := listensAt(a)
+	other, same, everywhere := listensAt(b)
+	return port == same && port != "" && port != "0" && (host == other || every || everywhere)
+}
+
+// listensAt splits an address of the router's own; every says that it is at every address of the machine.
+// All is empty where it is no address.
+func listensAt(addr string) (host, port string, every bool) {
+	host, port, err := net.SplitHostPort(addr)
+	host = strings.Replace(host, "localhost", "127.0.0.1", 1) // the address that Go takes for the name
+	ip, _ := netip.ParseAddr(host)
+	return host, port, err == nil && (host == "" || ip.IsUnspecified())
 }

@@ -97,7 +97,7 @@ func newEnvoys(c Config, o *outcomes, log *slog.Logger, reg prometheus.Registere
 	if err != nil {
 		return nil, err
 	}
-	e.legs = prefill.New(prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Metrics: prefill.NewMetrics(reg), Answers: &d.replicas.answers})
+	e.legs = prefill.New(prefill.Options{Client: client, URL: c.Fleet.HTTP.URL, Answers: &d.replicas.answers})
 	source := &tokens.Chooser{Local: t.local, Remote: t.remote, Lanes: new(tokens.Lanes)}
 	e.filter = filter.NewRouter(d.decider, source, d.ring, o.counted, routing)
 	e.server = filter.NewServer(e.filter, c.serverOptions(e.legs, e.log))

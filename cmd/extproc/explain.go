@@ -147,11 +147,8 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 			return err
 		}
 	}
-	if o.tokenFile != "" {
-		c.Admin.TokenFile = o.tokenFile
-	}
 	at := adminPage{base: "http://" + cmp.Or(o.admin, c.Admin.Listen)}
-	if at.token, err = c.Admin.token(); err != nil {
+	if at.token, err = bearer.File(cmp.Or(o.tokenFile, c.Admin.TokenFile)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
@@ -177,18 +174,15 @@ func explainCommand(ctx context.Context, args []string, std stdio) error {
 
 // ask gets the record from the router, and the state of tokenizers.
 func (o *explainOptions) ask(ctx context.Context, at adminPage, body io.Reader) (decision.Record, tokenView, error) {
-	if o.id == "" && !o.last {
-		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
-		var answer struct {
-			Decision decision.Record
-			tokenView
-		}
-		err := at.fetch(ctx, http.MethodPost, "/debug/explain?"+query.Encode(), body, &answer)
-		return answer.Decision, answer.tokenView, err
-	}
 	var answer struct {
+		Decision  decision.Record
 		Decisions []decision.Record
 		tokenView
+	}
+	if o.id == "" && !o.last {
+		query := url.Values{"path": {o.path}, "tenant": {o.tenant}, "subset": {o.subset}}
+		err := at.fetch(ctx, http.MethodPost, "/debug/explain?"+query.Encode(), body, &answer)
+		return answer.Decision, answer.tokenView, err
 	}
 	query := url.Values{"n": {"1"}}
 	if o.id != "" {
@@ -211,19 +205,7 @@ type adminPage struct {
 
 // fetch reads the JSON of a page into to.
 func (a adminPage) fetch(ctx context.Context, method, path string, body io.Reader, to any) error {
-	req, err := http.NewRequestWithContext(ctx, method, a.base+path, body)
-	if err != nil {
-		return err
-	}
-	if a.token != nil {
-		req.Header.Set("Authorization", a.token.Header())
-	}
-	resp, err := direct.Do(req)
-	if err != nil {
-		return fmt.Errorf("request to the router: %w", err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
+	resp, text, err := call(ctx, method, a.base+path, body, a.token)
 	if err != nil {
 		return fmt.Errorf("request to the router: %w", err)
 	}
@@ -307,7 +289,8 @@ func printRecord(w io.Writer, rec decision.Record, view tokenView) error {
 		return err
 	}
 	printEnds(w, rec, chosen)
-	return printGroups(w, rec)
+	printGroups(w, rec)
+	return nil
 }
 
 // knownFrom says how predicted tokens are known.
@@ -347,7 +330,7 @@ func printEnds(w io.Writer, rec decision.Record, chosen string) {
 
 // printGroups prints how much of the prompt each candidate's cache groups hold, and
 // which of them cut the match, for caches with more than full attention.
-func printGroups(w io.Writer, rec decision.Record) error {
+func printGroups(w io.Writer, rec decision.Record) {
 	for _, c := range rec.Candidates {
 		g := c.Cache
 		if g == nil || len(g.Specs) < 2 && g.Hit == g.FullOnly && g.Trust.Exact {
@@ -366,7 +349,6 @@ func printGroups(w io.Writer, rec decision.Record) error {
 			fmt.Fprintf(w, "  groups %v, %s: %d tokens%s\n", s.Groups, s.Kind, s.Alone, cut)
 		}
 	}
-	return nil
 }
 
 // byRank puts the winner first, then orders by verdict and cost.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -56,8 +57,8 @@ func TestIndexService(t *testing.T) {
 	}
 	complete(t, sim.Addr, prompt)
 	q := &indexpb.LookupRouteRequest{Model: "sim", HashScheme: index.SchemeTokens, BlockSize: 16}
-	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("sim", prefixhash.LoRA{}), prompt, 16, nil) {
-		q.BlockHashes = append(q.BlockHashes, prefixhash.KeyDigest(k).Bytes())
+	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("sim", prefixhash.LoRA{}), prompt, prefixhash.Blocks{Size: 16}, nil) {
+		q.BlockHashes = append(q.BlockHashes, binary.BigEndian.AppendUint64(nil, uint64(k)))
 	}
 	until(t, "the prompt is found", func() bool {
 		out, err := indexpb.NewCacheIndexClient(conn).LookupRoute(t.Context(), q)
@@ -136,11 +137,7 @@ func get(t *testing.T, url string) (code int, body string) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-	}
+	testenv.Until(t, 30*time.Second, what, ok)
 }
 
 // services lists the services that a server reports.

@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"warmroute/internal/config"
+	"warmroute/internal/config/configtest"
 )
 
 // writeReference writes the reference as Markdown: a list for each top-level
 // section, and one for the fields outside of all sections.
-func writeReference(w io.Writer, intro string, fields []config.Field) error {
+func writeReference(w io.Writer, intro string, fields []configtest.Field) error {
 	b := &strings.Builder{}
 	b.WriteString(intro)
 	header := func(title, text string) {
@@ -20,7 +20,7 @@ func writeReference(w io.Writer, intro string, fields []config.Field) error {
 			fmt.Fprintf(b, "%s\n\n", text)
 		}
 	}
-	top := func(f config.Field) bool { return !strings.ContainsAny(f.Path, ".[") }
+	top := func(f configtest.Field) bool { return !strings.ContainsAny(f.Path, ".[") }
 	header("The top level", "")
 	for _, f := range fields {
 		if top(f) && !f.Section() {
@@ -56,9 +56,9 @@ func below(path, section string) bool {
 	return is && (strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, "["))
 }
 
-func sameAs(f config.Field) string { return fmt.Sprintf("Fields as in `%s`.", f.Same) }
+func sameAs(f configtest.Field) string { return fmt.Sprintf("Fields as in `%s`.", f.Same) }
 
-func row(b *strings.Builder, f config.Field) {
+func row(b *strings.Builder, f configtest.Field) {
 	kind, meaning := f.Type, f.Meaning
 	if kind == "string" {
 		kind = "" // its default says so

@@ -24,7 +24,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c.Tracing.Endpoint = "127.0.0.1:4317"
 	c.Filter.TraceFile = filepath.Join(t.TempDir(), "trace.jsonl")
 	must.Get(newRouter(c, slog.New(slog.DiscardHandler), catalog))(t)
-	catalog.MustRegister(telemetry.Own("extproc", telemetry.Build{}, nil, nil)...)
+	catalog.MustRegister(telemetry.Own("extproc", telemetry.Build{}, nil, new(telemetry.LogLimiter))...)
 	metricstest.Docs(t, "../../docs/metrics.md", catalog.Metrics(), *update)
 	metricstest.Lint(t, reg)
 }

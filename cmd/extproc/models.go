@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,12 +69,7 @@ func (c ModelConfig) flags() (tokens.Flags, error) {
 }
 
 // ref returns where the model's files are, a folder or a hub's name.
-func (c ModelConfig) ref() string {
-	if c.Files != "" {
-		return c.Files
-	}
-	return c.ID
-}
+func (c ModelConfig) ref() string { return cmp.Or(c.Files, c.ID) }
 
 // checkFiles reports where the files of every model are, as comments, or every problem
 // with them.
@@ -152,18 +148,15 @@ const mostStuck = 20
 
 // modelMetrics registers the metrics of loaded and downloaded models.
 func modelMetrics(reg prometheus.Registerer, library *tokens.Library, hub *modelfiles.Hub) {
-	gauge := func(name, help string, value func(tokens.LibraryStats) float64) {
-		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(library.Stats()) }))
-	}
-	count := func(name, help string, value func() float64) {
-		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
-	}
-	gauge("warmroute_tokenizers_bytes", "Estimated memory of loaded tokenizers, with their stores' limits.",
-		func(s tokens.LibraryStats) float64 { return float64(s.Bytes) })
-	count("warmroute_tokenizer_download_bytes_total", "Bytes of tokenizer files fetched from the hub.", func() float64 {
-		if hub == nil {
-			return 0
-		}
-		return float64(hub.Downloaded())
-	})
+	reg.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "warmroute_tokenizers_bytes", Help: "Estimated memory of loaded tokenizers, with their stores' limits."}, func() float64 { return float64(library.Stats().Bytes) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "warmroute_tokenizer_download_bytes_total", Help: "Bytes of tokenizer files fetched from the hub."}, func() float64 {
+			if hub == nil {
+				return 0
+			}
+			return float64(hub.Downloaded())
+		}),
+	)
 }

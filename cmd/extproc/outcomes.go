@@ -113,19 +113,8 @@ func (o *outcomes) learn(a *outcome.Answer) {
 	if u.State == outcome.UsageUnread || !a.Followed() || s.Replica(a.Replica) == nil {
 		return
 	}
-	o.differences.Count(a, s.Base(a.Replica))
-	if u.Known() && u.Prompt != a.Prompt && a.Reported > 0 {
-		o.ids.local.Suspect(s.Base(a.Replica))
-	}
-	if a.Prefill != "" {
-		o.compareAnswer(s, shortfall.Answer{Replica: a.Replica, Known: u.Known()}) // with nothing to compare
-		return
-	}
-	disproved := o.compareAnswer(s, shortfall.Answer{
-		Replica: a.Replica, Head: o.decisions.ring.Head(a.Decision, a.RequestID), Known: u.State == outcome.UsageComplete,
-		Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
-	})
-	if u.Known() && a.Decision != 0 {
+	disproved := o.compareAnswer(s, a)
+	if u.Known() && a.Decision != 0 && a.Prefill == "" {
 		n := decision.Counted{Prompt: u.Prompt, Cached: -1, Answer: u.Output}
 		if u.State == outcome.UsageComplete {
 			n.Cached = u.Cached
@@ -158,28 +147,33 @@ func (o *outcomes) learnHealth(s *fleet.Snapshot, a *outcome.Answer) {
 // learnPrefill compares what a replica has counted of a prompt that it computed for another
 // with the prediction for it.
 func (o *outcomes) learnPrefill(p *filter.Prefilled) {
-	s := o.replicas.fleet.Snapshot()
-	if s.Replica(p.Replica) == nil {
-		return
+	if s := o.replicas.fleet.Snapshot(); s.Replica(p.Replica) != nil {
+		o.compareAnswer(s, &outcome.Answer{
+			Replica: p.Replica, Decision: p.Decision, RequestID: p.ID, Prediction: outcome.Prediction{Prompt: p.Prompt, Predicted: p.Predicted, Reported: p.Reported},
+			Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: p.Counted, Cached: p.Cached},
+		})
 	}
-	if p.Counted != p.Prompt && p.Reported > 0 {
-		o.ids.local.Suspect(s.Base(p.Replica))
-	}
-	o.differences.Count(&outcome.Answer{
-		Replica: p.Replica, Prediction: outcome.Prediction{Prompt: p.Prompt, Predicted: p.Predicted, Reported: p.Reported},
-		Usage: outcome.Usage{State: outcome.UsageComplete, Prompt: p.Counted, Cached: p.Cached},
-	}, s.Base(p.Replica))
-	o.compareAnswer(s, shortfall.Answer{
-		Replica: p.Replica, Head: o.decisions.ring.Head(p.Decision, p.ID), Known: true, Reported: p.Reported, Prompt: p.Prompt, Counted: p.Counted, Cached: p.Cached,
-	})
 }
 
-// compareAnswer compares an answer with its replica's events. disproved: see shortfall.Watch.
-func (o *outcomes) compareAnswer(s *fleet.Snapshot, a shortfall.Answer) (disproved bool) {
-	if a.Known && a.Cached < a.Reported {
+// compareAnswer compares an answer with the prediction for it and its replica's events. disproved: see
+// shortfall.Watch.
+func (o *outcomes) compareAnswer(s *fleet.Snapshot, a *outcome.Answer) (disproved bool) {
+	u := &a.Usage
+	o.differences.Count(a, s.Base(a.Replica))
+	if u.Known() && u.Prompt != a.Prompt && a.Reported > 0 {
+		o.ids.local.Suspect(s.Base(a.Replica))
+	}
+	of := shortfall.Answer{Replica: a.Replica, Known: u.Known()} // with nothing to compare, if another replica computed the prompt
+	if a.Prefill == "" {
+		of = shortfall.Answer{
+			Replica: a.Replica, Head: o.decisions.ring.Head(a.Decision, a.RequestID), Known: u.State == outcome.UsageComplete,
+			Reported: a.Reported, Prompt: a.Prompt, Counted: u.Prompt, Cached: u.Cached,
+		}
+	}
+	if of.Known && of.Cached < of.Reported {
 		o.replicas.account(s, a.Replica, (*load.Account).Missed)
 	}
-	change, changed, disproved := o.watch.Answered(a)
+	change, changed, disproved := o.watch.Answered(of)
 	if changed {
 		o.doubt()
 		o.logShortfall(change)

@@ -12,6 +12,7 @@ import (
 	"warmroute/cmd/extproc/internal/dashboard"
 	"warmroute/index"
 	"warmroute/internal/admin"
+	"warmroute/internal/bearer"
 	"warmroute/internal/fleet"
 )
 
@@ -24,7 +25,7 @@ const dashboardAt = "/dashboard/"
 
 // pages takes the addresses of the HTTP servers.
 func (r *router) pages(c Config, gate *admin.Gate) (pages, error) {
-	token, err := c.Admin.token()
+	token, err := bearer.File(c.Admin.TokenFile)
 	if err != nil {
 		return nil, fmt.Errorf("admin.%w", err)
 	}
@@ -83,7 +84,7 @@ func (r *router) notes() []string {
 
 // reading returns the counters of the replicas in s, and the router's own.
 func (r *router) reading(s *fleet.Snapshot) dashboard.Reading {
-	out := dashboard.Reading{Decided: map[string]dashboard.Decisions{}}
+	out := dashboard.Reading{Decided: r.outcomes.counted.Decisions(), Splits: r.decisions.decider.Splits()}
 	shadow := r.reloads.inForce().Filter.Mode == modeShadow
 	for _, rep := range s.Replicas {
 		if len(rep.Models) == 0 {
@@ -106,10 +107,6 @@ func (r *router) reading(s *fleet.Snapshot) dashboard.Reading {
 			out.Ranks = append(out.Ranks, k)
 		}
 	}
-	for model, decided := range r.outcomes.counted.Decisions() {
-		out.Decided[model] = decided
-	}
 	out.Router.Seconds, out.Router.Requests = r.outcomes.counted.Spent()
-	out.Splits = r.decisions.decider.Splits()
 	return out
 }

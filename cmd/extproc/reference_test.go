@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 
-	"warmroute/internal/config"
 	"warmroute/internal/config/configtest"
 	"warmroute/internal/decision/policy"
 	"warmroute/render/testkit/must"
@@ -26,20 +26,24 @@ Durations have a unit (` + "`50ms`, `2m`" + `). In strings, ` + "`${NAME}` and `
 `
 
 // reference is the reference of every field of the configuration.
-func reference(t *testing.T) []config.Field {
+func reference(t *testing.T) []configtest.Field {
 	t.Helper()
 	fields, _ := referenceAndNames(t)
 	return fields
 }
 
 // referenceAndNames also returns the fields' names in Go, of those with words inside.
-func referenceAndNames(t *testing.T) (fields []config.Field, names map[string]bool) {
+func referenceAndNames(t *testing.T) (fields []configtest.Field, names map[string]bool) {
 	t.Helper()
 	names = map[string]bool{}
 	defaults := defaultConfig()
-	defaults.Policy.Overrides = policy.DefaultOverrides()
+	s := policy.DefaultSettings()
+	defaults.Policy.Overrides = policy.Overrides{
+		RoutePolicy: &s.Policy, HintWhenCold: &s.HintCold, MaxTTFT: &s.MaxTTFT,
+		MinPrefixMatch: &s.Balance.MinMatch, BalanceAbs: &s.Balance.Abs, BalanceRel: &s.Balance.Rel,
+	}
 	comment := configtest.Comments("../..", "warmroute", "warmroute/cmd/extproc")
-	fields = config.Reference(defaults, func(owner reflect.Type, field string) string {
+	fields = configtest.Reference(defaults, func(owner reflect.Type, field string) string {
 		if words.MatchString(field) && field != "LoRA" { // a word for people, too
 			names[field] = true
 		}
@@ -95,13 +99,14 @@ func TestConfigurationIsDocumented(t *testing.T) {
 			t.Errorf("%s: %q is no sentence", f.Path, f.Meaning)
 		}
 	}
-	var page, text bytes.Buffer
+	var page bytes.Buffer
 	must.Do(t, writeReference(&page, referenceIntro, fields))
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", " ")
-	must.Do(t, e.Encode(fields))
-	for file, want := range map[string][]byte{"../../docs/configuration.md": page.Bytes(), "reference.json": text.Bytes(), chartSchema: valuesSchema(t, fields)} {
+	schema := configtest.Schema(fields)
+	schema["$schema"], schema["title"] = "http://json-schema.org/draft-07/schema#", "warmroute's configuration"
+	for file, want := range map[string][]byte{
+		"../../docs/configuration.md": page.Bytes(), "testdata/reference.json": indented(t, "", fields),
+		"schema.json": indented(t, "", schema), chartSchema: valuesSchema(t, fields),
+	} {
 		if *update && !t.Failed() {
 			must.Do(t, os.WriteFile(file, want, 0o644))
 		}
@@ -111,12 +116,23 @@ func TestConfigurationIsDocumented(t *testing.T) {
 	}
 }
 
+// indented returns a value as JSON, for a file.
+func indented(t *testing.T, before string, v any) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	e.SetIndent(before, " ")
+	must.Do(t, e.Encode(v))
+	return out.Bytes()
+}
+
 // chartSchema is the schema of the chart's values. What it says of values.config is
 // generated, the rest is written by hand.
 const chartSchema = "../../charts/warmroute/values.schema.json"
 
 // valuesSchema returns the schema of the chart's values with that of these fields.
-func valuesSchema(t *testing.T, fields []config.Field) []byte {
+func valuesSchema(t *testing.T, fields []configtest.Field) []byte {
 	t.Helper()
 	const router = `    "router": `
 	old := must.Get(os.ReadFile(chartSchema))(t)
@@ -124,14 +140,7 @@ func valuesSchema(t *testing.T, fields []config.Field) []byte {
 	if !found {
 		t.Fatalf("%s has no schema of the router's configuration", chartSchema)
 	}
-	out := bytes.NewBuffer(bytes.Clone(byHand))
-	out.WriteString(router)
-	e := json.NewEncoder(out)
-	e.SetEscapeHTML(false)
-	e.SetIndent("    ", " ")
-	must.Do(t, e.Encode(config.Schema(fields)))
-	out.WriteString("  }\n}\n")
-	return out.Bytes()
+	return slices.Concat(byHand, []byte(router), indented(t, "    ", configtest.Schema(fields)), []byte("  }\n}\n"))
 }
 
 // TestSchemaCommand: what extproc schema prints takes every field of the reference and every
@@ -143,8 +152,7 @@ func TestSchemaCommand(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &schema); err != nil || schema["$schema"] == nil {
 		t.Fatalf("%v: %.200s", err, out.Bytes())
 	}
-	fields := must.Get(documented())(t)
-	for _, f := range fields {
+	for _, f := range reference(t) {
 		if !described(schema, strings.Split(strings.ReplaceAll(f.Path, "[]", ".[]"), ".")) {
 			t.Errorf("%s is not in the schema", f.Path)
 		}

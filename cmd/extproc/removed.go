@@ -2,15 +2,9 @@ package main
 
 import "strings"
 
-// removed are the settings that earlier versions had, with what holds instead.
+// removed are the settings that releases had, with what holds instead.
 var removed = map[string]string{
 	"tls.every": "the files are read every second",
-
-	"admin.token_env":        "admin.token_file names a file with the token",
-	"admin.insecure":         "list admin under insecure",
-	"index_service.insecure": "list index_service under insecure",
-	"peers.insecure":         "list peers under insecure",
-	"xds.insecure":           "list xds under insecure",
 
 	"fleet.http":                      "TLS is in fleet.tls, with enabled: true in place of tls: true, and the API key in fleet.token_file",
 	"fleet.scrape_timeout":            "a page is waited for as long as fleet.dead_after allows, a second at most",
@@ -18,7 +12,6 @@ var removed = map[string]string{
 	"fleet.max_backoff":               "a replica that does not answer is tried again after 5 s at most",
 	"fleet.max_page_bytes":            "8 MiB of a metrics page are read",
 	"fleet.max_replicas":              "there can be 4,096 replicas",
-	"fleet.max_ranks":                 "a replica can report 64 ranks",
 	"fleet.dns[].every":               "names are looked up every second",
 	"fleet.replicas[].hash_algorithm": "it is reported, or detected from the KV events",
 
@@ -28,29 +21,21 @@ var removed = map[string]string{
 	"fleet.dns[].srv":         "a name that begins with an underscore is one of SRV records",
 	"fleet.replicas[].render": "it is tried whether a replica answers /render",
 
-	"kubernetes.version":    "the API of the pool is inference.networking.k8s.io/v1",
-	"kubernetes.context":    "the current context of the kubeconfig is used",
-	"kubernetes.role_label": "the label of a pod's role is llm-d.ai/role",
+	"kubernetes.version": "the API of the pool is inference.networking.k8s.io/v1",
+	"kubernetes.context": "the current context of the kubeconfig is used",
 
 	"index.max_scope_blocks": "it is half of index.max_blocks",
-	"index.cpu_ttl":          "a block in CPU memory counts for ten minutes since its last KV event",
 	"index.max_orphans":      "a block whose parent is not known is left out",
 	"index.sweep_every":      "expired entries are removed once a minute, and five times within index.replica_ttl",
 	"index.sync_timeout":     "a replica counts as ready after 10 s",
 	"index.probe_every":      "silent replicas are asked for missed events every 30 s",
-	"index.reconnect_after":  "a failed connection is tried again after 200 ms, doubled up to 5 s",
 
 	"warm_up.timeout":    "the peers together are waited for for 10 s",
 	"warm_up.token_file": "calls to the peers carry index_service.token_file",
 
-	"filter.decisions":   "1,024 decisions are kept",
-	"filter.ranked":      "a hint names three replicas, and one with filter.always_pick",
-	"filter.max_bodies":  "it follows from the memory limit: a sixteenth, at least twice filter.max_body and 8 MiB",
-	"filter.renderings":  "one large body for each core, and 32 times as many small ones",
-	"filter.trace_files": "four files of filter.trace_file_bytes are kept",
+	"filter.decisions": "1,024 decisions are kept",
+	"filter.ranked":    "a hint names three replicas, and one with filter.always_pick",
 
-	"tokens.download_files":                       "1,000 files are fetched at most, and tokens.download_mib in all",
-	"tokens.max_loaded":                           "32 tokenizers are loaded at most, in tokens.max_loaded_mib",
 	"tokens.sample_every":                         "one request in 1,000 has its token ids compared with a replica's",
 	"tokens.check_every":                          "features that are not confirmed yet are compared again every 5 s",
 	"tokens.models[].max_model_len":               "it is the length that the replicas report",
@@ -66,9 +51,6 @@ var removed = map[string]string{
 	"policy.text_ttl_seconds":        "where a text was sent counts for a day",
 	"policy.pressure_window_seconds": "pressure is counted over a minute",
 	"policy.pressure_threshold":      "pressure is raised by one decision within a minute",
-	"policy.tiers":                   "policy.ttft.load_token sets what a token costs that lies below the GPU, wherever that is",
-
-	"prefill_decode.max_legs": "256 prefills are under way at most",
 
 	"tracing.service_name": "it is warmroute, or the environment's OTEL_SERVICE_NAME",
 	"tracing.timeout":      "a batch is waited for 5 s",

@@ -27,7 +27,7 @@ func TestRemovedSettings(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"fleet: {max_ranks: 3}":                      "f:1: fleet.max_ranks: is not a setting any more: a replica can report 64 ranks",
+		"fleet: {max_replicas: 3}":                   "f:1: fleet.max_replicas: is not a setting any more: there can be 4,096 replicas",
 		"fleet: {dns: [{}, {every: 1s}]}":            "f:1: fleet.dns[1].every: is not a setting any more: names are looked up every second",
 		"kubernetes: {replica: {hash_algorithm: x}}": "f:1: kubernetes.replica.hash_algorithm: is not a setting any more: it is reported, or detected from the KV events",
 		"xds: {tls: {every: 1s}}":                    "f:1: xds.tls.every: is not a setting any more: the files are read every second",

@@ -83,18 +83,17 @@ type loadsView struct {
 }
 
 type loadView struct {
-	Token   float64 `json:"seconds_each_token"`
-	Tokens  float64 `json:"tokens"`
-	Counted bool    `json:"counted_by_replica"` // else learned from first-token times
+	Token  float64 `json:"seconds_each_token"`
+	Tokens float64 `json:"tokens"`
 }
 
 func loadsOf(a *load.Account) *loadsView {
 	of := func(t policy.Place) *loadView {
-		tokens, counted := a.LoadedTokens(t)
+		tokens := a.LoadedTokens(t)
 		if tokens == 0 {
 			return nil
 		}
-		return &loadView{a.LoadTime(t), tokens, counted}
+		return &loadView{a.LoadTime(t), tokens}
 	}
 	v := loadsView{of(policy.CPU), of(policy.Storage), of(policy.Shared), a.Found()}
 	if v == (loadsView{Found: 1}) {

@@ -186,18 +186,13 @@ func TestFilesThatStayAreNotParsedAgain(t *testing.T) {
 	ca := certstest.New(t)
 	own := ca.Issue("router")
 	load := func(key string) *reloads {
-		c, err := parseConfig(t, fmt.Sprintf("fleet: {tls: {enabled: true, ca_file: %q, cert_file: %q, key_file: %q}, replicas: [{address: \"10.0.0.1:8000\"}]}", ca.CAFile, own.CertFile, key))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(parseConfig(t, fmt.Sprintf("fleet: {tls: {enabled: true, ca_file: %q, cert_file: %q, key_file: %q}, replicas: [{address: \"10.0.0.1:8000\"}]}", ca.CAFile, own.CertFile, key)))(t)
 		return newReloads(c, prometheus.NewRegistry())
 	}
 	l := load(own.KeyFile)
 	p := xds.New(xds.Settings{}, nil, prometheus.NewRegistry(), nil)
 	look := func() {
-		if err := l.publish(p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, l.publish(p))
 	}
 	changed := testing.AllocsPerRun(20, func() { ca.Issue("router"); look() }) - testing.AllocsPerRun(20, func() { ca.Issue("router") })
 	if same := testing.AllocsPerRun(20, look); same > changed/2 {

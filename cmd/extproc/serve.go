@@ -149,13 +149,12 @@ func (r *router) sample(ctx context.Context) error {
 
 // every calls f at intervals until ctx ends.
 func every(ctx context.Context, interval time.Duration, f func(now time.Time)) error {
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	tick := time.Tick(interval)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case now := <-tick.C:
+		case now := <-tick:
 			f(now)
 		}
 	}

@@ -19,8 +19,7 @@ import (
 func (c Config) required() error {
 	var p surrounding
 	p.server("tls", c.TLS)
-	_, err := c.Admin.token()
-	p.Add("admin.", err)
+	p.token("admin", c.Admin.TokenFile)
 	if s := c.IndexService; s.Listen != "" {
 		p.server("index_service.tls", s.TLS)
 	}
@@ -28,7 +27,7 @@ func (c Config) required() error {
 	if c.XDS.Listen != "" {
 		p.server("xds.tls", c.XDS.TLS)
 	}
-	_, err = c.Fleet.HTTP.Client(1)
+	_, err := c.Fleet.HTTP.Client(1)
 	p.Add("", err)
 	if c.Peers.Validate() == nil {
 		p.Add("", c.Peers.Readable())
@@ -86,18 +85,13 @@ func (p *surrounding) client(section string, o certs.ClientOptions) {
 
 // token adds the problem with the token's file of a section.
 func (p *surrounding) token(section, file string) {
-	if file != "" {
-		_, err := bearer.File(file)
-		p.Add(section+".", err)
-	}
+	_, err := bearer.File(file)
+	p.Add(section+".", err)
 }
 
 // unreadTokens names the files that hold no token any more: the former one stays in force.
 func (c Config) unreadTokens() (notes []string) {
 	for _, of := range [][2]string{{"admin", c.Admin.TokenFile}, {"index_service", c.IndexService.TokenFile}, {"fleet", c.Fleet.HTTP.TokenFile}} {
-		if of[1] == "" {
-			continue
-		}
 		if _, err := bearer.File(of[1]); err != nil {
 			notes = append(notes, of[0]+"."+err.Error()+": the previous token stays in force")
 		}

@@ -53,26 +53,16 @@ func (c TokensConfig) Validate() error {
 }
 
 // trusted returns Trust as a set.
-func (c TokensConfig) trusted() (openai.Features, error) {
-	var set openai.Features
-	var names []string
-	for _, f := range openai.AllFeatures() {
-		names = append(names, f.String())
-	}
+func (c TokensConfig) trusted() (set openai.Features, err error) {
+	all := openai.AllFeatures()
 	for i, name := range c.Trust {
-		at := slices.Index(names, name)
+		at := slices.IndexFunc(all, func(f openai.Features) bool { return f.String() == name })
 		if at < 0 {
-			return 0, fmt.Errorf("trust[%d]: %q is none of %s", i, name, strings.Join(names, ", "))
+			return 0, fmt.Errorf("trust[%d]: %q is none of %s", i, name, strings.ReplaceAll((^openai.Features(0)).String(), "+", ", "))
 		}
-		set |= openai.AllFeatures()[at]
+		set |= all[at]
 	}
 	return set, nil
-}
-
-// settings returns the settings for computing ids in process.
-func (c TokensConfig) settings() (tokens.LocalSettings, error) {
-	trusted, err := c.trusted()
-	return tokens.LocalSettings{TrustUnverified: trusted}, err
 }
 
 // renderConns bounds the idle connections per replica for requests of token ids:
@@ -102,7 +92,7 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 	if err != nil {
 		return nil, err
 	}
-	settings, err := c.Tokens.settings()
+	trusted, err := c.Tokens.trusted()
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +107,10 @@ func newIDs(c Config, k *replicas, log *slog.Logger, reg prometheus.Registerer) 
 	})
 	t.local = tokens.NewLocal(tokens.LocalOptions{
 		Reference: t.remote, Endpoints: func(model string) []tokens.Endpoint { return t.serving(k.fleet.Snapshot(), model) }, Base: t.base,
-		LocalSettings: settings, Turns: t.turns, Hooks: tokenMetrics(reg), Log: log,
+		TrustUnverified: trusted, Turns: t.turns, Hooks: tokenMetrics(reg), Log: log,
 	})
 	if t.hub, err = modelfiles.New(os.Getenv); err != nil {
 		log.Warn("model files are searched by path only", "error", err)
-		t.hub = nil
 	} else {
 		t.hub.Limit(int64(c.Tokens.DownloadMiB) << 20)
 	}
@@ -154,8 +143,8 @@ func (t *ids) wanted() map[string]tokens.Wanted {
 
 // set applies another configuration to the sources of token ids.
 func (t *ids) set(next TokensConfig) {
-	settings, _ := next.settings() // validated
-	t.local.Set(settings)
+	trusted, _ := next.trusted() // validated
+	t.local.Trust(trusted)
 	t.library.Limit(int64(next.MaxLoadedMiB) << 20)
 	if t.hub != nil {
 		t.hub.Limit(int64(next.DownloadMiB) << 20)
@@ -214,22 +203,11 @@ func (t *ids) base(served tokens.Served) string {
 	return served.Model
 }
 
-// demotion is a feature whose ids differed from a replica's: it is not computed
-// in process until the replicas' version changes.
-type demotion struct {
-	Model    string    `json:"model"`
-	Feature  string    `json:"feature"`
-	Position int       `json:"first_difference_at_token"` // of the first difference
-	At       time.Time `json:"at"`                        // of the first difference
-	Differs  int       `json:"differences"`
-	By       []string  `json:"replicas"` // that agreed on the other ids first
-}
-
 // tokenView is shown with decisions: features that are demoted, and where tokenizers were
 // found.
 type tokenView struct {
-	Demoted    []demotion     `json:"demoted,omitempty"`
-	Tokenizers []tokens.Found `json:"tokenizers,omitempty"`
+	Demoted    []tokens.Demotion `json:"demoted,omitempty"`
+	Tokenizers []tokens.Found    `json:"tokenizers,omitempty"`
 }
 
 // view returns what concerns the model of a decision, or all models.
@@ -239,17 +217,14 @@ func (t *ids) view(of *decision.Record) tokenView {
 		return v
 	}
 	base := t.base(tokens.Served{Model: cmp.Or(of.Model, of.Asked), Tenant: of.Tenant})
-	v.Demoted = slices.DeleteFunc(v.Demoted, func(d demotion) bool { return d.Model != base })
+	v.Demoted = slices.DeleteFunc(v.Demoted, func(d tokens.Demotion) bool { return d.Model != base })
 	v.Tokenizers = slices.DeleteFunc(v.Tokenizers, func(f tokens.Found) bool { return f.Model != base })
 	return v
 }
 
-func (t *ids) demotions() []demotion {
-	var out []demotion
+func (t *ids) demotions() (out []tokens.Demotion) {
 	for _, s := range t.local.Status() {
-		for _, f := range s.Demoted {
-			out = append(out, demotion{s.Model, f.Feature, f.Position, f.At, f.Differs, f.By})
-		}
+		out = append(out, s.Demoted...)
 	}
 	return out
 }
@@ -273,18 +248,16 @@ func (t *ids) tokenNotes(s *fleet.Snapshot) (notes []string) {
 				state = "another replica contradicts it, and no request is sent to it for its ids"
 			}
 			notes = append(notes, fmt.Sprintf("tokens of model %q: %s returned other ids than this process for %s (the first at token %d); %s",
-				m.Model, d.Replica, d.Features, d.Position, state))
+				d.Model, d.Replica, d.Features, d.Position, state))
 		}
 	}
-	for model, list := range t.remote.Dissents() {
-		for _, d := range list {
-			state := "which is right is not known"
-			if d.Shunned {
-				state = "no request is sent to it for its ids"
-			}
-			notes = append(notes, fmt.Sprintf("tokens of model %q: %s returned other ids than other replicas for the same text (the first at token %d); %s",
-				model, d.Replica, d.Position, state))
+	for _, d := range t.remote.Dissents() {
+		state := "which is right is not known"
+		if d.Shunned {
+			state = "no request is sent to it for its ids"
 		}
+		notes = append(notes, fmt.Sprintf("tokens of model %q: %s returned other ids than other replicas for the same text (the first at token %d); %s",
+			d.Model, d.Replica, d.Position, state))
 	}
 	for base := range s.Roots() {
 		if unused := tokens.Unused(t.serving(s, base)); len(unused) > 0 {
@@ -292,6 +265,7 @@ func (t *ids) tokenNotes(s *fleet.Snapshot) (notes []string) {
 		}
 	}
 	slices.Sort(notes)
+	notes = slices.Compact(notes) // a replica may serve several tenants
 	return bound.Notes(notes, mostStuck, "notes about token ids")
 }
 

@@ -109,7 +109,7 @@ func TestExplainTellsOfDemotedFeatures(t *testing.T) {
 	must.Do(t, r.ids.local.Load("m", m))
 	r.ids.local.CheckAll(t.Context())
 	for method, h := range handlers {
-		var demoted []demotion
+		var demoted []tokens.Demotion
 		if err := json.Unmarshal(ask(h, method, `{"model":"m","messages":[]}`)["demoted"], &demoted); err != nil || len(demoted) != 1 {
 			t.Fatalf("%s: %v %+v", method, err, demoted)
 		}

@@ -3,10 +3,10 @@ package main
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"warmroute/index"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv"
 )
 
 // TestADoubtIsReported: what a router that reads the events itself would say of a replica, it says
@@ -33,11 +33,8 @@ func TestADoubtIsReported(t *testing.T) {
 			t.Parallel()
 			h := index.Holder{Replica: "10.0.0.1:8000"}
 			doubted := func(x *index.Index) (why string) {
-				for end := time.Now().Add(patience); time.Now().Before(end) && x.Holdings(h) == 0; time.Sleep(time.Millisecond) {
-				}
-				for end := time.Now().Add(patience); time.Now().Before(end) && why == "" && c.why != ""; time.Sleep(time.Millisecond) {
-					why = x.Doubt(h)
-				}
+				testenv.Until(t, patience, "blocks are reported", func() bool { return x.Holdings(h) > 0 })
+				testenv.Until(t, patience, "a doubt is reported", func() bool { return x.Doubt(h) != "" || c.why == "" })
 				why = x.Doubt(h)
 				if trust, _ := x.Trust(x.ID(h), "", "m"); trust.Above != (why != "") || c.why != "" && trust.Why != why {
 					t.Errorf("doubt %q, but matches are %+v", why, trust)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,20 +40,10 @@ func TestAdminPages(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	until := func(path string, want ...string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			got, missing := page(path), ""
-			for _, w := range want {
-				if !strings.Contains(got, "\n"+w) {
-					missing = w
-				}
-			}
-			if missing == "" {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%s lacks %q:\n%s", path, missing, got)
-			}
-		}
+		testenv.Until(t, 20*time.Second, fmt.Sprintf("%s has %q", path, want), func() bool {
+			got := page(path)
+			return !slices.ContainsFunc(want, func(w string) bool { return !strings.Contains(got, "\n"+w) })
+		}, func() any { return page(path) })
 	}
 	until("/readyz", "ready\n")
 	until("/healthz", "ok\n")

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,11 +111,11 @@ func TestReportsNameTheirTenantModelAndScheme(t *testing.T) {
 	p.Publish(kvtest.Event{Kind: kvtest.Removed, Hashes: []uint64{100}})
 	await := func(kinds ...string) {
 		t.Helper()
-		for end := time.Now().Add(patience); !got.has(kinds); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("of %v only these came: %v", kinds, got.seen)
-			}
-		}
+		testenv.Until(t, patience, fmt.Sprintf("%v come", kinds), func() bool { return got.has(kinds) }, func() any {
+			got.mu.Lock()
+			defer got.mu.Unlock()
+			return slices.Collect(maps.Keys(got.seen))
+		})
 	}
 	await(firstClear, "blocks", "stats", "PREFIX_EVICTED", "REPLICA_UPDATED")
 	p.Publish(kvtest.Event{Kind: kvtest.Cleared})

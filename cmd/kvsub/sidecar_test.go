@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -54,21 +55,17 @@ func serveIndex(t *testing.T, addr string, options ...grpc.ServerOption) served 
 	return served{x, l.Addr().String(), stop}
 }
 
-// matched waits until the index matches n blocks of the keys, and states how long it took.
+// matched waits until the index matches n blocks of the keys.
 func matched(t *testing.T, x *index.Index, scope index.Scope, keys []prefixhash.Key, n int32) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		got := int32(0)
+	got := int32(0)
+	testenv.Until(t, 20*time.Second, fmt.Sprintf("%d blocks match", n), func() bool {
+		got = 0
 		for _, m := range x.Lookup(nil, scope, keys) {
 			got = m.Blocks
 		}
-		if got == n {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d blocks matched, want %d", got, n)
-		}
-	}
+		return got == n
+	}, func() any { return got })
 }
 
 func TestSidecar(t *testing.T) {
@@ -80,7 +77,7 @@ func TestSidecar(t *testing.T) {
 		"engine:sglang-0.5": {Tenant: "a", Model: "m", Scheme: "engine:sglang-0.5", BlockSize: 2},
 	}
 	chains := map[string][]prefixhash.Key{
-		"tokens":            prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil),
+		"tokens":            prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, prefixhash.Blocks{Size: 2}, nil),
 		"engine":            {11, 12, 13, 14},
 		"engine:sglang-0.5": {11, 12, 13, 14},
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"warmroute/index/indexpb"
+	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
 
@@ -93,20 +94,17 @@ func TestStatsFailAlone(t *testing.T) {
 	var said strings.Builder
 	var forgotten atomic.Int32
 	var counted tally
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, patience: 20 * time.Second, timeout: 20 * time.Second}
 		(&stats{o, client, slog.New(slog.NewTextHandler(&said, nil)), func() { forgotten.Add(1) }, &counted}).run(ctx)
 	}()
-	for ok := false; !ok && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-		state := must.Get(client.GetCacheState(ctx, &indexpb.GetCacheStateRequest{AllTenants: true}))(t)
-		ok = len(state.GetReplicas()) == 1 && state.GetReplicas()[0].GetStats().GetRunning() == 5 && counted.reported.Load() > 0 // the index answers after it has them
-	}
-	if ctx.Err() != nil {
-		t.Fatal("no stats in the index")
-	}
+	testenv.Until(t, 20*time.Second, "the index has stats", func() bool {
+		state := must.Get(client.GetCacheState(t.Context(), &indexpb.GetCacheStateRequest{AllTenants: true}))(t)
+		return len(state.GetReplicas()) == 1 && state.GetReplicas()[0].GetStats().GetRunning() == 5 && counted.reported.Load() > 0 // the index answers after it has them
+	})
 	cancel()
 	<-done
 	if forgotten.Load() != 1 {
@@ -134,7 +132,7 @@ func TestStatsAreBounded(t *testing.T) {
 	vllm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "vllm:num_requests_running 5\n") }))
 	defer vllm.Close()
 	var counted tally
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -142,12 +140,7 @@ func TestStatsAreBounded(t *testing.T) {
 		o := options{metrics: vllm.URL, replica: "r:1", model: "m", scheme: "tokens", tier: "auto", statsEvery: time.Millisecond, patience: 20 * time.Second, timeout: 10 * time.Millisecond}
 		(&stats{o, deaf{}, slog.New(slog.DiscardHandler), func() {}, &counted}).run(ctx)
 	}()
-	for counted.failed.Load() < 3 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
-	}
-	if ctx.Err() != nil {
-		t.Errorf("%d failures: a call of an index that hangs does not end", counted.failed.Load())
-	}
+	testenv.Until(t, 30*time.Second, "calls of an index that hangs end", func() bool { return counted.failed.Load() >= 3 })
 	cancel()
 	<-done
 }

@@ -23,8 +23,11 @@ type Token struct {
 	readAt time.Time
 }
 
-// File returns the token in a file, which must hold one.
+// File returns the token in a file, which must hold one; nil without a file: no token is needed.
 func File(path string) (*Token, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // no configured token is no error
+	}
 	t := &Token{path: path, now: time.Now}
 	if err := t.read(); err != nil {
 		return nil, fmt.Errorf("token_file: %w", err)

@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"warmroute/internal/problems"
 )
 
 // ReadEvery is how often the files are read: certificates are renewed days before they end,
@@ -31,19 +34,19 @@ func (o Options) Enabled() bool { return o.CertFile != "" || o.KeyFile != "" || 
 
 // Validate returns every problem of o, one sentence each.
 func (o Options) Validate() error {
-	var errs []error
-	switch {
-	case o.SelfSigned && (o.CertFile != "" || o.KeyFile != ""):
-		errs = append(errs, errors.New("self_signed: true excludes cert_file and key_file"))
-	case o.CertFile == "" && o.KeyFile != "":
-		errs = append(errs, errors.New("cert_file: is missing beside key_file"))
-	case o.CertFile != "" && o.KeyFile == "":
-		errs = append(errs, errors.New("key_file: is missing beside cert_file"))
+	var p problems.List
+	p.Refuse(o.SelfSigned && (o.CertFile != "" || o.KeyFile != ""), "self_signed", "true excludes cert_file and key_file")
+	if !o.SelfSigned {
+		pair(&p, "", o.CertFile, o.KeyFile)
 	}
-	if o.ClientCAFile != "" && !o.Enabled() {
-		errs = append(errs, errors.New("client_ca_file: client certificates need TLS: set cert_file and key_file, or self_signed"))
-	}
-	return errors.Join(errs...)
+	p.Refuse(o.ClientCAFile != "" && !o.Enabled(), "client_ca_file", "client certificates need TLS: set cert_file and key_file, or self_signed")
+	return p.Err()
+}
+
+// pair refuses a certificate without a key, and a key without a certificate.
+func pair(p *problems.List, at, certFile, keyFile string) {
+	p.Refuse(certFile == "" && keyFile != "", at+"cert_file", "is missing beside key_file")
+	p.Refuse(certFile != "" && keyFile == "", at+"key_file", "is missing beside cert_file")
 }
 
 // Source is a server's current TLS configuration.
@@ -163,10 +166,7 @@ func (s *Source) refresh() (changed bool, err error) {
 	if len(missing) > 0 {
 		return false, errors.Join(missing...)
 	}
-	same := true
-	for i := range read {
-		same = same && bytes.Equal(read[i], s.read[i])
-	}
+	same := slices.EqualFunc(read[:], s.read[:], bytes.Equal)
 	if s.current.Load() != nil && same && (!s.o.SelfSigned || s.now().Before(s.renewAt)) {
 		return false, nil
 	}

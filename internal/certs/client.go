@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+
+	"warmroute/internal/problems"
 )
 
 // ClientOptions is a client's TLS. The zero value is no TLS.
@@ -23,17 +25,11 @@ type ClientOptions struct {
 
 // Validate returns every problem of o, one sentence each, with at before the field's name.
 func (o ClientOptions) Validate(at string) error {
-	var errs []error
-	refuse := func(bad bool, field, sentence string) {
-		if bad {
-			errs = append(errs, fmt.Errorf("%s%s: %s", at, field, sentence))
-		}
-	}
-	refuse(!o.Enabled && o != (ClientOptions{}), "enabled", "is false, but files or a name are given")
-	refuse(o.CertFile == "" && o.KeyFile != "", "cert_file", "is missing beside key_file")
-	refuse(o.CertFile != "" && o.KeyFile == "", "key_file", "is missing beside cert_file")
-	refuse(o.InsecureSkipVerify && o.CAFile != "", "ca_file", "is given, but insecure_skip_verify takes any certificate")
-	return errors.Join(errs...)
+	var p problems.List
+	p.Refuse(!o.Enabled && o != (ClientOptions{}), at+"enabled", "is false, but files or a name are given")
+	pair(&p, at, o.CertFile, o.KeyFile)
+	p.Refuse(o.InsecureSkipVerify && o.CAFile != "", at+"ca_file", "is given, but insecure_skip_verify takes any certificate")
+	return p.Err()
 }
 
 // Sum returns a hash of o and of what its files hold, to tell whether they have changed.

@@ -283,7 +283,7 @@ func fieldsOf(t reflect.Type) map[string]field {
 	fields := map[string]field{}
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, inline, skip := yamlName(f)
+		name, inline, skip := Name(f)
 		switch {
 		case skip:
 		case inline:
@@ -304,7 +304,9 @@ func fieldsOf(t reflect.Type) map[string]field {
 	return fields
 }
 
-func yamlName(f reflect.StructField) (name string, inline, skip bool) {
+// Name returns the name of a struct's field in a file, as the yaml package derives it: none if it is inlined or
+// not in the file.
+func Name(f reflect.StructField) (name string, inline, skip bool) {
 	tag := f.Tag.Get("yaml")
 	if f.PkgPath != "" && !f.Anonymous || tag == "-" {
 		return "", false, true

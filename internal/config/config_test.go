@@ -188,20 +188,6 @@ func TestParsePrefixesNestedValidators(t *testing.T) {
 	}
 }
 
-func TestParseDocuments(t *testing.T) {
-	for doc, want := range map[string]string{
-		"a: 1\n---\nb: 2\n": "must hold one",
-		"- 1\n":             "is not a mapping",
-		"a: [\n":            "is not YAML: ",
-		"a: &x [*x]\n":      "a",
-		"\x00":              "is not YAML: ",
-	} {
-		if _, err := Parse("f", []byte(doc), defaults(), env()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", doc, err, want)
-		}
-	}
-}
-
 func TestParseAnchorsAndMerge(t *testing.T) {
 	got, err := Parse("f", []byte(`
 fleet:

@@ -47,12 +47,37 @@ func suggest(key, path string, fields map[string]field) string {
 
 // has reports whether a section of type t has the field key.
 func has(t reflect.Type, key string) bool {
-	below, step, _ := nested(reflect.Zero(t))
+	below, step, _ := Nested(reflect.Zero(t))
 	if !below.IsValid() || step != "" { // the fields of a list or a mapping are not the section's
 		return false
 	}
 	_, known := fieldsOf(below.Type())[key]
 	return known
+}
+
+// Keys is implemented by maps whose keys are fixed: the struct has them as fields.
+type Keys interface{ Keys() any }
+
+// Nested returns the struct whose fields are below v, and its part of a path.
+// value is false if v has only those fields.
+func Nested(v reflect.Value) (below reflect.Value, step string, value bool) {
+	if k, is := v.Interface().(Keys); is {
+		return reflect.ValueOf(k.Keys()), "", true
+	}
+	t := v.Type()
+	switch t.Kind() {
+	case reflect.Struct:
+		return v, "", false
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Struct {
+			return reflect.Zero(t.Elem()), "[]", true
+		}
+	case reflect.Map:
+		if t.Elem().Kind() == reflect.Struct {
+			return reflect.Zero(t.Elem()), ".*", true
+		}
+	}
+	return reflect.Value{}, "", true
 }
 
 // size matches a number of bytes with a suffix, as other programs write it.

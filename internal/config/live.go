@@ -48,11 +48,11 @@ func Differences[T any](a, b T, w When) (paths []string) {
 func each(a, b reflect.Value, path string, when When, f func(path string, at When, a, b reflect.Value)) {
 	for i := range a.NumField() {
 		of := a.Type().Field(i)
-		name, inline, skip := yamlName(of)
+		name, inline, skip := Name(of)
 		if skip || !of.IsExported() {
 			continue
 		}
-		at, below := applies(of, when), join(path, name)
+		at, below := Applies(of, when), join(path, name)
 		if inline {
 			below = path
 		}
@@ -70,8 +70,8 @@ func isSection(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && !p.Implements(unmarshalerType) && !p.Implements(textUnmarshalerType)
 }
 
-// applies returns f's own tag, or the tag of the section around it.
-func applies(f reflect.StructField, around When) When {
+// Applies returns f's own tag, or the tag of the section around it.
+func Applies(f reflect.StructField, around When) When {
 	tag, ok := f.Tag.Lookup(appliesTag)
 	if !ok {
 		return around

@@ -25,8 +25,6 @@ type File[T any] struct {
 	// Defaults returns the values of fields that the file does not set, a new value
 	// on each call. nil means the zero T.
 	Defaults func() T
-	// LookupEnv finds the variables of ${NAME}; nil means os.LookupEnv.
-	LookupEnv func(string) (string, bool)
 	// Every is how often Watch reads the file; 0 means 500 ms. One read costs some
 	// 20 µs, and a change takes effect without a noticeable delay.
 	Every time.Duration
@@ -59,15 +57,11 @@ func (f *File[T]) Load() (T, error) {
 }
 
 func (f *File[T]) parse(data []byte) (T, error) {
-	lookup := f.LookupEnv
-	if lookup == nil {
-		lookup = os.LookupEnv
-	}
 	var v T
 	if f.Defaults != nil {
 		v = f.Defaults()
 	}
-	v, at, err := parse(f.Path, data, v, lookup)
+	v, at, err := parse(f.Path, data, v, os.LookupEnv)
 	f.lines = at
 	return v, err
 }

@@ -35,12 +35,10 @@ func validateValue(problems []error, v reflect.Value, path string) []error {
 func validateFields(problems []error, v reflect.Value, path string) []error {
 	switch v.Kind() {
 	case reflect.Pointer:
-		if !v.IsNil() {
-			problems = validateValue(problems, v.Elem(), path)
-		}
+		problems = validateValue(problems, v.Elem(), path)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			name, inline, skip := yamlName(v.Type().Field(i))
+			name, inline, skip := Name(v.Type().Field(i))
 			if skip || !v.Field(i).CanInterface() {
 				continue
 			}

@@ -122,13 +122,6 @@ func (w *Work) takes(mv *View, c *holder) bool {
 	return c.class == p.class && c.number != p.number
 }
 
-// recordApart records what the candidates may do in a split.
-func (w *Work) recordApart() {
-	if w.apart {
-		w.Record.Partners = append(w.Record.Partners, w.partners...)
-	}
-}
-
 // scored returns the number of the first candidates that were not passed over.
 func (rec *Record) scored() int { return rec.before(policy.Context) }
 

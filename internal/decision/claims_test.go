@@ -91,7 +91,7 @@ func TestALiarDrawsWhatItsGuardAllows(t *testing.T) {
 		r.stored(liar, p)
 		r.ask(p)
 		mean := float64(n+1) / 8
-		if got := float64(r.account(liar).InFlight()); got > ttft.Guard*mean+4+1 {
+		if got := float64(r.account(liar).InFlight()); got > ttft.Guard*mean+8+1 {
 			t.Fatalf("%.0f of %d requests are in flight at the liar", got, n+1)
 		}
 	}

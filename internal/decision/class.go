@@ -17,21 +17,6 @@ const (
 // Classes has every Class, in the order above.
 var Classes = [...]Class{ClassWarm, ClassMoved, ClassCold, ClassWithheld, ClassPassed, ClassFailed}
 
-// Class returns the class of decisions of this reason whose hint was not withheld.
-func (r Reason) Class() Class {
-	switch r {
-	case ReasonWarm, ReasonLearned:
-		return ClassWarm
-	case ReasonMoved, ReasonGuarded:
-		return ClassMoved
-	case ReasonCold, ReasonLearnedCold, ReasonAlways:
-		return ClassCold
-	case ReasonNotOurs, ReasonDisabled, ReasonUnfinished, ReasonNoMatch:
-		return ClassPassed
-	}
-	return ClassFailed
-}
-
 // Class returns the class of the record's decision.
 func (r *Record) Class() Class {
 	if r.Withheld != WithheldNot {

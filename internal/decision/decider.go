@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -76,9 +77,7 @@ type answers struct {
 // New returns a decider over a fleet and an index, by the settings of
 // book.
 func New(f Fleet, x Index, l *load.Ledger, book *policy.Book, o Options) *Decider {
-	if o.Ranked == 0 {
-		o.Ranked = 3
-	}
+	o.Ranked = cmp.Or(o.Ranked, 3)
 	if o.Now == nil {
 		o.Now = index.Now
 	}
@@ -124,6 +123,7 @@ func (d *Decider) Uncharged() { d.ledger.Uncharged() }
 type Work struct {
 	Record   Record
 	LookedUp time.Time // when the index was read; zero without a lookup
+	now      time.Time // of the decision; zero until it is asked for
 	bare     bool      // Ask.Bare
 
 	lookup
@@ -262,7 +262,7 @@ func (d *Decider) Place(a *Ask, mv *View, set *policy.Settings, w *Work) Decisio
 
 func (d *Decider) place(a *Ask, mv *View, set *policy.Settings, w *Work) Decision {
 	w.Record.Model, w.Record.Policy = mv.model.ID, set.Policy
-	w.guess, w.bare = index.Guess{}, a.Bare
+	w.guess, w.bare, w.now = index.Guess{}, a.Bare, time.Time{}
 	if set.Policy == policy.NameDisabled {
 		return Decision{Reason: ReasonDisabled}
 	}

@@ -242,6 +242,12 @@ func TestSheddingIsOffUnlessConfigured(t *testing.T) {
 	if d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(98, 0, 10), Priority: 1}, w); d.Chosen == "" {
 		t.Errorf("priority: %+v", d)
 	}
+	d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(97, 0, 10)}, w)
+	for _, c := range w.Record.Candidates {
+		if d.Reason != ReasonSaturated || c.Score != (policy.Score{}) {
+			t.Errorf("%s: a candidate that was not ranked has the score %+v of the decision before", d.Reason, c.Score)
+		}
+	}
 }
 
 func TestFilterThenScoreRaisesPressure(t *testing.T) {

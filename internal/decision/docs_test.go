@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"warmroute/render/openai"
 	"warmroute/render/testkit/must"
 )
 
@@ -39,6 +40,11 @@ func TestEveryReasonIsDocumented(t *testing.T) {
 		}
 		if listed := slices.Contains(rows[clients:], r); r.Do() == "" || !listed && do[r] != r.Do() || listed != strings.HasPrefix(r.Do(), "Fix the client") {
 			t.Errorf("%s: the page says to do %q, the router says %q", r, do[r], r.Do())
+		}
+	}
+	for _, r := range openai.Reasons {
+		if !slices.Contains(Reasons(), Reason(r)) {
+			t.Errorf("%s has no class and nothing to do", r)
 		}
 	}
 	for i, r := range rows {

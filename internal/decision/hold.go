@@ -24,9 +24,9 @@ func (d *Decider) WakeHeld() int {
 	if now.Sub(fleet.since) < envoysKnow {
 		ready = 0
 	}
-	n := d.sessions.Wake(func(model string) *sessions.Settings {
+	n := d.sessions.Wake(func(model string) *policy.Sessions {
 		if ready != 0 && !fleet.knows(model) {
-			return new(sessions.Settings) // its requests fail as others do
+			return new(policy.Sessions) // its requests fail as others do
 		}
 		return &d.book.Of(model, model).Sessions
 	}, ready, now)

@@ -18,7 +18,7 @@ import (
 
 // crammed returns a rig with one replica, whose speed is known and whose cache a session at work
 // fills by half, and the request of that session.
-func crammed(t *testing.T, set sessions.Settings) (*rig, *Reservation) {
+func crammed(t *testing.T, set policy.Sessions) (*rig, *Reservation) {
 	all := caches(1, 1500)
 	r := newRig(t, policy.Config{Sessions: set}, all...)
 	first := prompt(8, 0, 200)
@@ -32,7 +32,7 @@ func crammed(t *testing.T, set sessions.Settings) (*rig, *Reservation) {
 }
 
 func TestColdPromptIsHeld(t *testing.T) {
-	r, busy := crammed(t, sessions.Settings{Share: 1e-6})
+	r, busy := crammed(t, policy.Sessions{Share: 1e-6})
 	account := r.account("10.0.0.1:8000")
 	w, a := new(Work), &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
 	d := r.decider.Decide(a, w)
@@ -70,7 +70,7 @@ func TestColdPromptIsHeld(t *testing.T) {
 // TestHeldRequestGoesOtherwise: a held request that is then decided for another reason keeps no
 // other request waiting.
 func TestHeldRequestGoesOtherwise(t *testing.T) {
-	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	r, _ := crammed(t, policy.Sessions{Share: 1e-6})
 	a := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
 	d := r.decider.Decide(a, new(Work))
 	a.Ticket, a.Ended = d.Held, func() bool { return true }
@@ -83,7 +83,7 @@ func TestHeldRequestGoesOtherwise(t *testing.T) {
 // after the other, and a replica that leaves keeps none of them waiting.
 func TestHeldRequestsGoToWhoJoins(t *testing.T) {
 	for name, stays := range map[string]int{"joins": 1, "takes its place": 0} {
-		r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+		r, _ := crammed(t, policy.Sessions{Share: 1e-6})
 		var asks []*Ask
 		for i := range 2 {
 			a := &Ask{Model: "m", Prompts: prompt(2+i, 0, 800), MayHold: true}
@@ -117,7 +117,7 @@ func TestHeldRequestsGoToWhoJoins(t *testing.T) {
 
 // TestHeldRequestsGoToWhoFailsNoMore: a replica that was a last resort when they came has room later.
 func TestHeldRequestsGoToWhoFailsNoMore(t *testing.T) {
-	r, _ := crammed(t, sessions.Settings{Share: 1e-6})
+	r, _ := crammed(t, policy.Sessions{Share: 1e-6})
 	both := append(caches(1, 1500), replica(2))
 	r.fleet.Set(both...)
 	for range 3 {
@@ -145,7 +145,7 @@ func TestHeldRequestsGoToWhoFailsNoMore(t *testing.T) {
 // TestHeldRequestsWaitForTheirReplica: when the only one breaks down, also before its health tells; and
 // they go on when it is back, or nobody knows their model any more.
 func TestHeldRequestsWaitForTheirReplica(t *testing.T) {
-	r, busy := crammed(t, sessions.Settings{Share: 1e-6})
+	r, busy := crammed(t, policy.Sessions{Share: 1e-6})
 	ask := &Ask{Model: "m", Prompts: prompt(2, 0, 800), MayHold: true}
 	ask.Ticket = r.decider.Decide(ask, new(Work)).Held
 	waits := func(when string, after time.Duration, want bool) {
@@ -176,7 +176,7 @@ func TestHeldRequestsWaitForTheirReplica(t *testing.T) {
 	waits("Envoy does not know it yet", envoysKnow/2, true)
 	waits("it is back", envoysKnow, false)
 
-	r, _ = crammed(t, sessions.Settings{Share: 1e-6})
+	r, _ = crammed(t, policy.Sessions{Share: 1e-6})
 	ask.Ticket = r.decider.Decide(ask, new(Work)).Held
 	other := *r.fleet.Snapshot().Replicas[0]
 	other.Models = []fleet.Model{{ID: "other", Base: "other"}}
@@ -194,7 +194,7 @@ func isReady(k *sessions.Ticket) bool {
 }
 
 func TestFullQueueIsRefused(t *testing.T) {
-	r, _ := crammed(t, sessions.Settings{Share: 1e-6, Queue: 1})
+	r, _ := crammed(t, policy.Sessions{Share: 1e-6, Queue: 1})
 	for i, want := range []Reason{ReasonHeld, ReasonHeldFull} {
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: prompt(2+i, 0, 800), MayHold: true}, new(Work))
 		if d.Reason != want || d.Held == nil || d.Reservation != nil {
@@ -210,7 +210,7 @@ func TestNotHeld(t *testing.T) {
 		share float64
 		ask   Ask
 	}{"off": {0, Ask{MayHold: true}}, "no waiting": {1e-6, Ask{}}, "before all others": {1e-6, Ask{Priority: 1}}, "a pick": {1e-6, Ask{MayHold: true, Must: true}}} {
-		r, _ := crammed(t, sessions.Settings{Share: c.share})
+		r, _ := crammed(t, policy.Sessions{Share: c.share})
 		a := c.ask
 		a.Model, a.Prompts = "m", prompt(2, 0, 800)
 		d := r.decider.Decide(&a, new(Work))
@@ -231,8 +231,8 @@ func TestNotHeld(t *testing.T) {
 // time than half of its prefill.
 func TestALoadedPromptIsNotHeld(t *testing.T) {
 	for seconds, held := range map[float64]bool{1e-7: false, 1: true} {
-		r, busy := crammed(t, sessions.Settings{Share: 1e-6})
-		must.Get(r.book.Replace(policy.Config{Sessions: sessions.Settings{Share: 1e-6}, Overrides: policy.Overrides{TTFT: policy.Constants{"load_token": &seconds}}}))(t)
+		r, busy := crammed(t, policy.Sessions{Share: 1e-6})
+		must.Get(r.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 1e-6}, Overrides: policy.Overrides{TTFT: policy.Constants{"load_token": &seconds}}}))(t)
 		p := prompt(2, 0, 800)
 		r.below("10.0.0.1:8000", p, index.TierCPU, false)
 		d := r.decider.Decide(&Ask{Model: "m", Prompts: p, MayHold: true}, new(Work))
@@ -246,7 +246,7 @@ func TestALoadedPromptIsNotHeld(t *testing.T) {
 // telling returns a rig whose replicas tell their size, 24,000 tokens, and their speed themselves.
 func telling(t *testing.T, n int) (*rig, []*fleet.Replica) {
 	all := caches(n, 1500)
-	r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: 1e-6}}, all...)
+	r := newRig(t, policy.Config{Sessions: policy.Sessions{Share: 1e-6}}, all...)
 	r.counting(all, 0, 0)
 	r.counting(all, 30_000, 10)
 	return r, all
@@ -316,8 +316,33 @@ func TestShadowOfHolding(t *testing.T) {
 		t.Error("sessions that were answered just now leave room")
 	}
 	r.stored(all[1].Addr, prompt(7, 0, 800))
+	r.wait(time.Second)
 	if _, rec = shadow(prompt(7, 0, 820), 1); rec.Session.Went || rec.Session.Number != 4 || rec.Session.Turn != 2 {
 		t.Errorf("its next request: %+v", rec.Session)
+	}
+	if want := "turn 2 of a session, live, "; rec.Session.Context != 13_121 || !rec.Session.Working || !strings.Contains(explained(rec), want) {
+		t.Errorf("%q, want %q; %+v", explained(rec), want, rec.Session)
+	}
+}
+
+// explained returns why a decision was not warmer.
+func explained(r *Record) string { r.Explain(); return r.Why.Text }
+
+// TestSessionIsTold: an explanation tells what the session did before.
+func TestSessionIsTold(t *testing.T) {
+	for want, s := range map[string]*SessionRecord{
+		"":                               nil,
+		"turn 1 of a session, its first": {Number: 3, Turn: 1, Context: 9},
+		"turn 2 of a session, with another one in flight":                   {Number: 3, Turn: 2, Working: true},
+		"turn 2 of a session, live, 1.5 s after its last answer":            {Number: 3, Turn: 2, Working: true, Idle: 1500 * time.Millisecond},
+		"turn 7 of a session, no longer live, 90.0 s after its last answer": {Number: 3, Turn: 7, Idle: 90 * time.Second},
+		"turn 1 of a session, its first; held for 2.0 s behind 1":           {Number: 3, Turn: 1, Held: 2 * time.Second, Ahead: 1},
+		"turn 1 of a session, its first; would be held behind 0":            {Number: 3, Turn: 1, Went: true},
+		"held for 0.0 s behind 4":                                           {Ahead: 4},
+	} {
+		if got := s.say(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 
@@ -368,7 +393,7 @@ func TestAColdPromptGoesWhereItFits(t *testing.T) {
 	const full, empty = "10.0.0.1:8000", "10.0.0.2:8000"
 	for share, want := range map[float64]string{0: full + "," + empty, 1e-6: empty + "," + full} {
 		all := caches(2, 1500)
-		r := newRig(t, policy.Config{Sessions: sessions.Settings{Share: share}}, all...)
+		r := newRig(t, policy.Config{Sessions: policy.Sessions{Share: share}}, all...)
 		to := func(addr string, p chained) *Reservation {
 			d := r.decider.Decide(&Ask{Model: "m", Prompts: p, Subset: []string{addr}}, new(Work))
 			r.wait(time.Second)
@@ -402,7 +427,7 @@ func TestOrderOfSites(t *testing.T) {
 // TestWhoIsHeld: requests with one prompt that may be cached and that one replica computes, by tokens
 // or text, where a share is set.
 func TestWhoIsHeld(t *testing.T) {
-	on := &policy.Settings{Sessions: sessions.Settings{Share: 0.1}}
+	on := &policy.Settings{Sessions: policy.Sessions{Share: 0.1}}
 	for name, c := range map[string]struct {
 		ask  Ask
 		set  *policy.Settings

@@ -61,7 +61,7 @@ func (d *Decider) Collect(ch chan<- prometheus.Metric) {
 
 func newPhases() *prometheus.HistogramVec {
 	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "warmroute_split_phase_seconds", Help: "Times of split requests: prefill, from the decision until the prompt is computed; move, until its KV cache is on the replica that answers.",
+		Name: "warmroute_split_phase_seconds", Help: "Times of split requests: prefill, from the decision until the prompt is computed, by its event or else its answer; move, until its KV cache is on the replica that answers.",
 		Buckets: []float64{0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60}}, []string{"phase"})
 	v.WithLabelValues(phasePrefill)
 	v.WithLabelValues(phaseMove)

@@ -6,14 +6,13 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/sessions"
 )
 
 // TestRoutersShareSessions: a session that another router has sent leaves no room here, until that
 // router tells its end, or is gone; a request that it holds, or held before its client left, comes
 // before later ones here.
 func TestRoutersShareSessions(t *testing.T) {
-	set := sessions.Settings{Share: 1e-6}
+	set := policy.Sessions{Share: 1e-6}
 	for _, gone := range []bool{false, true} {
 		one, busy := crammed(t, set)
 		two, others := crammed(t, set)

@@ -27,14 +27,13 @@ func (d *Decider) pick(a *Ask, mv *View, set *policy.Settings, w *Work) Decision
 		deepest = max(deepest, w.cands[i].Match.Matched())
 	}
 	if deepest == 0 && !set.HintCold && !a.Must {
-		clear(w.scores)
 		w.record(mv)
 		if a.Dry {
 			d.explain(a, mv, w)
 		}
 		return Decision{Reason: ReasonNoMatch}
 	}
-	now := d.now()
+	now := w.time(d)
 	w.LookedUp = now
 	in := policy.Request{Input: w.Record.Tokens, Ordinal: d.number(a) ^ d.o.Seed, Unreported: d.ledger.Unreported()}
 	if a.Text != nil {
@@ -249,10 +248,8 @@ func (w *Work) gather(a *Ask, mv *View) {
 	if w.answer = len(w.at); w.apart {
 		w.answer, _ = slices.BinarySearch(w.at, int32(mv.answer))
 	}
-	for len(w.scores) < len(w.cands) {
-		w.scores = append(w.scores, policy.Score{})
-	}
-	w.scores = w.scores[:len(w.cands)]
+	w.scores = slices.Grow(w.scores[:0], len(w.at))[:len(w.at)]
+	clear(w.scores) // not every decision ranks them
 }
 
 // candidate fills in what holder at has of the prompts.
@@ -342,7 +339,8 @@ func (w *Work) destination(mv *View, best *holder) string {
 	ranked := w.rankHeader(mv, best) != ""
 	for n, i := range w.ranked[1:] {
 		c := &mv.holders[w.at[i]]
-		if ranked && !best.follows(c) || !w.takes(mv, c) || w.listed(mv, w.ranked[:n+1], c) {
+		listed := slices.ContainsFunc(w.ranked[:n+1], func(i int32) bool { return mv.holders[w.at[i]].replica == c.replica })
+		if listed || ranked && !best.follows(c) || !w.takes(mv, c) {
 			continue
 		}
 		w.dest = append(append(w.dest, ','), c.replica.Addr...)
@@ -350,17 +348,10 @@ func (w *Work) destination(mv *View, best *holder) string {
 	return string(w.dest)
 }
 
-func (w *Work) listed(mv *View, ranked []int32, c *holder) bool {
-	for _, i := range ranked {
-		if mv.holders[w.at[i]].replica == c.replica {
-			return true
-		}
-	}
-	return false
-}
-
 func (w *Work) record(mv *View) {
-	w.recordApart()
+	if w.apart {
+		w.Record.Partners = append(w.Record.Partners, w.partners...)
+	}
 	n := len(w.at) + len(w.passed)
 	w.Record.Candidates = slices.Grow(w.Record.Candidates[:0], n)[:n]
 	for i, at := range w.at {

@@ -103,7 +103,7 @@ func (c *holder) rankHeader() string {
 	if c.refusal == nil || c.replica.FirstRank < 0 || c.refusal.refused.Load() != 0 || c.account.Ceased() {
 		return ""
 	}
-	return rankName(c.asks())
+	return strconv.Itoa(c.asks()) // allocates nothing below 100
 }
 
 // rankHeader is holder.rankHeader, but a prompt that no replica has room for names no rank: its
@@ -162,15 +162,4 @@ func (mv *View) serving(addr string, asked int) (first *holder) {
 		}
 	}
 	return first
-}
-
-// rankNames holds the header values of small ranks, so that setting one
-// allocates nothing.
-var rankNames = [...]string{"0", "1", "2", "3", "4", "5", "6", "7"}
-
-func rankName(rank int) string {
-	if rank < len(rankNames) {
-		return rankNames[rank]
-	}
-	return strconv.Itoa(rank)
 }

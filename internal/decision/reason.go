@@ -1,6 +1,10 @@
 package decision
 
-import "warmroute/render/openai"
+import (
+	"slices"
+
+	"warmroute/render/openai"
+)
 
 // Reason says why a decision came out as it did. The set is closed: metrics have one
 // series for each, and docs/routing.md explains every one.
@@ -47,21 +51,6 @@ const (
 	ReasonPanic        Reason = "panic"           // a defect of ours, contained
 )
 
-// Reasons returns every Reason: the filter's own and the reasons why a body cannot be
-// read (render/openai), which share one name space.
-func Reasons() []Reason {
-	all := []Reason{
-		ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold,
-		ReasonNotOurs, ReasonDisabled, ReasonNoHeaders, ReasonMode, ReasonStreams, ReasonBodyCut, ReasonBodyTooLarge, ReasonBodySlow, ReasonEncoded,
-		ReasonUnfinished, ReasonNoModel, ReasonUnknownModel, ReasonNotReady, ReasonEmptySubset, ReasonNoTokens, ReasonBudget, ReasonRenderSlow, ReasonBusy, ReasonNoMatch,
-		ReasonAllGuarded, ReasonSaturated, ReasonHeld, ReasonHeldFull, ReasonPanic,
-	}
-	for _, r := range openai.Reasons {
-		all = append(all, Reason(r))
-	}
-	return all
-}
-
 // Codes that clients get in place of a Reason that depends on cached blocks.
 const (
 	ForClientsRouted    = "routed"
@@ -82,59 +71,86 @@ func (r Reason) ForClients() string {
 
 // Hint reports whether decisions of this reason name a replica.
 func (r Reason) Hint() bool {
-	switch r {
-	case ReasonWarm, ReasonCold, ReasonMoved, ReasonGuarded, ReasonAlways, ReasonLearned, ReasonLearnedCold:
+	switch r.Class() {
+	case ClassWarm, ClassMoved, ClassCold:
 		return true
 	}
 	return false
 }
 
-// whatToDo has a sentence for every Reason.
-var whatToDo = map[Reason]string{
-	ReasonWarm:                    "Nothing.",
-	ReasonCold:                    "Nothing for a new prompt; else see what ends each candidate's match.",
-	ReasonMoved:                   "Nothing.",
-	ReasonGuarded:                 "Add replicas, if it persists.",
-	ReasonLearned:                 "Configure KV events and token ids for exact matches.",
-	ReasonLearnedCold:             "Configure KV events and token ids for exact matches.",
-	ReasonAlways:                  "Check the source of token ids.",
-	ReasonNotOurs:                 "Nothing.",
-	ReasonDisabled:                "Set another `route_policy`.",
-	ReasonNoHeaders:               "Set `request_header_mode: SEND` in Envoy, and let `forward_rules` permit `:method` and `:path`.",
-	ReasonMode:                    "Set `request_body_mode: BUFFERED` in Envoy.",
-	ReasonBodyCut:                 "Increase Envoy's buffer limit.",
-	ReasonBodyTooLarge:            "Increase `filter.max_body`, if it is meant.",
-	ReasonBodySlow:                "Check for slow clients.",
-	ReasonEncoded:                 "Send it uncompressed, or put Envoy's decompressor filter before ext_proc.",
-	ReasonUnfinished:              "Nothing, if it is rare; else look at `warmroute_decision_seconds`.",
-	ReasonStreams:                 "Add routers.",
-	ReasonUnknownModel:            "Check the model's name, and in `/debug/replicas` whether a replica has not answered yet.",
-	ReasonNotReady:                "See in `/debug/replicas` why.",
-	ReasonEmptySubset:             "Check the gateway's routes.",
-	ReasonNoTokens:                "Configure the model under `tokens:`.",
-	ReasonBudget:                  "Let the router compute token ids in process.",
-	ReasonRenderSlow:              "Let the router find the model's tokenizer.",
-	ReasonBusy:                    "Add cores, memory or routers.",
-	ReasonNoMatch:                 "Nothing, or set `hint_when_cold`.",
-	ReasonAllGuarded:              "Add replicas.",
-	ReasonSaturated:               "Add replicas.",
-	ReasonHeld:                    "Nothing, if waits are short; else add replicas.",
-	ReasonHeldFull:                "Add replicas.",
-	ReasonPanic:                   "See the log, and report it.",
-	Reason(openai.UnreadableJSON): "Fix the client: send one JSON value.",
-	Reason(openai.TooDeep):        "Fix the client: nest less.",
-	Reason(openai.InvalidUTF8):    "Fix the client: send UTF-8.",
-	Reason(openai.LoneSurrogate):  "Fix the client: send whole surrogate pairs.",
-	Reason(openai.DuplicateKey):   "Fix the client: send each key once.",
-	Reason(openai.RepeatedField):  "Fix the client: send each field once.",
-	Reason(openai.TooWide):        "Fix the client: send fewer keys, prompts or values.",
-	Reason(openai.NotObject):      "Fix the client: send a JSON object.",
-	ReasonNoModel:                 "Fix the client: name a model.",
-	Reason(openai.BadModel):       "Fix the client: send the model's name as a string.",
-	Reason(openai.NoPrompt):       "Fix the client: send messages, input or a prompt.",
-	Reason(openai.BadPrompt):      "Fix the client: send messages, input or prompt in the API's type.",
-	Reason(openai.BadCacheSalt):   "Fix the client: send a string that is not empty, or no `cache_salt`.",
+// meaning is what a Reason says to an operator.
+type meaning struct {
+	reason Reason
+	class  Class
+	do     string // what to do about it, in one sentence
 }
 
+// reasons has every Reason: the filter's own, and the reasons why a body cannot be read
+// (render/openai), which share one name space.
+var reasons = []meaning{
+	{ReasonWarm, ClassWarm, "Nothing."},
+	{ReasonCold, ClassCold, "Nothing for a new prompt; else see what ends each candidate's match."},
+	{ReasonMoved, ClassMoved, "Nothing."},
+	{ReasonGuarded, ClassMoved, "Add replicas, if it persists."},
+	{ReasonAlways, ClassCold, "Check the source of token ids."},
+	{ReasonLearned, ClassWarm, "Configure KV events and token ids for exact matches."},
+	{ReasonLearnedCold, ClassCold, "Configure KV events and token ids for exact matches."},
+	{ReasonNotOurs, ClassPassed, "Nothing."},
+	{ReasonDisabled, ClassPassed, "Set another `route_policy`."},
+	{ReasonNoHeaders, ClassFailed, "Set `request_header_mode: SEND` in Envoy, and let `forward_rules` permit `:method` and `:path`."},
+	{ReasonMode, ClassFailed, "Set `request_body_mode: BUFFERED` in Envoy."},
+	{ReasonStreams, ClassFailed, "Add routers."},
+	{ReasonBodyCut, ClassFailed, "Increase Envoy's buffer limit."},
+	{ReasonBodyTooLarge, ClassFailed, "Increase `filter.max_body`, if it is meant."},
+	{ReasonBodySlow, ClassFailed, "Check for slow clients."},
+	{ReasonEncoded, ClassFailed, "Send it uncompressed, or put Envoy's decompressor filter before ext_proc."},
+	{ReasonUnfinished, ClassPassed, "Nothing, if it is rare; else look at `warmroute_decision_seconds`."},
+	{ReasonNoModel, ClassFailed, "Fix the client: name a model."},
+	{ReasonUnknownModel, ClassFailed, "Check the model's name, and in `/debug/replicas` whether a replica has not answered yet."},
+	{ReasonNotReady, ClassFailed, "See in `/debug/replicas` why."},
+	{ReasonEmptySubset, ClassFailed, "Check the gateway's routes."},
+	{ReasonNoTokens, ClassFailed, "Configure the model under `tokens:`."},
+	{ReasonBudget, ClassFailed, "Let the router compute token ids in process."},
+	{ReasonRenderSlow, ClassFailed, "Let the router find the model's tokenizer."},
+	{ReasonBusy, ClassFailed, "Add cores, memory or routers."},
+	{ReasonNoMatch, ClassPassed, "Nothing, or set `hint_when_cold`."},
+	{ReasonAllGuarded, ClassFailed, "Add replicas."},
+	{ReasonSaturated, ClassFailed, "Add replicas."},
+	{ReasonHeld, ClassFailed, "Nothing, if waits are short; else add replicas."},
+	{ReasonHeldFull, ClassFailed, "Add replicas."},
+	{ReasonPanic, ClassFailed, "See the log, and report it."},
+	{Reason(openai.UnreadableJSON), ClassFailed, "Fix the client: send one JSON value."},
+	{Reason(openai.TooDeep), ClassFailed, "Fix the client: nest less."},
+	{Reason(openai.InvalidUTF8), ClassFailed, "Fix the client: send UTF-8."},
+	{Reason(openai.LoneSurrogate), ClassFailed, "Fix the client: send whole surrogate pairs."},
+	{Reason(openai.DuplicateKey), ClassFailed, "Fix the client: send each key once."},
+	{Reason(openai.RepeatedField), ClassFailed, "Fix the client: send each field once."},
+	{Reason(openai.TooWide), ClassFailed, "Fix the client: send fewer keys, prompts or values."},
+	{Reason(openai.NotObject), ClassFailed, "Fix the client: send a JSON object."},
+	{Reason(openai.BadModel), ClassFailed, "Fix the client: send the model's name as a string."},
+	{Reason(openai.NoPrompt), ClassFailed, "Fix the client: send messages, input or a prompt."},
+	{Reason(openai.BadPrompt), ClassFailed, "Fix the client: send messages, input or prompt in the API's type."},
+	{Reason(openai.BadCacheSalt), ClassFailed, "Fix the client: send a string that is not empty, or no `cache_salt`."},
+}
+
+// Reasons returns every Reason.
+func Reasons() (all []Reason) {
+	for i := range reasons {
+		all = append(all, reasons[i].reason)
+	}
+	return all
+}
+
+func (r Reason) meaning() meaning {
+	i := slices.IndexFunc(reasons, func(m meaning) bool { return m.reason == r })
+	if i < 0 {
+		return meaning{class: ClassFailed}
+	}
+	return reasons[i]
+}
+
+// Class returns the class of decisions of this reason whose hint was not withheld.
+func (r Reason) Class() Class { return r.meaning().class }
+
 // Do returns what to do about decisions of this reason, in one sentence.
-func (r Reason) Do() string { return whatToDo[r] }
+func (r Reason) Do() string { return r.meaning().do }

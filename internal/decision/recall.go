@@ -80,7 +80,7 @@ func (w *Work) mark(a *Ask, mv *View, c *holder) {
 // those that report their blocks, and all that was sent to the others, and for a text to any. A
 // store has what was sent to any of its readers. A replica without a prefix cache has nothing.
 func (d *Decider) recall(a *Ask, mv *View, w *Work) {
-	now, shared := d.now(), false
+	now, shared := w.time(d), false
 	for i := range mv.holders {
 		c := &mv.holders[i]
 		w.mark(a, mv, c)
@@ -117,6 +117,14 @@ func (d *Decider) recall(a *Ask, mv *View, w *Work) {
 			w.matched[i].shared = max(w.matched[i].shared, w.stores[store])
 		}
 	}
+}
+
+// time returns the time of the decision, from its first call on.
+func (w *Work) time(d *Decider) time.Time {
+	if w.now.IsZero() {
+		w.now = d.now()
+	}
+	return w.now
 }
 
 // namespaced reports whether the usual keys of the prompts are those of prompts without a namespace.
@@ -208,16 +216,19 @@ func (s *past) begin(d *Decider, mv *View, at *holder, until time.Time) {
 		return
 	}
 	s.at, s.alone, s.lost = at, s.text || !at.reports(), false
+	now := d.now()
 	if s.alone {
-		at.history.Relied(d.now())
+		at.history.Relied(now)
 	}
-	d.invalidated.Delete(at.replica.Addr)
+	if d.o.Peers != nil { // only other routers report departures
+		d.invalidated.Delete(at.replica.Addr)
+	}
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
-		u.hold = at.history.Use(p, u.rest, d.now())
+		u.hold = at.history.Use(p, u.rest, now)
 		observed := s.observed(u, p)
 		if !s.alone {
-			observed.Lasts = until.Sub(d.now())
+			observed.Lasts = until.Sub(now)
 		}
 		d.send(observed, mv, at)
 	}
@@ -249,11 +260,12 @@ func (s *past) end(d *Decider, mv *View, computed bool) {
 	if s.at == nil {
 		return
 	}
+	now := d.now()
 	for i := range s.uses {
 		u, p := &s.uses[i], s.prompt(i)
-		s.at.history.End(p, u.hold, computed, d.now())
+		s.at.history.End(p, u.hold, computed, now)
 		if s.priced && len(p.Keys) > 0 {
-			mv.reuse.ended(p.Last(), d.now())
+			mv.reuse.ended(p.Last(), now)
 		}
 		keys := sentKeys(p.Keys)
 		ended := Prefix{Statement: Ended, Keys: keys[max(0, len(keys)-1):]}
@@ -318,16 +330,6 @@ func (d *Decider) visited(p *Prefix, prompt history.Prompt, at *holder) *session
 		Prompt: prompt, Tokens: p.Tokens, Context: prompt.Marks.End(prompt.Marks.Within(p.Tokens)) + p.Rest,
 		Paid: p.Paid.Seconds(), Cache: at.history,
 	}, d.now())
-}
-
-// Capacities calls yield with the tokens that each holder's cache is taken to have room for, as
-// far as a history models it.
-func (d *Decider) Capacities(yield func(at index.Holder, tokens int) bool) {
-	for at, c := range d.history.All {
-		if tokens, _ := c.Capacity(); c.InUse() && !yield(at, tokens) {
-			return
-		}
-	}
 }
 
 // staleAfter is how long a history that is not kept up stands for its cache.

@@ -87,7 +87,7 @@ func (w *Work) endOf(a *Ask, mv *View) (keys []prefixhash.Key, of uint64) {
 // refused puts the replicas into w that have refused the request's prompt, or one that it goes on.
 func (d *Decider) refused(a *Ask, mv *View, w *Work) {
 	keys, of := w.endOf(a, mv)
-	r, now := &d.refusals, d.now().UnixNano()
+	r, now := &d.refusals, w.time(d).UnixNano()
 	if w.refusers = w.refusers[:0]; now >= r.until.Load() {
 		return
 	}

@@ -1,10 +1,9 @@
 package decision
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
-
-	"warmroute/internal/decision/policy"
 )
 
 // Ring keeps the last decisions' records. Writers of different records do not
@@ -67,15 +66,8 @@ func (g *Ring) with(seq uint64, id string, f func(*Record)) {
 	}
 }
 
-// Split adds how a split ended to the record of that number, if it is still kept.
-func (g *Ring) Split(seq uint64, of *Split) {
-	s := &g.kept[seq%uint64(len(g.kept))]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.rec.Seq == seq {
-		of.Report(&s.rec)
-	}
-}
+// Split adds how a split ended to the record of that number and request id, if it is still kept.
+func (g *Ring) Split(seq uint64, id string, of *Split) { g.with(seq, id, of.Report) }
 
 // Last returns copies of the newest n records that match, newest first. A nil
 // match takes all.
@@ -87,8 +79,8 @@ func (g *Ring) Last(n int, match func(*Record) bool) []Record {
 		s.mu.Lock()
 		if s.rec.Seq == seq && (match == nil || match(&s.rec)) {
 			rec := s.rec
-			rec.Candidates = append([]CandidateRecord(nil), s.rec.Candidates...)
-			rec.Partners = append([]policy.Partner(nil), s.rec.Partners...)
+			rec.Candidates = slices.Clone(s.rec.Candidates)
+			rec.Partners = slices.Clone(s.rec.Partners)
 			out = append(out, rec)
 		}
 		s.mu.Unlock()

@@ -92,6 +92,9 @@ func TestSplitEndsOnce(t *testing.T) {
 		if n := r.decider.Splits().Reasons; len(n) != 1 || n[why] != 1 {
 			t.Errorf("%s: counted as %v", why, n)
 		}
+		if spent := r.decider.Splits().Prefill; (spent == fleet.Spent{Seconds: 0.001, Requests: 1}) != (why == SplitDone) {
+			t.Errorf("%s: a prefill of which no event told took %+v", why, spent)
+		}
 	}
 }
 
@@ -133,13 +136,14 @@ func TestSplitSeenToByAnother(t *testing.T) {
 func TestRingKeepsHowASplitEnded(t *testing.T) {
 	r := newRig(t, policy.Config{}, replicas(2)...)
 	res, ring := r.splitRequest(), NewRing(1)
-	seq := ring.Put(&Record{Split: SplitRecord{Reason: SplitDone}})
+	seq := ring.Put(&Record{Subject: Subject{ID: "a"}, Split: SplitRecord{Reason: SplitDone}})
 	res.split.Failed(SplitPrefillSlow)
-	ring.Split(seq+1, res.split)
+	ring.Split(seq+1, "a", res.split)
+	ring.Split(seq, "b", res.split)
 	if rec := ring.Last(1, nil)[0]; rec.Split.Reason != SplitDone {
 		t.Errorf("another record has %s", rec.Split.Reason)
 	}
-	ring.Split(seq, res.split)
+	ring.Split(seq, "a", res.split)
 	if rec := ring.Last(1, nil)[0]; rec.Split.Reason != SplitPrefillSlow {
 		t.Errorf("it has %s", rec.Split.Reason)
 	}

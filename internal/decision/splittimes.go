@@ -1,6 +1,9 @@
 package decision
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // SplitTimes are the times of the parts of a split request, in seconds; 0 = not known. The
 // two replicas' events and answers show them as the router receives them.
@@ -57,7 +60,7 @@ func (s *Split) observe() {
 		return
 	}
 	t := s.times()
-	for phase, seconds := range map[string]float64{phasePrefill: t.Computed, phaseMove: t.Moved} {
+	for phase, seconds := range map[string]float64{phasePrefill: cmp.Or(t.Computed, t.Answered), phaseMove: t.Moved} {
 		if seconds > 0 {
 			s.res.d.splits.phases.WithLabelValues(phase).Observe(seconds)
 		}

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -206,14 +205,6 @@ func TestSubsets(t *testing.T) {
 	} {
 		if got := InSubset(tt.addr, tt.subset); got != tt.want {
 			t.Errorf("%s in %q: %v", tt.addr, tt.subset, got)
-		}
-	}
-}
-
-func TestRankNames(t *testing.T) {
-	for rank := range 20 {
-		if got := rankName(rank); got != fmt.Sprint(rank) {
-			t.Errorf("rank %d is %q", rank, got)
 		}
 	}
 }

@@ -196,7 +196,6 @@ func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
 	mv := &View{model: *agreed, reuse: v.reuseOf(agreed.Base)}
 	readers := 0 // replicas that read the salt of /v1/messages
 	sglangs := 0
-	scopes := map[index.Scope]int{}
 	of := make([]int, len(serving)) // the scope of each
 	for i, s := range serving {
 		if v.readsSalt(s.Replica.Version) {
@@ -215,10 +214,9 @@ func (v *views) build(serving []fleet.Candidate, agreed *fleet.Model) *View {
 		if scope.BlockSize == 0 && len(s.Replica.Events) == 0 && !s.Replica.Sidecar {
 			scope.BlockSize = assumedBlock
 		}
-		at, ok := scopes[scope]
-		if !ok {
+		at := slices.Index(mv.scopes, scope)
+		if at < 0 {
 			at = len(mv.scopes)
-			scopes[scope] = at
 			mv.scopes = append(mv.scopes, scope)
 		}
 		if s.Replica.Role != fleet.RolePrefill {
@@ -257,7 +255,11 @@ func (v *views) addRanks(mv *View, s fleet.Candidate, scope int) {
 		c := v.holder(s.Replica, s.Model, rank, scope, block)
 		c.marks, c.context = prefixhash.MarksOf(block), s.Model.MaxLen
 		mv.context = max(mv.context, c.context)
-		mv.add(c)
+		for len(mv.byHolder) <= int(c.id) {
+			mv.byHolder = append(mv.byHolder, -1)
+		}
+		mv.byHolder[c.id] = int32(len(mv.holders))
+		mv.holders, mv.events = append(mv.holders, c), mv.events || c.events
 	}
 }
 
@@ -368,15 +370,6 @@ func (mv *View) Context() int { return mv.context }
 
 // Model returns the served model.
 func (mv *View) Model() *fleet.Model { return &mv.model }
-
-func (mv *View) add(c holder) {
-	for len(mv.byHolder) <= int(c.id) {
-		mv.byHolder = append(mv.byHolder, -1)
-	}
-	mv.byHolder[c.id] = int32(len(mv.holders))
-	mv.holders = append(mv.holders, c)
-	mv.events = mv.events || c.events
-}
 
 // InSubset reports whether addr is named by a subset of "ip:port" or "ip"
 // entries. A nil subset names all.

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,14 +71,13 @@ type supply struct {
 
 // New returns a feed of x.
 func New(x *index.Index, o Options) *Feed {
-	if o.SyncTimeout == 0 {
-		o.SyncTimeout = 10 * time.Second
-	}
+	o.SyncTimeout = cmp.Or(o.SyncTimeout, 10*time.Second)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
 		o.Now = index.Now
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Applied == nil {
+		o.Applied = func(*index.Batch) {}
 	}
 	if o.OnLeave == nil {
 		o.OnLeave = func(string) {}
@@ -165,14 +165,7 @@ func (f *Feed) subscribe(s *supply) error {
 	}
 	room := kvevents.NewRoom()
 	for _, e := range r.Events {
-		adapter, ofVLLM := adapterOf(r)
-		hashes, presume, err := hashesOf(r)
-		if err != nil {
-			return err
-		}
-		if !ofVLLM {
-			hashes = nil
-		}
+		hashes, presume := hashesOf(r)
 		holder := index.Holder{Replica: r.Addr, Rank: e.Rank}
 		var path func(name string, ask bool) string
 		if f.o.AdapterPath != nil {
@@ -181,14 +174,14 @@ func (f *Feed) subscribe(s *supply) error {
 		sub, err := kvevents.New(kvevents.Options{
 			AdapterPath: path,
 			Replica:     r.Addr, Rank: e.Rank, Endpoint: e.Endpoint, ReplayEndpoint: e.ReplayEndpoint, Topic: e.Topic,
-			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Adapter: adapter,
+			Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens, Adapter: adapterOf(r),
 			Hashes: hashes, Unit: unitOf(r), Presume: presume,
 			ProbeEvery: f.o.ProbeEvery, RetryAfter: f.o.RetryAfter, Now: f.o.Now, Log: f.o.Log,
 			Resume:       f.takeOver(index.Cursor{Holder: holder, Tenant: r.Tenant, Model: r.Models[0].Base, Scheme: index.SchemeTokens}),
 			ResumeWithin: f.o.SyncTimeout, Room: room, Empty: r.Empty,
 			Forgot:    func(why index.Loss) { f.index.Lose(holder, why) },
 			Following: func(following bool) { f.o.Following(holder, following) },
-		}, f.sink())
+		}, observedIndex{f.index, f.o.Applied})
 		if err != nil {
 			s.subs = nil
 			return err
@@ -198,19 +191,12 @@ func (f *Feed) subscribe(s *supply) error {
 	return nil
 }
 
-// adapterOf returns the reader of a replica's events, and whether their hashes are vLLM's.
-func adapterOf(r *fleet.Replica) (a kvevents.Adapter, ofVLLM bool) {
+// adapterOf returns the reader of a replica's events.
+func adapterOf(r *fleet.Replica) kvevents.Adapter {
 	if r.SGLang != nil {
-		return kvevents.SGLang(kvevents.SGLangOptions{Dynamo: r.SGLang.Dynamo()}), false
+		return kvevents.SGLang(kvevents.SGLangOptions{Dynamo: r.SGLang.Dynamo()})
 	}
-	return kvevents.VLLM(), true
-}
-
-func (f *Feed) sink() kvevents.Sink {
-	if f.o.Applied == nil {
-		return f.index
-	}
-	return observedIndex{f.index, f.o.Applied}
+	return kvevents.VLLM()
 }
 
 // observedIndex is the index with a callback for every applied batch.

@@ -89,11 +89,7 @@ func (h *harness) complete(r *fleet.Replica, first, n int) {
 
 func (h *harness) until(what string, ok func() bool) {
 	h.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			h.t.Fatalf("not within 20 s: %s; %+v", what, h.feed.Status())
-		}
-	}
+	testenv.Until(h.t, 20*time.Second, what, ok, func() any { return h.feed.Status() })
 }
 
 func (h *harness) holdings(addr string) int { return h.index.Holdings(index.Holder{Replica: addr}) }

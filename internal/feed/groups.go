@@ -1,6 +1,8 @@
 package feed
 
 import (
+	"cmp"
+
 	"warmroute/index"
 	"warmroute/internal/feed/cachelayout"
 	"warmroute/internal/fleet"
@@ -108,24 +110,19 @@ func groupSettings(r *fleet.Replica) *index.GroupSettings {
 	return t
 }
 
-func unitOf(r *fleet.Replica) int {
-	if r.Cache.PrefixMatchUnit > 0 {
-		return r.Cache.PrefixMatchUnit
-	}
-	return r.HashUnit
-}
+func unitOf(r *fleet.Replica) int { return cmp.Or(r.Cache.PrefixMatchUnit, r.HashUnit) }
 
-// hashesOf returns the ways in which a replica may hash its blocks, the reported one first;
+// hashesOf returns vLLM's ways in which a replica may hash its blocks, the reported one first;
 // presume means that it is certain.
-func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error) {
+func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool) {
+	if r.SGLang != nil {
+		return nil, false
+	}
 	var seeds []string
 	if r.HashSeed != nil {
 		seeds = append(seeds, *r.HashSeed)
 	}
-	candidates, err := prefixhash.ParseRelease(r.Version).Candidates(seeds...)
-	if err != nil {
-		return nil, false, err
-	}
+	candidates := prefixhash.ParseRelease(r.Version).Candidates(seeds...)
 	for _, likely := range []bool{true, false} {
 		for _, v := range candidates {
 			if is := v.Algorithm().String() == r.HashAlgorithm && v.Seeded() == (r.HashSeed != nil); is == likely {
@@ -133,7 +130,7 @@ func hashesOf(r *fleet.Replica) (all []*prefixhash.VLLM, presume bool, err error
 			}
 		}
 	}
-	return all, r.HashAlgorithm != "", nil
+	return all, r.HashAlgorithm != ""
 }
 
 // groups returns a rank's cache groups as far as they are known.

@@ -102,9 +102,7 @@ func TestAModelsFilesHaveItsChunk(t *testing.T) {
 		t.Error("taken back, and known")
 	}
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-done)
 }
 
 // TestNotesOfEvents: /readyz names replicas whose events have something unknown, and those whose
@@ -124,7 +122,7 @@ func TestNotesOfEvents(t *testing.T) {
 	p.Publish(kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{2}, Tokens: make([]uint32, 32), BlockSize: 32, LoRA: "ad"})
 	h.until("the adapter's path", func() bool {
 		for s := range h.index.Scopes() {
-			if s.Scope.LoRA == (prefixhash.LoRA{Name: "ad", Path: r.Addr + "/ad", Set: true}) {
+			if s.LoRA == (prefixhash.LoRA{Name: "ad", Path: r.Addr + "/ad", Set: true}) {
 				return true
 			}
 		}

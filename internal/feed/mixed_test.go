@@ -27,7 +27,7 @@ func TestMixedFleet(t *testing.T) {
 	for i := range prompt {
 		prompt[i] = uint32(1000 + i)
 	}
-	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot("sim", prefixhash.LoRA{}), prompt, 16, nil)
+	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot("sim", prefixhash.LoRA{}), prompt, prefixhash.Blocks{Size: 16}, nil)
 	scope := index.Scope{Model: "sim", Scheme: index.SchemeTokens, BlockSize: 16}
 	match := func(addr string) (blocks int) {
 		for _, m := range h.index.Lookup(nil, scope, keys) {
@@ -41,9 +41,9 @@ func TestMixedFleet(t *testing.T) {
 		h.complete(r, 1, 64) // the same ids at each
 		h.until("the prompt is known", func() bool { return match(r.Addr) == 4 })
 	}
-	for s := range h.index.Scopes() {
-		if s.Blocks != 4 {
-			t.Errorf("%d blocks, want the 4 that all replicas share", s.Blocks)
+	for _, n := range h.index.Scopes() {
+		if n != 4 {
+			t.Errorf("%d blocks, want the 4 that all replicas share", n)
 		}
 	}
 	h.feed.Leave(replicas[2])

@@ -54,12 +54,10 @@ func (f *Feed) takeOver(as index.Cursor) *index.Cursor {
 // forgetLeft removes the restored holders from the index that no subscription took
 // over in time.
 func (f *Feed) forgetLeft(ctx context.Context) {
-	timer := time.NewTimer(f.o.SyncTimeout)
-	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return
-	case <-timer.C:
+	case <-time.After(f.o.SyncTimeout):
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

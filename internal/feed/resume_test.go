@@ -12,43 +12,26 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"warmroute/index/indexpb"
 	"warmroute/internal/fleet"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/kvevents/kvtest"
+	"warmroute/internal/testenv/rpc"
 	"warmroute/render/testkit/must"
 )
 
 // serve offers the harness's index to peers.
 func (h *harness) serve() indexpb.CacheIndexClient {
 	h.t.Helper()
-	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(h.t)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- indexrpc.New(h.index, indexrpc.Options{Cursors: h.feed.Cursors}).Serve(ctx, l)
-	}()
-	conn := must.Get(grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())))(h.t)
-	h.t.Cleanup(func() {
-		conn.Close()
-		cancel()
-		if err := <-done; err != nil {
-			h.t.Error(err)
-		}
-	})
-	return indexpb.NewCacheIndexClient(conn)
+	s := indexrpc.New(h.index, indexrpc.Options{Cursors: h.feed.Cursors})
+	return indexpb.NewCacheIndexClient(rpc.Dial(h.t, func(ctx context.Context, l net.Listener) error { return s.Serve(ctx, l) }))
 }
 
 // fetch takes over from a peer and returns how many blocks came.
 func (h *harness) fetch(from indexpb.CacheIndexClient) int {
 	h.t.Helper()
 	cursors, res, err := indexrpc.Fetch(h.t.Context(), from, h.index)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, err)
 	h.feed.Resume(cursors)
 	return res.Stored
 }
@@ -265,10 +248,11 @@ func TestTakingOverDuringIngest(t *testing.T) {
 		held += min(n, 1)
 	}
 	for name, h := range map[string]*harness{"the first": old, "the restarted": next} {
-		h.until(name+" router caught up", func() bool {
+		h.until(name+" router has begun", func() bool {
 			st := h.feed.Status()
-			return len(st) == 1 && st[0].Synced && st[0].Ranks[0].HasSeq && h.caughtUp(p)
+			return len(st) == 1 && st[0].Synced && st[0].Ranks[0].HasSeq
 		})
+		h.catchUp(p)
 	}
 	if got := old.holdings(r.Addr); got != held {
 		t.Fatalf("the first router has %d blocks of %d", got, held)
@@ -282,20 +266,16 @@ func TestTakingOverDuringIngest(t *testing.T) {
 			p.Publish(removal(hash))
 		}
 	}
-	next.until("all is removed", func() bool { return next.caughtUp(p) })
+	next.catchUp(p)
 	if got := next.contents(); len(got) != 0 {
 		t.Errorf("%d left, %.3v …", len(got), got)
 	}
 }
 
-// caughtUp: the newest batch is applied. Publish returns each batch's sequence,
+// catchUp waits until the newest batch is applied. Publish returns each batch's sequence,
 // so a batch that says nothing has the newest.
-func (h *harness) caughtUp(p *kvtest.Publisher) bool {
+func (h *harness) catchUp(p *kvtest.Publisher) {
+	h.t.Helper()
 	seq := p.Publish()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if st := h.feed.Status(); st[0].Ranks[0].LastSeq >= seq {
-			return true
-		}
-	}
-	return false
+	h.until("the newest batch is applied", func() bool { return h.feed.Status()[0].Ranks[0].LastSeq >= seq })
 }

@@ -28,8 +28,8 @@ func (p *sglangPrompt) Mixes() index.Mix {
 
 func (p *sglangPrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.Key {
 	mix, b := c.Sight.Seen(p.Request), prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}
-	extras := mix.InNamespace(mix.AppendExtrasAhead(nil, len(p.tokens)/c.Unit, c.Unit, c.Ahead), p.tokens, b)
-	return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot("m", mix.LoRA), p.tokens, b, extras)
+	extras := mix.InNamespace(mix.AppendExtras(nil, len(p.tokens)/c.Unit, c.Unit, c.Ahead), p.tokens, b)
+	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", mix.LoRA), p.tokens, b, extras)
 }
 
 // hit returns how many tokens of a prompt the replica has, as lookups find it.

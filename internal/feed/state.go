@@ -96,17 +96,17 @@ func (f *Feed) sources(all []Replica) []string {
 	})
 	notes := append(missing[:min(len(missing), bound.MostNotes)], bound.Notes(deaf, bound.MostNotes, "ranks have no KV events that come")...)
 	notes = append(notes, bound.Notes(unreported, bound.MostNotes, "ranks are reported by no sidecar")...)
-	if len(off) > 0 {
-		notes = append(notes, "replicas that keep nothing of a prompt for later ones, since their prefix caching is off: "+few(off)+
-			": start vLLM with --enable-prefix-caching, or SGLang without --disable-radix-cache")
-	}
-	if len(without) > 0 {
-		notes = append(notes, "replicas without KV events, whose caches are known from what was sent there alone: "+few(without)+
-			": start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended")
-	}
-	if len(others) > 0 {
-		notes = append(notes, "replicas of other engines than vLLM and SGLang, whose caches are known from what was sent there alone: "+few(others)+
-			": no_events says that it is meant")
+	for _, of := range []struct {
+		addrs    []string
+		what, do string
+	}{
+		{off, "replicas that keep nothing of a prompt for later ones, since their prefix caching is off", "start vLLM with --enable-prefix-caching, or SGLang without --disable-radix-cache"},
+		{without, "replicas without KV events, whose caches are known from what was sent there alone", "start vLLM with --kv-events-config, or configure events, sidecar, or no_events if that is intended"},
+		{others, "replicas of other engines than vLLM and SGLang, whose caches are known from what was sent there alone", "no_events says that it is meant"},
+	} {
+		if len(of.addrs) > 0 {
+			notes = append(notes, of.what+": "+few(of.addrs)+": "+of.do)
+		}
 	}
 	return notes
 }

@@ -145,10 +145,7 @@ func TestHostileAnswers(t *testing.T) {
 // TestUnusedConnectionsEndBeforeVLLMs: vLLM closes a connection that was idle for 5 s, and a POST
 // that meets that is not sent again.
 func TestUnusedConnectionsEndBeforeVLLMs(t *testing.T) {
-	c, err := HTTPOptions{}.Client(64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(HTTPOptions{}.Client(64))(t)
 	if kept := c.Transport.(*http.Transport).IdleConnTimeout; kept <= 0 || kept >= 5*time.Second {
 		t.Errorf("unused connections are kept for %v", kept)
 	}

@@ -49,17 +49,9 @@ type dns struct {
 func (d *dns) String() string { return "dns " + d.options.Name }
 
 func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	var last []ReplicaOptions
 	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-timer.C:
-		}
 		list, err := d.lookup(ctx)
-		timer.Reset(LookupEvery)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -69,6 +61,11 @@ func (d *dns) Watch(ctx context.Context, set func([]ReplicaOptions)) error {
 		}
 		if err != nil {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(LookupEvery):
 		}
 	}
 }

@@ -14,9 +14,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // network is a fake of the wire, an http.RoundTripper that works in virtual
 // time: replicas answer at once, refuse, or never answer.

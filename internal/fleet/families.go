@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -91,20 +92,18 @@ func (f *families) ask(ctx context.Context, c *family, four, six []netip.AddrPor
 }
 
 // count returns how many of a sample of addresses answer.
-func (f *families) count(ctx context.Context, addrs []netip.AddrPort) (n int) {
+func (f *families) count(ctx context.Context, addrs []netip.AddrPort) int {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
-	addrs = addrs[:min(len(addrs), sampled)]
-	answered := make([]bool, len(addrs))
 	var wg sync.WaitGroup
-	for i, a := range addrs {
-		wg.Go(func() { answered[i] = f.answers(ctx, a) })
+	var answered atomic.Int64
+	for _, a := range addrs[:min(len(addrs), sampled)] {
+		wg.Go(func() {
+			if f.answers(ctx, a) {
+				answered.Add(1)
+			}
+		})
 	}
 	wg.Wait()
-	for _, yes := range answered {
-		if yes {
-			n++
-		}
-	}
-	return n
+	return int(answered.Load())
 }

@@ -166,8 +166,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	r := &roster{fleet: f, ctx: ctx, wg: &wg, entries: map[string]*entry{}}
 	late := time.After(settleAfter)
 	r.follow()
-	tick := time.NewTicker(publishEvery)
-	defer tick.Stop()
+	tick := time.Tick(publishEvery)
 	for {
 		select {
 		case <-ctx.Done():
@@ -185,7 +184,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 		case n := <-f.notices:
 			r.notice(n)
 			r.replace()
-		case <-tick.C:
+		case <-tick:
 			r.replace()
 			if r.stale {
 				r.publish()
@@ -196,15 +195,14 @@ func (f *Fleet) Run(ctx context.Context) error {
 
 // watch runs one source and starts it again after failures.
 func (f *Fleet) watch(ctx context.Context, w *watched) {
-	s := w.source
-	set := func(list []ReplicaOptions) {
+	send := func(l listing) {
 		select {
-		case f.lists <- listing{from: w, replicas: slices.Clone(list)}:
+		case f.lists <- l:
 		case <-ctx.Done():
 		}
 	}
 	for {
-		err := s.Watch(ctx, set)
+		err := w.source.Watch(ctx, func(list []ReplicaOptions) { send(listing{from: w, replicas: slices.Clone(list)}) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -213,10 +211,7 @@ func (f *Fleet) watch(ctx context.Context, w *watched) {
 		}
 		f.metrics.sourceFailures.WithLabelValues(w.name).Inc()
 		f.log.Warn("a source of replicas failed; its last list stays", "source", w.name, "error", err)
-		select {
-		case f.lists <- listing{from: w, failure: err}:
-		case <-ctx.Done():
-		}
+		send(listing{from: w, failure: err})
 		select {
 		case <-ctx.Done():
 		case <-time.After(sourceRetry):

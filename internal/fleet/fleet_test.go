@@ -627,15 +627,3 @@ func TestRunOnce(t *testing.T) {
 		t.Error("bad options are accepted")
 	}
 }
-
-// BenchmarkSnapshot is the cost of a publish for 100 replicas of 2 models.
-func BenchmarkSnapshot(b *testing.B) {
-	var all []*Replica
-	for i := range 100 {
-		all = append(all, &Replica{Addr: fmt.Sprintf("10.0.0.%03d:1", i), Ready: true, Reported: Reported{Models: []Model{{ID: "l"}, {ID: "m"}}}})
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		newSnapshot(all, true)
-	}
-}

@@ -62,58 +62,56 @@ func decodeModels(data []byte) (models []Model, owner string, err error) {
 	}
 	byRoot, byID := map[string]string{}, map[string]Model{}
 	first := ""
+	if len(list) > 0 && len(list[0].Owner) <= maxOwnerLength {
+		owner = list[0].Owner
+	}
+	list = slices.DeleteFunc(list, func(m listedModel) bool {
+		return m.ID == "" || len(m.ID) > maxNameLength || len(m.Root) > maxNameLength
+	})
 	for _, m := range list {
-		root := deref(m.Root)
-		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || m.adapts() {
+		if m.adapts() {
 			continue
 		}
 		base := m.ID
-		if root != "" {
-			if canonical, ok := byRoot[root]; ok {
+		if m.Root != "" {
+			if canonical, ok := byRoot[m.Root]; ok {
 				base = canonical
 			} else {
-				byRoot[root] = base
+				byRoot[m.Root] = base
 			}
 		}
 		if _, ok := byID[m.ID]; !ok {
-			byID[m.ID] = Model{ID: m.ID, Base: base, Root: root, MaxLen: max(0, deref(m.MaxLen))}
+			byID[m.ID] = Model{ID: m.ID, Base: base, Root: m.Root, MaxLen: max(0, m.MaxLen)}
 			first = cmp.Or(first, m.ID)
 		}
 	}
 	for _, m := range list {
-		root := deref(m.Root)
-		if m.ID == "" || len(m.ID) > maxNameLength || len(root) > maxNameLength || !m.adapts() {
-			continue
-		}
-		parent, ok := byID[*m.Parent]
+		parent, ok := byID[m.Parent]
 		if !ok || parent.LoRA.Set { // for example, the parent is named by its path
 			parent = byID[first]
 		}
-		if _, taken := byID[m.ID]; taken || parent.ID == "" {
+		if _, taken := byID[m.ID]; taken || parent.ID == "" || !m.adapts() {
 			continue
 		}
-		maxLen := max(0, deref(m.MaxLen))
-		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Path: root, Set: true},
-			MaxLen: cmp.Or(maxLen, parent.MaxLen)}
-	}
-	if len(list) > 0 && len(list[0].Owner) <= maxOwnerLength {
-		owner = list[0].Owner
+		byID[m.ID] = Model{ID: m.ID, Base: parent.Base, Root: parent.Root, LoRA: prefixhash.LoRA{Name: m.ID, Path: m.Root, Set: true},
+			MaxLen: cmp.Or(max(0, m.MaxLen), parent.MaxLen)}
 	}
 	return sortedModels(byID), owner, nil
 }
 
+// listedModel is a model as it is listed; a null leaves a field empty.
 type listedModel struct {
-	ID     string  `json:"id"`
-	Root   *string `json:"root"`
-	Parent *string `json:"parent"`
-	MaxLen *int    `json:"max_model_len"`
-	Owner  string  `json:"owned_by"`
+	ID     string `json:"id"`
+	Root   string `json:"root"`
+	Parent string `json:"parent"`
+	MaxLen int    `json:"max_model_len"`
+	Owner  string `json:"owned_by"`
 }
 
 // adapts reports whether m is another model's adapter: some servers give a model without a parent
 // an empty one, or itself.
 func (m *listedModel) adapts() bool {
-	return m.Parent != nil && *m.Parent != "" && *m.Parent != m.ID
+	return m.Parent != "" && m.Parent != m.ID
 }
 
 // listed reads the list of a /v1/models, of which one that is longer than maxAnswer is cut off. It is
@@ -174,14 +172,6 @@ func sortedModels(byID map[string]Model) []Model {
 	return out
 }
 
-func deref[T any](p *T) T {
-	var zero T
-	if p == nil {
-		return zero
-	}
-	return *p
-}
-
 // decodeEventSources reads the answer of /kv_event_sources (vLLM ≥ 0.32): an
 // object of KVEventsConfig by data-parallel rank, ports already shifted by rank.
 // host replaces wildcards. Ranks that publish nothing over ZMQ are left out.
@@ -203,9 +193,9 @@ func decodeEventSources(data []byte, host string) ([]EventSource, error) {
 		var s struct {
 			Enabled   *bool   `json:"enable_kv_cache_events"`
 			Publisher *string `json:"publisher"`
-			Endpoint  *string `json:"endpoint"`
-			Replay    *string `json:"replay_endpoint"`
-			Topic     *string `json:"topic"`
+			Endpoint  string  `json:"endpoint"`
+			Replay    string  `json:"replay_endpoint"`
+			Topic     string  `json:"topic"`
 		}
 		if err := d.Decode(&s); err != nil {
 			return nil, fmt.Errorf("kv_event_sources: %w", err)
@@ -213,7 +203,7 @@ func decodeEventSources(data []byte, host string) ([]EventSource, error) {
 		if s.Enabled != nil && !*s.Enabled || s.Publisher != nil && *s.Publisher != "zmq" {
 			continue
 		}
-		e := EventSource{Rank: rank, Endpoint: deref(s.Endpoint), ReplayEndpoint: deref(s.Replay), Topic: deref(s.Topic)}
+		e := EventSource{Rank: rank, Endpoint: s.Endpoint, ReplayEndpoint: s.Replay, Topic: s.Topic}
 		if len(e.Endpoint)+len(e.ReplayEndpoint)+len(e.Topic) > maxNameLength || e.Endpoint == "" {
 			continue
 		}
@@ -259,13 +249,13 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 	scraped := w.attempt(ctx, w.scrape)
 	if scraped == nil {
 		l.BlockSize = cmp.Or(l.BlockSize, w.page.blockSize)
-		l.HashAlgorithm = cmp.Or(l.HashAlgorithm, knownAlgorithm(w.page.hashAlgo))
+		l.HashAlgorithm = knownAlgorithm(w.page.hashAlgo)
 		l.Blocks, l.HashUnit, l.Draftless, l.CacheOff = w.page.blocks, w.page.hashUnit, w.page.draftless(), w.page.cacheOff()
 	} else {
 		l.incomplete = l.incomplete || isTransient(scraped)
 		if before != nil {
 			l.BlockSize = cmp.Or(l.BlockSize, before.BlockSize)
-			l.HashAlgorithm = cmp.Or(l.HashAlgorithm, before.HashAlgorithm)
+			l.HashAlgorithm = before.HashAlgorithm
 			l.Blocks, l.HashUnit, l.Draftless, l.CacheOff = before.Blocks, before.HashUnit, before.Draftless, before.CacheOff
 		}
 	}
@@ -296,10 +286,8 @@ func (w *worker) learn(ctx context.Context, before *learned) (learned, error) {
 
 // knownAlgorithm returns the name if it is one of vLLM's, else "".
 func knownAlgorithm(name []byte) string {
-	for _, known := range hashAlgorithms {
-		if string(name) == known {
-			return known
-		}
+	if slices.Contains(hashAlgorithms, string(name)) {
+		return string(name)
 	}
 	return ""
 }
@@ -350,39 +338,37 @@ func (w *worker) learnModels(ctx context.Context, l, before *learned) error {
 	return err
 }
 
+// learnEvents finds the replica's event sources: as configured, as an SGLang has said, or as it is asked.
 func (w *worker) learnEvents(ctx context.Context, l *learned, before *learned) {
-	if len(w.options.Events) > 0 && l.Engine == tensorRT {
-		w.claim(l, before, nil, []string{"the events of TensorRT-LLM are not read, what it has cached is known from what was sent there: leave out events"})
-		return
-	}
-	if len(w.options.Events) > 0 {
-		own, refused := l.Events, []string(nil)
-		if l.SGLang == nil {
-			own, refused = w.numbered(l.Events)
-		}
-		w.claim(l, before, own, refused)
-		return
-	}
-	if w.options.NoEvents {
+	sources, refused := l.Events, []string(nil)
+	switch {
+	case len(sources) > 0 && l.Engine == tensorRT:
+		sources, refused = nil, []string{"the events of TensorRT-LLM are not read, what it has cached is known from what was sent there: leave out events"}
+	case len(sources) > 0 && l.SGLang == nil:
+		sources, refused = w.numbered(sources)
+	case len(sources) > 0:
+	case w.options.NoEvents:
 		w.fleet.publishers.release(w)
 		return
-	}
-	if l.SGLang != nil {
-		admitted, refused := w.fleet.now().admit(w.published(l.SGLang), w.host)
-		w.claim(l, before, admitted, refused)
-		return
-	}
-	body, err := w.get(ctx, "/kv_event_sources")
-	if err == nil {
-		var sources []EventSource
-		if sources, err = decodeEventSources(body, w.host); err != nil {
-			w.claim(l, before, nil, []string{err.Error()})
+	case l.SGLang != nil:
+		sources, refused = w.fleet.now().admit(w.published(l.SGLang), w.host)
+	default:
+		body, err := w.get(ctx, "/kv_event_sources")
+		if err != nil {
+			w.withoutSources(err, l, before)
 			return
 		}
-		admitted, refused := w.fleet.now().admit(sources, w.host)
-		w.claim(l, before, admitted, refused)
-		return
+		if sources, err = decodeEventSources(body, w.host); err != nil {
+			refused = []string{err.Error()}
+		} else {
+			sources, refused = w.fleet.now().admit(sources, w.host)
+		}
 	}
+	w.claim(l, before, sources, refused)
+}
+
+// withoutSources leaves the former sources where the replica may tell them later, and none where it has none.
+func (w *worker) withoutSources(err error, l, before *learned) {
 	if isTransient(err) {
 		l.incomplete = true
 		if before != nil {
@@ -442,11 +428,8 @@ func (w *worker) learnRender(ctx context.Context, l *learned, before *learned) {
 		l.Render = before.Render // a flag of the process: one probe is enough
 		return
 	}
-	id, err := json.Marshal(l.Models[0].ID)
-	if err != nil {
-		return
-	}
-	_, err = w.fleet.client().do(ctx, http.MethodPost, w.addr, "/v1/completions/render", fmt.Appendf(nil, renderProbe, id))
+	id, _ := json.Marshal(l.Models[0].ID) // a text
+	_, err := w.fleet.client().do(ctx, http.MethodPost, w.addr, "/v1/completions/render", fmt.Appendf(nil, renderProbe, id))
 	l.Render = err == nil
 	l.incomplete = l.incomplete || isTransient(err)
 }

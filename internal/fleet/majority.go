@@ -43,15 +43,7 @@ func rootOf(c Candidate) string   { return c.Model.Root }
 
 // Agreed returns the model as most of the replicas list it that Serving returns, nil if there
 // are none.
-func (s *Snapshot) Agreed(model, tenant string) *Model {
-	if of, ok := s.serving[serving{model, tenant}]; ok {
-		return of.agreed
-	}
-	if tenant == "" {
-		return nil
-	}
-	return s.serving[serving{model, ""}].agreed
-}
+func (s *Snapshot) Agreed(model, tenant string) *Model { return s.served(model, tenant).agreed }
 
 // agreed returns the model as most of the candidates list it.
 func agreed(list []Candidate) *Model { return Most(list, kindOf, joinedOf).Model }
@@ -86,7 +78,9 @@ func (s *Snapshot) bases() map[string][]Candidate {
 // the consequence.
 func (s *Snapshot) Dissent() []string {
 	said := map[string]string{}
-	for _, key := range slices.SortedFunc(maps.Keys(s.serving), func(a, b serving) int { return cmp.Compare(a.model, b.model) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(s.serving), func(a, b serving) int {
+		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.tenant, b.tenant))
+	}) {
 		of := s.serving[key]
 		for _, c := range of.list {
 			if k := kindOf(Candidate{Model: of.agreed}); kindOf(c) != k && said[c.Replica.Addr] == "" {
@@ -95,8 +89,9 @@ func (s *Snapshot) Dissent() []string {
 			}
 		}
 	}
-	roots := s.Roots()
-	for base, list := range s.bases() {
+	roots, bases := s.Roots(), s.bases()
+	for _, base := range slices.Sorted(maps.Keys(bases)) {
+		list := bases[base]
 		other := slices.DeleteFunc(slices.Clone(list), func(c Candidate) bool { return c.Model.Root == roots[base] || c.Model.Root == "" })
 		if 2*len(other) >= len(list) {
 			continue // each may have a path of its own

@@ -76,3 +76,21 @@ func TestDissentIsBounded(t *testing.T) {
 		t.Errorf("%d notes, the last is %q", len(notes), notes[len(notes)-1])
 	}
 }
+
+// TestDissentIsStable: a replica that dissents about several models is named for the same one each time.
+func TestDissentIsStable(t *testing.T) {
+	var replicas []*Replica
+	for i, root := range []string{"/usual", "/usual", "/other"} {
+		r := &Replica{Addr: fmt.Sprintf("10.0.0.%d:80", i), Ready: true}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			r.Models = append(r.Models, Model{ID: name, Base: name, Root: root})
+		}
+		replicas = append(replicas, r)
+	}
+	s := NewSnapshot(replicas...)
+	for range 50 {
+		if notes := s.Dissent(); len(notes) != 1 || !strings.Contains(notes[0], `"a"`) {
+			t.Fatalf("%q", notes)
+		}
+	}
+}

@@ -116,19 +116,10 @@ func DefaultOptions() Options {
 // withDefaults fills in zero values.
 func (o Options) withDefaults() Options {
 	d := DefaultOptions()
-	set := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	set(&o.ScrapeInterval, d.ScrapeInterval)
-	set(&o.DeadAfter, d.DeadAfter)
-	if o.maxReplicas == 0 {
-		o.maxReplicas = maxReplicas
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.ScrapeInterval = cmp.Or(o.ScrapeInterval, d.ScrapeInterval)
+	o.DeadAfter = cmp.Or(o.DeadAfter, d.DeadAfter)
+	o.maxReplicas = cmp.Or(o.maxReplicas, maxReplicas)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Resolver == nil {
 		o.Resolver = net.DefaultResolver
 	}
@@ -280,15 +271,14 @@ func checkEndpoint(s string) error {
 	if rest, ok := strings.CutPrefix(s, "ipc://"); ok && rest != "" {
 		return nil
 	}
-	rest, ok := strings.CutPrefix(s, "tcp://")
-	if !ok {
+	if !strings.HasPrefix(s, "tcp://") {
 		return fmt.Errorf("%q is not of the form tcp://host:port", s)
 	}
-	i := strings.LastIndexByte(rest, ':') // vLLM also writes tcp://:::5557
-	if i <= 0 {
+	host, port := hostPort(s)
+	if host == "" {
 		return fmt.Errorf("%q has no port", s)
 	}
-	if n, err := strconv.ParseUint(rest[i+1:], 10, 16); err != nil || n == 0 {
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("%q has a port that is not a number from 1 to %d", s, math.MaxUint16)
 	}
 	return nil
@@ -308,14 +298,20 @@ func (d DNSOptions) validate(p *problems.List, at string) {
 // eventEndpoint puts the replica's own host where a publisher wrote a wildcard
 // ("tcp://*:5557": bound on every interface).
 func eventEndpoint(endpoint, host string) string {
+	switch wildcard, port := hostPort(endpoint); wildcard {
+	case "*", "0.0.0.0", "::", "0:0:0:0:0:0:0:0":
+		return "tcp://" + net.JoinHostPort(host, port)
+	}
+	return endpoint
+}
+
+// hostPort splits tcp://host:port, the host without brackets; vLLM also writes tcp://:::5557. Both are
+// empty for another form.
+func hostPort(endpoint string) (host, port string) {
 	rest, ok := strings.CutPrefix(endpoint, "tcp://")
 	i := strings.LastIndexByte(rest, ':')
 	if !ok || i < 0 {
-		return endpoint
+		return "", ""
 	}
-	switch strings.Trim(rest[:i], "[]") {
-	case "*", "0.0.0.0", "::", "0:0:0:0:0:0:0:0":
-		return "tcp://" + net.JoinHostPort(host, rest[i+1:])
-	}
-	return endpoint
+	return strings.Trim(rest[:i], "[]"), rest[i+1:]
 }

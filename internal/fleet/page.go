@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unsafe"
 )
 
 const (
@@ -42,7 +41,6 @@ var errPageTooLarge = errors.New("the metrics page is larger than the limit")
 type page struct {
 	ranks   int    // the most ranks that are read; 0 = every possible one
 	engines []Load // by ascending rank
-	labels  labels
 	bucket  bucket // of the first tokens
 
 	start     float64 // process start, seconds since the epoch; 0 when not given
@@ -65,19 +63,11 @@ type adapters struct {
 	most  int     // 0 when not given
 }
 
-// labels are the wanted labels of one line; the slices point into the buffer.
-type labels struct {
-	rank             int
-	bound            []byte // le
-	blockSize        []byte
-	blocks           []byte
-	hashAlgo         []byte
-	hashUnit         []byte
-	prefixCaching    []byte
-	running, waiting []byte
-	maxLoRA          []byte
-	sleep            []byte
-	reason           []byte
+// sample is the rest of a line behind the metric's name. The slice points into the buffer.
+type sample struct {
+	labels []byte // behind the opening brace
+	rank   int
+	value  float64 // finite, at most maxCount
 }
 
 // read replaces p's values by the values of the page in r, reading at most
@@ -121,7 +111,7 @@ func (p *page) read(r io.Reader, limit int64) error {
 }
 
 func (p *page) reset() {
-	*p = page{ranks: p.ranks, engines: p.engines[:0], labels: p.labels, hashAlgo: p.hashAlgo[:0], loras: adapters{names: p.loras.names[:0]}}
+	*p = page{ranks: p.ranks, engines: p.engines[:0], hashAlgo: p.hashAlgo[:0], loras: adapters{names: p.loras.names[:0]}}
 }
 
 // line reads one line. It ignores lines that it does not understand.
@@ -148,40 +138,42 @@ func (p *page) line(line []byte) {
 			e.Steps = max(e.Steps, 1) + v
 		}
 	case "vllm:num_requests_waiting_by_reason":
-		if e, v := p.value(rest); e != nil && string(p.labels.reason) == "deferred" {
-			e.Deferred = min(e.Deferred+v, maxRequests)
+		if e, v := p.value(rest); e != nil {
+			if one, _ := read(rest); string(one.label("reason")) == "deferred" {
+				e.Deferred = min(e.Deferred+v, maxRequests)
+			}
 		}
 	case "vllm:time_to_first_token_seconds_bucket":
-		if v, ok := p.sample(rest); ok {
-			p.firstTokens(v)
+		if one, ok := read(rest); ok {
+			p.firstTokens(one)
 		}
 	case "vllm:cache_config_info":
-		if _, ok := p.sample(rest); ok && p.blockSize == 0 {
-			if n, ok := atoi(p.labels.blockSize); ok && n > 0 && n <= maxBlockSize {
+		if one, ok := read(rest); ok && p.blockSize == 0 {
+			if n, ok := atoi(one.label("block_size")); ok && n > 0 && n <= maxBlockSize {
 				p.blockSize = n
-				p.blocks, _ = atoi(p.labels.blocks)
-				p.hashAlgo = append(p.hashAlgo[:0], p.labels.hashAlgo...)
-				p.hashUnit, _ = atoi(p.labels.hashUnit)
-				p.prefixOff = string(p.labels.prefixCaching) == "False"
+				p.blocks, _ = atoi(one.label("num_gpu_blocks"))
+				p.hashAlgo = append(p.hashAlgo[:0], one.label("prefix_caching_hash_algo")...)
+				p.hashUnit, _ = atoi(one.label("prefix_match_unit"))
+				p.prefixOff = string(one.label("enable_prefix_caching")) == "False"
 			}
 		}
 	case "vllm:lora_requests_info":
-		if v, ok := p.sample(rest); ok && v >= p.loras.stamp {
-			p.loras.stamp = v
-			p.loras.names = append(p.loras.names[:0], p.labels.running...)
+		if one, ok := read(rest); ok && one.value >= p.loras.stamp {
+			p.loras.stamp = one.value
+			p.loras.names = append(p.loras.names[:0], one.label("running_lora_adapters")...)
 			p.loras.names = append(p.loras.names, ',')
-			p.loras.names = append(p.loras.names, p.labels.waiting...)
-			p.loras.most, _ = atoi(p.labels.maxLoRA)
+			p.loras.names = append(p.loras.names, one.label("waiting_lora_adapters")...)
+			p.loras.most, _ = atoi(one.label("max_lora"))
 		}
 	case "vllm:engine_sleep_state":
-		if v, ok := p.sample(rest); ok {
-			awake := string(p.labels.sleep) == "awake"
-			p.asleep = p.asleep || awake && v == 0
-			p.discarded = p.discarded || !awake && v > 0
+		if one, ok := read(rest); ok {
+			awake := string(one.label("sleep_state")) == "awake"
+			p.asleep = p.asleep || awake && one.value == 0
+			p.discarded = p.discarded || !awake && one.value > 0
 		}
 	case "process_start_time_seconds":
-		if v, ok := p.sample(rest); ok {
-			p.start = v
+		if one, ok := read(rest); ok {
+			p.start = one.value
 		}
 	default:
 		p.drafts = p.drafts || bytes.HasPrefix(name, []byte("vllm:spec_decode_"))
@@ -239,7 +231,6 @@ func sumsByName() map[string]func(*Load) *float64 {
 		"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total")
 	sum(func(l *Load) *float64 { return &l.AskedTokens }, "vllm:external_prefix_cache_queries_total")
 	sum(func(l *Load) *float64 { return &l.LoadedTokens }, "vllm:external_prefix_cache_hits_total")
-	sum(func(l *Load) *float64 { return &l.LoadSeconds }, "vllm:kv_offload_load_time_total")
 	sum(func(l *Load) *float64 { return &l.MoveSeconds }, "vllm:nixl_xfer_time_seconds_sum")
 	sum(func(l *Load) *float64 { return &l.Answers.Count }, "vllm:request_generation_tokens_count")
 	sum(func(l *Load) *float64 { return &l.Answers.Tokens }, "vllm:request_generation_tokens_sum")
@@ -257,11 +248,11 @@ func sumsByName() map[string]func(*Load) *float64 {
 
 // value reads the value of a line of an engine, nil for one that does not count.
 func (p *page) value(rest []byte) (*Load, float64) {
-	v, ok := p.sample(rest)
-	if !ok || v < 0 {
+	one, ok := read(rest)
+	if !ok || one.value < 0 {
 		return nil, 0
 	}
-	return p.engine(p.labels.rank), v
+	return p.engine(one.rank), one.value
 }
 
 // engine returns the entry of a rank. It makes an absent one, and returns nil
@@ -280,112 +271,77 @@ func (p *page) engine(rank int) *Load {
 	return &p.engines[i]
 }
 
-// sample reads the rest of a line behind the metric's name: `{label="value",…}
-// value [time]`. It fills p.labels and returns the value, at most maxCount, false if
-// the line is malformed or the value is not a finite number.
-func (p *page) sample(s []byte) (float64, bool) {
-	p.labels = labels{}
+// read reads the rest of a line: `{label="value",…} value [time]`. It returns false if that is
+// malformed, the rank makes no sense, or the value is not a finite number.
+func read(s []byte) (one sample, ok bool) {
 	if len(s) > 0 && s[0] == '{' {
-		var ok bool
-		if s, ok = p.readLabels(s[1:]); !ok {
-			return 0, false
+		one.labels = s[1:]
+		for s = s[1:]; ; {
+			name, value, rest := nextLabel(s)
+			if s = rest; name == nil {
+				break
+			}
+			if string(name) != "engine" && string(name) != "dp_rank" || len(value) == 0 { // empty in info metrics of some versions: the whole process
+				continue
+			}
+			if one.rank, ok = atoi(value); !ok || one.rank > maxRank {
+				return one, false
+			}
 		}
 	}
 	s = bytes.TrimLeft(s, " \t")
 	if i := bytes.IndexAny(s, " \t\r"); i >= 0 {
 		s = s[:i]
 	}
-	v, ok := number(s)
-	if !ok || v-v != 0 { // infinite or not a number
-		return 0, false
+	one.value, ok = number(s)
+	if !ok || one.value-one.value != 0 { // infinite or not a number
+		return one, false
 	}
-	return min(v, maxCount), true
+	one.value = min(one.value, maxCount)
+	return one, true
 }
 
-// readLabels reads up to the closing brace and returns the rest.
-func (p *page) readLabels(s []byte) ([]byte, bool) {
-	for {
-		s = bytes.TrimLeft(s, ", \t")
-		if len(s) == 0 {
-			return nil, false
+// label returns the value of a label as it is written: wanted values have nothing to unescape.
+func (one sample) label(wanted string) []byte {
+	for s := one.labels; ; {
+		name, value, rest := nextLabel(s)
+		if name == nil || string(name) == wanted {
+			return value
 		}
-		if s[0] == '}' {
-			return s[1:], true
+		s = rest
+	}
+}
+
+// nextLabel reads a label, and returns what is behind it. Behind the last one it has no name, and what
+// is behind the closing brace; nothing if the labels are malformed.
+func nextLabel(s []byte) (name, value, rest []byte) {
+	s = bytes.TrimLeft(s, ", \t")
+	if len(s) > 0 && s[0] == '}' {
+		return nil, nil, s[1:]
+	}
+	i := bytes.IndexByte(s, '=')
+	if i < 0 || i+1 >= len(s) || s[i+1] != '"' {
+		return nil, nil, nil
+	}
+	name, s = bytes.TrimRight(s[:i], " \t"), s[i+2:]
+	for end := 0; ; end++ {
+		j := bytes.IndexByte(s[end:], '"')
+		if j < 0 {
+			return nil, nil, nil
 		}
-		i := bytes.IndexByte(s, '=')
-		if i < 0 || i+1 >= len(s) || s[i+1] != '"' {
-			return nil, false
+		if end += j; !escaped(s[:end]) {
+			return name, s[:end], s[end+1:]
 		}
-		name := bytes.TrimRight(s[:i], " \t")
-		s = s[i+2:]
-		end := 0
-		for {
-			j := bytes.IndexByte(s[end:], '"')
-			if j < 0 {
-				return nil, false
-			}
-			end += j
-			if !escaped(s[:end]) {
-				break
-			}
-			end++
-		}
-		if !p.label(name, s[:end]) {
-			return nil, false
-		}
-		s = s[end+1:]
 	}
 }
 
 // escaped reports whether the byte behind s is escaped: s ends in an odd number
 // of backslashes.
 func escaped(s []byte) bool {
-	n := 0
-	for n < len(s) && s[len(s)-1-n] == '\\' {
-		n++
-	}
-	return n%2 == 1
+	return (len(s)-len(bytes.TrimRight(s, `\`)))%2 == 1
 }
 
-// label keeps one label if it is wanted; false when a rank makes no sense.
-// Values are taken as written: wanted values have nothing to unescape.
-func (p *page) label(name, value []byte) bool {
-	switch string(name) {
-	case "engine", "dp_rank":
-		if len(value) == 0 { // info metrics of some versions: the whole process
-			return true
-		}
-		n, ok := atoi(value)
-		if !ok || n > maxRank {
-			return false
-		}
-		p.labels.rank = n
-	case "le":
-		p.labels.bound = value
-	case "block_size":
-		p.labels.blockSize = value
-	case "num_gpu_blocks":
-		p.labels.blocks = value
-	case "prefix_caching_hash_algo":
-		p.labels.hashAlgo = value
-	case "prefix_match_unit":
-		p.labels.hashUnit = value
-	case "enable_prefix_caching":
-		p.labels.prefixCaching = value
-	case "running_lora_adapters":
-		p.labels.running = value
-	case "waiting_lora_adapters":
-		p.labels.waiting = value
-	case "max_lora":
-		p.labels.maxLoRA = value
-	case "reason":
-		p.labels.reason = value
-	case "sleep_state":
-		p.labels.sleep = value
-	}
-	return true
-}
-
+// atoi reads digits. Unlike strconv it makes no error, of which a page of many ranks would have many.
 func atoi(b []byte) (int, bool) {
 	if len(b) == 0 || len(b) > 9 {
 		return 0, false
@@ -400,18 +356,11 @@ func atoi(b []byte) (int, bool) {
 	return n, true
 }
 
-// boundOf returns a bucket's upper bound, which may be infinite.
-func boundOf(b []byte) (float64, bool) {
-	v, ok := number(b)
-	return v, ok && v > 0
-}
-
 func number(b []byte) (float64, bool) {
-	if len(b) == 0 || len(b) > 64 {
+	if len(b) > 64 {
 		return 0, false
 	}
-	// ParseFloat keeps no reference to its argument (its errors hold a copy).
-	v, err := strconv.ParseFloat(unsafe.String(&b[0], len(b)), 64)
+	v, err := strconv.ParseFloat(string(b), 64)
 	return v, err == nil
 }
 
@@ -427,9 +376,6 @@ func (p *page) loads(at time.Time) []Load {
 	out := slices.Clone(p.engines)
 	for i := range out {
 		out[i].LoRAs, out[i].MaxLoRAs, out[i].Began, out[i].At = adapters, p.loras.most, began, at
-		if p.connector == Nixl {
-			out[i].LoadSeconds = 0 // its tokens include those that other replicas have computed
-		}
 	}
 	return out
 }
@@ -438,12 +384,7 @@ func (a *adapters) list() []string {
 	if len(a.names) <= 1 {
 		return nil
 	}
-	var names []string
-	for name := range strings.SplitSeq(string(a.names), ",") {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
+	names := strings.FieldsFunc(string(a.names), func(r rune) bool { return r == ',' })
 	slices.Sort(names)
 	return slices.Compact(names)
 }

@@ -84,15 +84,13 @@ func TestPageRanksAndAdapters(t *testing.T) {
 	}
 }
 
-// TestPageLoads: the times of loads and of moves are read. A replica to which blocks are moved
-// shows no time of loads, because its tokens may come from other replicas.
-func TestPageLoads(t *testing.T) {
+// TestPageConnector: the counters of a connector are read.
+func TestPageConnector(t *testing.T) {
 	const text = `vllm:external_prefix_cache_queries_total{engine="0"} 7000
 vllm:external_prefix_cache_hits_total{engine="0"} 5000
-vllm:kv_offload_load_time_total{engine="0"} 0.25
 `
 	for moved, want := range map[string]Load{
-		"": {Connector: Connector{LoadSeconds: 0.25, AskedTokens: 7000, LoadedTokens: 5000}},
+		"": {Connector: Connector{AskedTokens: 7000, LoadedTokens: 5000}},
 		"vllm:nixl_xfer_time_seconds_sum{engine=\"0\"} 1.5\n": {Connector: Connector{MoveSeconds: 1.5, AskedTokens: 7000, LoadedTokens: 5000}},
 	} {
 		var p page
@@ -197,35 +195,9 @@ func TestPageDoesNotAllocate(t *testing.T) {
 		r := bytes.NewReader(data)
 		if n := testing.AllocsPerRun(100, func() {
 			r.Reset(data)
-			if err := p.read(r, 1<<20); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, p.read(r, 1<<20))
 		}); n != 0 {
 			t.Errorf("%s: %v allocations per page", name, n)
-		}
-	}
-}
-
-// page41KB is the first 41 KB, whole lines, of a real page: all wanted names
-// are in it but cache_config_info, which is put in front.
-func page41KB(t testing.TB) []byte {
-	data := realPage(t, "0.32.0")
-	i := bytes.Index(data, []byte("\nvllm:cache_config_info{"))
-	line := data[i+1 : i+2+bytes.IndexByte(data[i+1:], '\n')]
-	out := append(bytes.Clone(line), data[:41<<10-len(line)]...)
-	return out[:bytes.LastIndexByte(out, '\n')+1]
-}
-
-func BenchmarkPage41KB(b *testing.B) {
-	data := page41KB(b)
-	var p page
-	r := bytes.NewReader(data)
-	b.SetBytes(int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Reset(data)
-		if err := p.read(r, 1<<20); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

@@ -134,28 +134,21 @@ func (h eventHosts) allow(host, own string) bool {
 	})
 }
 
-// endpointHost returns the host of a tcp endpoint, without brackets.
-func endpointHost(endpoint string) string {
-	rest := strings.TrimPrefix(endpoint, "tcp://")
-	if i := strings.LastIndexByte(rest, ':'); i >= 0 {
-		rest = rest[:i]
-	}
-	return strings.Trim(rest, "[]")
-}
-
 // admit returns the learned sources that the options allow, with one sentence for
 // each refused source.
 func (o *Options) admit(sources []EventSource, own string) (admitted []EventSource, refused []string) {
 	hosts, beyond := eventHosts(o.EventHosts), 0
 	for _, e := range sources {
+		host, _ := hostPort(e.Endpoint)
+		replay, _ := hostPort(e.ReplayEndpoint)
 		switch {
 		case len(admitted) >= maxRanks:
 			beyond++
 		case !isTCP(e.Endpoint):
 			refused = append(refused, fmt.Sprintf("rank %d: %.60q is no address of TCP: start vLLM with tcp://*:5557, or kvsub beside it", e.Rank, e.Endpoint))
-		case !hosts.allow(endpointHost(e.Endpoint), own):
+		case !hosts.allow(host, own):
 			refused = append(refused, fmt.Sprintf("rank %d: %s is not on the replica's own host; fleet.event_hosts can allow it", e.Rank, e.Endpoint))
-		case e.ReplayEndpoint != "" && !hosts.allow(endpointHost(e.ReplayEndpoint), own):
+		case e.ReplayEndpoint != "" && !hosts.allow(replay, own):
 			refused = append(refused, fmt.Sprintf("rank %d: the replay endpoint %s is not on the replica's own host; fleet.event_hosts can allow it", e.Rank, e.ReplayEndpoint))
 		default:
 			admitted = append(admitted, e)

@@ -109,7 +109,6 @@ func (l *Load) Computed() float64 { return l.PrefixQueries - l.PrefixHits - l.Lo
 
 // Connector has the counters of a rank's KV connector since its start.
 type Connector struct {
-	LoadSeconds  float64 // seconds of loading blocks to the GPU, as OffloadingConnector counts them
 	AskedTokens  float64 // prompt tokens that it has looked up
 	LoadedTokens float64 // of these, tokens that it has brought
 	MoveSeconds  float64 // seconds of moving blocks from other replicas, as Nixl counts them
@@ -176,14 +175,14 @@ func (s *Snapshot) Base(addr string) string {
 // Serving returns the ready and the held replicas that serve model and that tenant may use:
 // its own and the shared ones, sorted by address. It does not allocate; the
 // slice must not be changed.
-func (s *Snapshot) Serving(model, tenant string) []Candidate {
+func (s *Snapshot) Serving(model, tenant string) []Candidate { return s.served(model, tenant).list }
+
+// served returns the candidates of a tenant, or those of all where it has none of its own for this model.
+func (s *Snapshot) served(model, tenant string) served {
 	if of, ok := s.serving[serving{model, tenant}]; ok {
-		return of.list
+		return of
 	}
-	if tenant == "" {
-		return nil
-	}
-	return s.serving[serving{model, ""}].list // a tenant without replicas of its own for this model
+	return s.serving[serving{model, ""}]
 }
 
 // All returns the replicas, and behind them the models that are only named.
@@ -201,32 +200,21 @@ type Served struct {
 
 // Models counts the replicas of every base model, sorted by name.
 func (s *Snapshot) Models() []Served {
-	count := map[string]*Served{}
+	count := map[string]Served{}
 	for _, r := range s.All() {
-		seen := map[string]bool{}
-		for _, m := range r.Models {
-			if seen[m.Base] {
-				continue
-			}
-			seen[m.Base] = true
-			c := count[m.Base]
-			if c == nil {
-				c = &Served{Base: m.Base}
-				count[m.Base] = c
-			}
+		for _, base := range bases(r.Models) {
+			c := count[base]
+			c.Base = base
 			if r.Addr != "" {
 				c.All++
 			}
 			if r.Ready {
 				c.Ready++
 			}
+			count[base] = c
 		}
 	}
-	out := make([]Served, 0, len(count))
-	for _, base := range slices.Sorted(maps.Keys(count)) {
-		out = append(out, *count[base])
-	}
-	return out
+	return slices.SortedFunc(maps.Values(count), func(a, b Served) int { return strings.Compare(a.Base, b.Base) })
 }
 
 // Replica returns the replica with that address, nil when there is none.

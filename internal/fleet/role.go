@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,10 +28,7 @@ func (r Role) String() string {
 
 // ParseRole reads a role's name; "" is both.
 func ParseRole(name string) (Role, error) {
-	if name == "" {
-		return RoleBoth, nil
-	}
-	if i := slices.Index(roleNames[:], name); i >= 0 {
+	if i := slices.Index(roleNames[:], cmp.Or(name, RoleBoth.String())); i >= 0 {
 		return Role(i), nil
 	}
 	return RoleBoth, fmt.Errorf("%q is none of %s", name, strings.Join(roleNames[:], ", "))

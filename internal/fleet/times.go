@@ -40,17 +40,18 @@ type bucket struct {
 
 // firstTokens adds a bucket of the first tokens of a rank. A page has a histogram's buckets
 // in the order of their bounds, so a bound that is not above the last one begins another.
-func (p *page) firstTokens(upTo float64) {
-	bound, ok := boundOf(p.labels.bound)
-	if !ok || upTo < 0 {
+func (p *page) firstTokens(one sample) {
+	bound, ok := number(one.label("le"))
+	upTo := one.value
+	if !ok || !(bound > 0) || upTo < 0 {
 		return
 	}
 	before := p.bucket
-	if before.rank != p.labels.rank || bound <= before.bound {
+	if before.rank != one.rank || bound <= before.bound {
 		before = bucket{}
 	}
-	p.bucket = bucket{bound: bound, upTo: max(upTo, before.upTo), rank: p.labels.rank}
-	if e := p.engine(p.labels.rank); e != nil && upTo > before.upTo {
+	p.bucket = bucket{bound: bound, upTo: max(upTo, before.upTo), rank: one.rank}
+	if e := p.engine(one.rank); e != nil && upTo > before.upTo {
 		i, _ := slices.BinarySearch(FirstTokenBounds[:], bound)
 		e.FirstTokens[i] += upTo - before.upTo
 	}

@@ -191,8 +191,8 @@ func (w *worker) refresh(ctx context.Context) time.Duration {
 
 // scraped takes the sign of life that was asked for at began, which is a page if it has one.
 func (w *worker) scraped(ctx context.Context, began time.Time) time.Duration {
-	if reason := w.replaced(); reason != "" {
-		w.leave(ctx, reason, errors.New("another process answers at the address"))
+	if w.replaced() {
+		w.leave(ctx, reasonRestarted, errors.New("another process answers at the address"))
 		return 0
 	}
 	if w.page.discarded && !w.empty {
@@ -289,12 +289,9 @@ func wentBack(before, after []Load) bool {
 	return false
 }
 
-// replaced says why the process that answered is not the one that joined.
-func (w *worker) replaced() string {
-	if w.start == another || w.start != 0 && w.page.start != 0 && w.page.start != w.start {
-		return reasonRestarted
-	}
-	return ""
+// replaced reports whether the process that answered is not the one that joined.
+func (w *worker) replaced() bool {
+	return w.start == another || w.start != 0 && w.page.start != 0 && w.page.start != w.start
 }
 
 // health requests /health; any answer below 500 is a sign of life (a server
@@ -322,9 +319,9 @@ func (w *worker) relearn(ctx context.Context) bool {
 		w.scheduleLearn()
 		return ctx.Err() == nil
 	}
-	if w.replaced() != "" || !l.sameCache(w.known) {
+	if w.replaced() || !l.sameCache(w.known) {
 		reason := reasonChanged
-		if w.replaced() != "" {
+		if w.replaced() {
 			reason = reasonRestarted
 		}
 		w.leave(ctx, reason, errors.New("its caches have changed"))

@@ -23,17 +23,10 @@ func loraTo(l prefixhash.LoRA) *indexpb.Lora {
 	return &indexpb.Lora{Name: l.Name, Path: l.Path}
 }
 
-// delta is a report in the form that the index takes.
-type delta struct {
-	events  []index.Event
-	dropped uint64
-}
-
-// delta reads a report's prefixes. It drops a prefix if one of its hashes has no key
-// (an empty one): blocks behind the hole could be taken for another prompt's.
-func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
-	now := s.o.Now()
-	empty := s.o.Empty != nil && s.o.Empty(q.GetReplicaId())
+// delta reads a report's prefixes, and counts the blocks that it drops. It drops a prefix if one of
+// its hashes has no key (an empty one): blocks behind the hole could be taken for another prompt's.
+func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (events []index.Event, dropped uint64) {
+	now, empty := s.o.Now(), s.o.Empty(q.GetReplicaId())
 	for _, p := range q.GetPrefixes() {
 		hashes := p.GetBlockHashes()
 		if empty {
@@ -48,7 +41,7 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 		}
 		opaque := p.GetBlockSize() == 0
 		if q.GetHashScheme() == "" || len(keys) < n || opaque && len(p.GetTokenCounts()) != n || p.GetBlockSize() > 1<<31-1 || p.GetGroup() < 0 || p.GetWindow() > 1<<31-1 || p.GetLookahead() > 1<<15 {
-			d.dropped += uint64(n)
+			dropped += uint64(n)
 			continue
 		}
 		if n == 0 && p.GetSpecKind() == "" {
@@ -63,7 +56,7 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 		e := index.Event{Kind: index.Stored, Scope: scope, Hashes: make([]uint64, 0, n)}
 		for i, k := range keys {
 			if opaque && !s.opaque.keep(opaqueKey{scope, k}, p.GetTokenCounts()[i], until, now) {
-				d.dropped++
+				dropped++
 				continue
 			}
 			e.Hashes = append(e.Hashes, uint64(k))
@@ -75,15 +68,15 @@ func (s *Server) delta(q *indexpb.ReportCacheStateRequest) (d delta) {
 			if len(p.GetParentHash()) > 0 {
 				parent, ok := s.key(p.GetParentHash())
 				if !ok {
-					d.dropped += uint64(n)
+					dropped += uint64(n)
 					continue
 				}
 				e.HasParent, e.Parent = true, uint64(parent)
 			}
 		}
-		d.events = append(d.events, e)
+		events = append(events, e)
 	}
-	return d
+	return events, dropped
 }
 
 // key returns the key of a reported hash, false if it is empty. A hash of up to 8 bytes is the

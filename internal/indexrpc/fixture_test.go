@@ -12,11 +12,10 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/internal/testenv/rpc"
 	"warmroute/render/testkit/must"
 )
 
@@ -24,16 +23,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bench is a served index, a client of it and a clock.
 type bench struct {
-	t      *testing.T
-	x      *index.Index
-	s      *Server
-	c      pb.CacheIndexClient
-	conn   *grpc.ClientConn
-	mu     sync.Mutex
-	now    time.Time
-	empty  string // the replica that sleeps without its blocks
-	cancel context.CancelFunc
-	served chan error
+	t     *testing.T
+	x     *index.Index
+	s     *Server
+	c     pb.CacheIndexClient
+	mu    sync.Mutex
+	now   time.Time
+	empty string // the replica that sleeps without its blocks
 }
 
 func (b *bench) clock() time.Time {
@@ -51,25 +47,12 @@ func (b *bench) advance(d time.Duration) {
 
 func serve(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{t: t, now: time.Unix(1_800_000_000, 0), served: make(chan error, 1)}
+	b := &bench{t: t, now: time.Unix(1_800_000_000, 0)}
 	b.x = index.New(index.Options{Now: b.clock})
+	t.Cleanup(b.x.Close)
 	b.s = New(b.x, Options{Now: b.clock, Empty: func(replica string) bool { return replica == b.empty }})
-	l := bufconn.Listen(1 << 20)
-	ctx, cancel := context.WithCancel(context.Background())
-	b.cancel = cancel
-	go func() { b.served <- b.s.Serve(ctx, l) }()
-	b.conn = must.Get(grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
-	b.c = pb.NewCacheIndexClient(b.conn)
+	b.c = pb.NewCacheIndexClient(rpc.Dial(t, func(ctx context.Context, l net.Listener) error { return b.s.Serve(ctx, l) }))
 	must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)))(t)
-	t.Cleanup(func() {
-		b.conn.Close()
-		cancel()
-		if err := <-b.served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-		b.x.Close()
-	})
 	return b
 }
 

@@ -121,9 +121,8 @@ func (s *Server) route(dst []*indexpb.Route, m index.Match, tokens uint64) []*in
 // why returns the reason why no replica matched.
 func (s *Server) why(q *indexpb.LookupRouteRequest) indexpb.Reason {
 	reason := indexpb.Reason_UNKNOWN_MODEL
-	for st := range s.x.Scopes() {
-		sc := st.Scope
-		if st.Blocks == 0 || sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
+	for sc, blocks := range s.x.Scopes() {
+		if blocks == 0 || sc.Model != q.GetModel() || sc.Tenant != "" && sc.Tenant != q.GetTenant() {
 			continue
 		}
 		if sc.Scheme == q.GetHashScheme() {
@@ -140,13 +139,12 @@ func (s *Server) GetCacheState(_ context.Context, q *indexpb.GetCacheStateReques
 	wanted := func(tenant, model string) bool {
 		return (q.GetAllTenants() || tenant == q.GetTenant()) && (q.GetModel() == "" || model == q.GetModel())
 	}
-	for st := range s.x.Scopes() {
-		sc := st.Scope
+	for sc, blocks := range s.x.Scopes() {
 		if !wanted(sc.Tenant, sc.Model) {
 			continue
 		}
 		m := &indexpb.ModelState{Tenant: sc.Tenant, Model: sc.Model, HashScheme: sc.Scheme, BlockSize: uint32(sc.BlockSize),
-			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(st.Blocks)}
+			Group: int32(sc.Group), Lora: loraTo(sc.LoRA), Blocks: uint64(blocks)}
 		out.Models = append(out.Models, m)
 	}
 	for _, h := range s.x.Holders() {

@@ -57,10 +57,10 @@ func (m *metrics) held() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make(map[string]int)
-	for st := range m.s.x.Scopes() {
-		if n := st.Blocks; n > 0 {
-			m.models[st.Scope.Model] = true
-			out[st.Scope.Model] += n
+	for scope, n := range m.s.x.Scopes() {
+		if n > 0 {
+			m.models[scope.Model] = true
+			out[scope.Model] += n
 		}
 	}
 	for model := range m.models {

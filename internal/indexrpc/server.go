@@ -23,7 +23,6 @@ import (
 
 	"warmroute/index"
 	"warmroute/index/indexpb"
-	"warmroute/prefixhash"
 )
 
 // Options configure a Server.
@@ -82,6 +81,12 @@ func New(x *index.Index, o Options) *Server {
 	o.TTL = cmp.Or(max(o.TTL, 0), index.DefaultReplicaTTL)
 	if o.Now == nil {
 		o.Now = index.Now
+	}
+	if o.Cursors == nil {
+		o.Cursors = func() []index.Cursor { return nil }
+	}
+	if o.Empty == nil {
+		o.Empty = func(string) bool { return false }
 	}
 	s := &Server{x: x, o: o, epoch: rand.Uint64() | 1, reporters: make(map[index.Holder]*reporter), seed: maphash.MakeSeed()}
 	s.opaque = opaque{tokens: make(map[opaqueKey]opaqueEntry), limit: opaqueLimit}
@@ -164,8 +169,8 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 		r.stats.Store(ownStats(q.GetStats(), h))
 	}
 	r.about.Store(&subject{q.GetTenant(), q.GetModel()})
-	d := s.delta(q)
-	batch, at := index.Batch{Holder: h, Full: true, Events: d.events}, aliveOnly
+	events, dropped := s.delta(q)
+	batch, at := index.Batch{Holder: h, Full: true, Events: events}, aliveOnly
 	if len(q.GetPrefixes()) > 0 {
 		at = s.at(q.GetTimestampMs(), q.GetSentMs())
 		if now := s.o.Now(); now.Sub(at) >= s.o.TTL {
@@ -176,11 +181,11 @@ func (s *Server) report(q *indexpb.ReportCacheStateRequest, out *indexpb.ReportC
 	if err != nil {
 		return err
 	}
-	if len(d.events) > 0 {
+	if len(events) > 0 {
 		r.freshen(at)
 	}
 	out.Stored += uint64(result.Stored)
-	out.Dropped += uint64(result.Dropped) + d.dropped
+	out.Dropped += uint64(result.Dropped) + dropped
 	out.First = out.First || first
 	return nil
 }
@@ -241,17 +246,11 @@ func (s *Server) publish(q *indexpb.PublishEventRequest, out *indexpb.PublishEve
 			at = s.at(q.GetTimestampMs(), q.GetSentMs())
 		}
 	case indexpb.EventType_PREFIX_EVICTED:
-		keys, err := s.evicted(q)
+		hashes, err := s.evicted(q)
 		if err != nil {
 			return err
 		}
-		if len(keys) > 0 {
-			e := index.Event{Kind: index.Removed, Part: partOf(q), Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}}
-			for _, key := range keys {
-				e.Hashes = append(e.Hashes, uint64(key))
-			}
-			batch.Events = []index.Event{e}
-		}
+		batch.Events = []index.Event{{Kind: index.Removed, Part: partOf(q), Tier: index.Tier(q.GetTier()), Scope: index.Scope{Group: int(q.GetGroup())}, Hashes: hashes}}
 	case indexpb.EventType_ALL_CLEARED:
 		batch.Events = []index.Event{{Kind: index.Cleared, Part: partOf(q)}}
 	}
@@ -298,7 +297,7 @@ func partOf(q *indexpb.PublishEventRequest) *index.Part {
 }
 
 // evicted returns the keys of the blocks that an event reports as gone.
-func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, error) {
+func (s *Server) evicted(q *indexpb.PublishEventRequest) (keys []uint64, err error) {
 	hashes := q.GetBlockHashes()
 	if len(q.GetBlockHash()) > 0 {
 		hashes = append([][]byte{q.GetBlockHash()}, hashes...)
@@ -306,13 +305,12 @@ func (s *Server) evicted(q *indexpb.PublishEventRequest) ([]prefixhash.Key, erro
 	if len(hashes) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "block_hash: must not be empty without block_hashes")
 	}
-	var keys []prefixhash.Key
 	for _, hash := range hashes {
 		key, ok := s.key(hash)
 		if !ok {
 			return nil, status.Error(codes.InvalidArgument, "block_hashes: must not have an empty one")
 		}
-		keys = append(keys, key)
+		keys = append(keys, uint64(key))
 	}
 	return keys, nil
 }

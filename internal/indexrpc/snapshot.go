@@ -23,18 +23,12 @@ const snapshotFormat = 4
 // chainCheck returns the key of a fixed prompt of this format. A router that computes
 // another key for it cannot use this snapshot.
 func chainCheck() uint64 {
-	return uint64(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("warmroute", prefixhash.LoRA{}), []uint32{snapshotFormat, 2, 3, 4}, 4, nil)[0])
+	return uint64(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("warmroute", prefixhash.LoRA{}), []uint32{snapshotFormat, 2, 3, 4}, prefixhash.Blocks{Size: 4}, nil)[0])
 }
 
 // StreamSnapshot implements the contract.
 func (s *Server) StreamSnapshot(_ *indexpb.SnapshotRequest, out grpc.ServerStreamingServer[indexpb.Snapshot]) error {
-	cursors := func() []index.Cursor {
-		if s.o.Cursors == nil {
-			return nil
-		}
-		return s.o.Cursors()
-	}
-	before := cursors()
+	before := s.o.Cursors()
 	w := snapshotWriter{holders: make(map[index.Holder]uint32, len(before)), scopes: make(map[index.Scope]uint32), part: new(indexpb.Snapshot)}
 	first := &indexpb.Snapshot{Chain: chainCheck()}
 	for i, c := range before {
@@ -54,7 +48,7 @@ func (s *Server) StreamSnapshot(_ *indexpb.SnapshotRequest, out grpc.ServerStrea
 		}
 	}
 	w.part.Last = true
-	for _, c := range cursors() {
+	for _, c := range s.o.Cursors() {
 		w.part.Holders = append(w.part.Holders, holderTo(c, c.Begun))
 	}
 	return out.Send(w.part)

@@ -11,6 +11,7 @@ import (
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/render/testkit/must"
 )
 
 // parts is a client that gives a snapshot of these parts.
@@ -89,10 +90,7 @@ func TestSnapshotLeavesOutWhatCannotBeUsed(t *testing.T) {
 
 func FuzzSnapshot(f *testing.F) {
 	for _, p := range []*pb.Snapshot{begun(), middle(&pb.SnapshotEntry{Key: 7, Hash: 70}, &pb.SnapshotEntry{Key: 7, Hash: 71, Parent: 7, Holder: 1}), ending()} {
-		b, err := proto.Marshal(p)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(p))(f)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -164,10 +164,7 @@ func TestReplicas(t *testing.T) {
 func FuzzObjects(f *testing.F) {
 	for _, file := range []string{"pool-v1.yaml", "pool-ranks.yaml", "pods.yaml"} {
 		for _, o := range recorded(f, file) {
-			b, err := json.Marshal(o)
-			if err != nil {
-				f.Fatal(err)
-			}
+			b := must.Get(json.Marshal(o))(f)
 			f.Add(b, b)
 		}
 	}

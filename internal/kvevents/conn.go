@@ -3,6 +3,7 @@ package kvevents
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -38,9 +39,8 @@ var (
 // reconnecting when a handshake fails once, wait for a handshake without end, and
 // allocate any size that a frame's header claims.
 type conn struct {
-	z   *zmq4.Conn
-	raw net.Conn
-	in  *guarded
+	z  *zmq4.Conn
+	in *guarded
 }
 
 // dial connects to a tcp:// or ipc:// endpoint and shakes hands. The connection closes
@@ -67,16 +67,14 @@ func dial(ctx context.Context, endpoint string, kind zmq4.SocketType, room share
 
 // handshake opens a connection over raw, and closes raw if that fails.
 func handshake(ctx context.Context, raw net.Conn, kind zmq4.SocketType, room share) (c *conn, err error) {
-	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	in := newGuarded(ctx, raw, room)
-	closing := &closer{Conn: in, stop: stop}
 	defer func() {
 		// zmq4 indexes the peer's handshake metadata unchecked.
 		if r := recover(); r != nil {
 			err = errors.New("malformed handshake")
 		}
 		if err != nil {
-			closing.Close()
+			in.Close()
 			c = nil
 		}
 	}()
@@ -84,7 +82,7 @@ func handshake(ctx context.Context, raw net.Conn, kind zmq4.SocketType, room sha
 		return nil, err
 	}
 	// The protocol's default security and no identity: the peer makes one up.
-	z, err := zmq4.Open(closing, null.Security(), kind, nil, false, nil)
+	z, err := zmq4.Open(in, null.Security(), kind, nil, false, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +90,7 @@ func handshake(ctx context.Context, raw net.Conn, kind zmq4.SocketType, room sha
 	// Peers of ZMTP 3.0 need not answer a PING, so their silence proves nothing. Replays have
 	// deadlines of their own.
 	in.beat.on = kind == zmq4.Sub && in.minor > 0
-	return &conn{z: z, raw: closing, in: in}, raw.SetDeadline(time.Time{})
+	return &conn{z: z, in: in}, raw.SetDeadline(time.Time{})
 }
 
 const (
@@ -202,24 +200,13 @@ func (c *conn) patience(d time.Duration) error {
 	if d > 0 {
 		t = time.Now().Add(d)
 	}
-	return c.raw.SetReadDeadline(t)
+	return c.in.SetReadDeadline(t)
 }
 
 // close closes the connection. Only the goroutine that reads calls it.
 func (c *conn) close() {
-	c.raw.Close()
+	c.in.Close()
 	c.in.giveBack()
-}
-
-// closer also ends the watch over the context.
-type closer struct {
-	net.Conn
-	stop func() bool
-}
-
-func (c *closer) Close() error {
-	c.stop()
-	return c.Conn.Close()
 }
 
 // guarded reads through a buffer (zmq4 reads headers of two bytes) and follows the ZMTP
@@ -232,7 +219,8 @@ type guarded struct {
 	left  uint64  // body bytes still to come
 	total uint64  // of the message under way
 
-	ctx   context.Context // of the connection
+	ctx   context.Context // of the connection, which ends with it
+	stop  func() bool     // ends the watch over ctx
 	room  share
 	beat  heartbeat
 	begun int   // bytes of the handshake that were read
@@ -254,7 +242,14 @@ func newGuarded(ctx context.Context, raw net.Conn, room share) *guarded {
 	// past the buffer, so a larger one would only take memory.
 	g := &guarded{Conn: raw, beat: heartbeat{Conn: raw}, left: greetingSize, ctx: ctx, room: room}
 	g.r = bufio.NewReaderSize(&g.beat, 4<<10)
+	g.stop = context.AfterFunc(ctx, func() { raw.Close() })
 	return g
+}
+
+// Close implements net.Conn.
+func (g *guarded) Close() error {
+	g.stop()
+	return g.Conn.Close()
 }
 
 // giveBack gives back the room of messages that recv has not returned.
@@ -315,10 +310,7 @@ func (g *guarded) watch(b []byte) error {
 		}
 		size := uint64(g.head[1])
 		if long {
-			size = 0
-			for _, x := range g.head[1:9] {
-				size = size<<8 | uint64(x)
-			}
+			size = binary.BigEndian.Uint64(g.head[1:])
 		}
 		if err := g.admit(size, size+frameCost); err != nil {
 			return err

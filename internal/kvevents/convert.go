@@ -43,9 +43,6 @@ type converter struct {
 
 // convert fills the converter's batch with b's events.
 func (c *converter) convert(b *Batch) (*index.Batch, Contents) {
-	if c.adapter == nil {
-		c.adapter = VLLM()
-	}
 	c.contents, c.removed = c.contents[:0], c.removed[:0]
 	out := &c.batch
 	out.Events, out.Shared = out.Events[:0], false
@@ -107,23 +104,17 @@ func (c *converter) convert(b *Batch) (*index.Batch, Contents) {
 // remove appends a removal. Engines publish one event per evicted block, dozens in
 // a row: remove joins neighbours of the same tier and group.
 func (c *converter) remove(out *index.Batch, e *Event) {
-	from := len(c.removed)
-	tier := c.adapter.tier(e.Medium)
+	from, tier := len(c.removed), c.adapter.tier(e.Medium)
+	c.removed = append(c.removed, e.Hashes...)
 	if k := len(out.Events); k > 0 {
-		last := &out.Events[k-1]
-		if last.Kind == index.Removed && last.Tier == tier && last.Scope.Group == e.Group {
-			from -= len(last.Hashes)
-			c.removed = append(c.removed, e.Hashes...)
-			last.Hashes = c.removed[from:]
+		if last := &out.Events[k-1]; last.Kind == index.Removed && last.Tier == tier && last.Scope.Group == e.Group {
+			last.Hashes = c.removed[from-len(last.Hashes):]
 			return
 		}
 	}
-	if len(e.Hashes) == 0 {
-		return
+	if len(e.Hashes) > 0 {
+		out.Events = append(out.Events, index.Event{Kind: index.Removed, Tier: tier, Scope: index.Scope{Group: e.Group}, Hashes: c.removed[from:]})
 	}
-	c.removed = append(c.removed, e.Hashes...)
-	out.Events = append(out.Events, index.Event{Kind: index.Removed, Tier: tier,
-		Scope: index.Scope{Group: e.Group}, Hashes: c.removed[from:]})
 }
 
 // contentsOf hashes the event's blocks. nil means that this project has no right
@@ -141,17 +132,17 @@ func (c *converter) contentsOf(e *Event) (contents []prefixhash.Content, last pr
 	from := len(c.contents)
 	extras := c.adapter.extras(e)
 	if e.Ahead == 0 {
-		c.contents = prefixhash.AppendContents(c.contents, e.Tokens, e.BlockSize, extras)
+		c.contents = prefixhash.AppendContents(c.contents, e.Tokens, prefixhash.Blocks{Size: e.BlockSize}, extras)
 		return c.contents[from:], 0
 	}
 	if len(e.Behind) != e.Ahead {
 		return nil, 0
 	}
 	c.tokens = append(append(c.tokens[:0], e.Tokens...), e.Behind...)
-	c.contents = prefixhash.AppendContentsAhead(c.contents, c.tokens, prefixhash.Blocks{Size: e.BlockSize, Ahead: e.Ahead}, extras)
+	c.contents = prefixhash.AppendContents(c.contents, c.tokens, prefixhash.Blocks{Size: e.BlockSize, Ahead: e.Ahead}, extras)
 	if len(extras) == blocks {
 		extras = extras[blocks-1:]
 	}
-	c.last = prefixhash.AppendContents(c.last[:0], e.Tokens[(blocks-1)*e.BlockSize:], e.BlockSize, extras)
+	c.last = prefixhash.AppendContents(c.last[:0], e.Tokens[(blocks-1)*e.BlockSize:], prefixhash.Blocks{Size: e.BlockSize}, extras)
 	return c.contents[from:], c.last[0]
 }

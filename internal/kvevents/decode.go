@@ -278,11 +278,7 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 			c.fail(ErrGroup)
 		}
 	case specKind:
-		if isStr(c.peek()) {
-			e.Spec = d.names.of(c.bytes())
-			return
-		}
-		c.skip(1)
+		e.Spec = d.text(c)
 	case specWindow:
 		if isInt(c.peek()) {
 			e.Window = max(0, c.int31())
@@ -290,12 +286,8 @@ func (d *Decoder) value(c *cursor, e *Event, f field) {
 		}
 		c.skip(1)
 	case locality:
-		if isStr(c.peek()) {
-			where := string(c.bytes())
-			e.Local, e.Remote = where == "LOCAL", where == "REMOTE"
-			return
-		}
-		c.skip(1)
+		where := d.text(c)
+		e.Local, e.Remote = where == "LOCAL", where == "REMOTE"
 	default:
 		c.skip(1)
 	}
@@ -355,7 +347,7 @@ func (d *Decoder) lookahead(c *cursor, e *Event) {
 	if c.null() {
 		return
 	}
-	for n := c.array(); n > 0 && c.err == nil; n-- {
+	for i, n := 0, c.array(); i < n && c.err == nil; i++ {
 		from, row := len(d.tokens), *c
 		ahead := row.array()
 		if d.SkipTokens {
@@ -366,7 +358,7 @@ func (d *Decoder) lookahead(c *cursor, e *Event) {
 			e.Behind = slices.Clip(d.tokens[from:])
 			e.Unkeyed = e.Unkeyed || !ok
 		}
-		e.Unkeyed = e.Unkeyed || e.Ahead > 0 && ahead != e.Ahead
+		e.Unkeyed = e.Unkeyed || (i > 0 || e.Ahead > 0) && ahead != e.Ahead
 		e.Ahead = ahead
 	}
 }
@@ -434,6 +426,15 @@ func (d *Decoder) sane(e *Event) bool {
 
 func (d *Decoder) optional(c *cursor) string {
 	if c.null() {
+		return ""
+	}
+	return d.names.of(c.bytes())
+}
+
+// text reads a text, "" for a value that is none.
+func (d *Decoder) text(c *cursor) string {
+	if !isStr(c.peek()) {
+		c.skip(1)
 		return ""
 	}
 	return d.names.of(c.bytes())

@@ -87,6 +87,22 @@ func named(change map[string]any, drop ...string) kvtest.Fields {
 	return f
 }
 
+// TestLookahead: blocks whose hashes cover different numbers of tokens behind them have no key.
+func TestLookahead(t *testing.T) {
+	for _, tt := range []struct {
+		ahead   []any
+		unkeyed bool
+	}{
+		{[]any{[]any{9}, []any{7}}, false}, {[]any{[]any{}, []any{}}, false},
+		{[]any{[]any{9}, []any{7, 8}}, true}, {[]any{[]any{9}, []any{}}, true}, {[]any{[]any{}, []any{9}}, true},
+	} {
+		payload := pack(append(named(map[string]any{"block_hashes": []any{1, 2}, "token_ids": []any{1, 2, 3, 4}}), kvtest.Field{Name: "lookahead_token_ids", Value: tt.ahead}))
+		if b := must.Get(new(Decoder).Decode(payload))(t); b.Events[0].Unkeyed != tt.unkeyed {
+			t.Errorf("%v: %+v", tt.ahead, b.Events[0])
+		}
+	}
+}
+
 func TestDecodeMalformed(t *testing.T) {
 	cases := map[string]struct {
 		payload []byte
@@ -120,6 +136,8 @@ func TestDecodeMalformed(t *testing.T) {
 		"block_size -1":               {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, -1)), ErrBlockSize, "BlockStored"},
 		"block_size -1, map":          {pack(named(map[string]any{"block_size": -1})), ErrBlockSize, "BlockStored"},
 		"block_size beyond 31 bits":   {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, int64(1)<<40)), ErrBlockSize, "BlockStored"},
+		"block_size above the most":   {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, maxBlockSize+1)), ErrBlockSize, "BlockStored"},
+		"the same, map":               {pack(named(map[string]any{"block_size": maxBlockSize + 1})), ErrBlockSize, "BlockStored"},
 		"block_size nil":              {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, nil)), ErrType, "block_size"},
 		"a tuple of a tag only":       {pack([]any{"BlockStored"}), ErrTruncated, "block_hashes"},
 		"a tuple without tokens":      {pack([]any{"BlockStored", []any{1}, nil}), ErrTruncated, "token_ids"},
@@ -133,6 +151,7 @@ func TestDecodeMalformed(t *testing.T) {
 		"group_idx negative":          {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, 2, nil, "GPU", nil, nil, -1)), ErrType, "group_idx"},
 		"extra keys a number":         {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, 2, nil, "GPU", nil, 5)), ErrType, "extra_keys"},
 		"extra keys of a block, text": {pack(stored("BlockStored", []any{1}, nil, []any{1, 2}, 2, nil, "GPU", nil, []any{"salt"})), ErrType, "extra_keys"},
+		"too many events":             {pack(slices.Repeat([]any{[]any{"AllBlocksCleared"}}, maxEvents+1)...), ErrEvents, ""},
 		"an array of 2^32-1 hashes":   {append(slices.Clone(pack(stored())[:22]), 0xdd, 0xff, 0xff, 0xff, 0xff), ErrTruncated, ""},
 	}
 	for name, c := range cases {
@@ -216,8 +235,8 @@ func TestErrorsHideContents(t *testing.T) {
 
 func TestConvert(t *testing.T) {
 	var d Decoder
-	c := converter{tenant: "t", model: "m", scheme: index.SchemeTokens}
-	b, err := d.Decode(pack(
+	c := converter{tenant: "t", model: "m", scheme: index.SchemeTokens, adapter: VLLM()}
+	b := must.Get(d.Decode(pack(
 		[]any{"BlockRemoved", []any{1}, "GPU", 0},
 		[]any{"BlockRemoved", []any{2, 3}, "GPU", 0},
 		[]any{"BlockRemoved", []any{4}, "cpu", 0},
@@ -235,10 +254,7 @@ func TestConvert(t *testing.T) {
 		stored("BlockStored", []any{9}, nil, []any{}, 0, nil, "CPU", nil, nil, 3),                         // and of a chunk
 		stored("BlockStored", []any{8}, nil, []any{1, 2}, 2, nil, "GPU", nil, nil, 0, "sliding_window"),   // kind known
 		stored("BlockStored", []any{8}, nil, []any{1, 2}, 2, nil, "GPU", nil, nil, nil, "full_attention"), // kind known
-	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	)))(t)
 	out, n := c.convert(b)
 	if n != (Contents{BlocksStored: 13, BlocksRemoved: 5, Clears: 1, Unkeyed: 4, Placeholders: 2}) {
 		t.Errorf("counted %+v", n)
@@ -253,7 +269,7 @@ func TestConvert(t *testing.T) {
 	}
 	s := e[4]
 	if s.Scope != (index.Scope{Tenant: "t", Model: "m", Scheme: "tokens", BlockSize: 2, Group: 1}) || !s.HasParent || s.Parent != 5 ||
-		!slices.Equal(s.Content, prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, 2, nil)) {
+		!slices.Equal(s.Content, prefixhash.AppendContents(nil, []uint32{1, 2, 3, 4}, prefixhash.Blocks{Size: 2}, nil)) {
 		t.Errorf("stored: %+v", s)
 	}
 	if none := e[7]; len(none.Hashes) != 0 || none.Tokens != 2 { // it only shows that there is such a group
@@ -281,25 +297,10 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestEngineScheme: under the engine's own hashes nothing is hashed or read.
-func TestEngineScheme(t *testing.T) {
-	d := Decoder{SkipTokens: true}
-	c := converter{scheme: SchemeEngine}
-	b := must.Get(d.Decode(kvtest.Encoding{Generation: kvtest.Maps}.Batch(1, 0, kvtest.Event{Kind: kvtest.Stored, Hashes: []uint64{1, 2},
-		Tokens: []uint32{1, 2, 3, 70000}, BlockSize: 2, Extras: [][]any{{"salt"}, nil}})))(t)
-	if e := b.Events[0]; e.Tokens != nil || e.TokenCount != 4 || e.Extras != nil {
-		t.Errorf("%+v", e)
-	}
-	out, n := c.convert(b)
-	if len(out.Events) != 1 || out.Events[0].Content != nil || len(out.Events[0].Hashes) != 2 || n.Unkeyed != 0 {
-		t.Errorf("%+v %+v", out, n)
-	}
-}
-
 func TestDecodeAllocations(t *testing.T) {
 	for name, c := range captures(t) {
 		var d Decoder
-		conv := converter{model: captureModel, scheme: index.SchemeTokens}
+		conv := converter{model: captureModel, scheme: index.SchemeTokens, adapter: VLLM()}
 		run := func() {
 			for _, f := range c.Frames {
 				b, err := d.Decode(f.Payload)
@@ -329,7 +330,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var d Decoder
-		conv := converter{scheme: index.SchemeTokens}
+		conv := converter{scheme: index.SchemeTokens, adapter: VLLM()}
 		b, err := d.Decode(payload)
 		if err != nil {
 			return

@@ -50,9 +50,7 @@ func TestReceivedBatchesAreAppliedAtTheEnd(t *testing.T) {
 			}
 			cancel()
 			close(sink.gate)
-			if err := <-ended; err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, <-ended)
 			// Run may choose the next batch a few times before it sees the end.
 			all := len(sink.held()) == batches
 			if all != (within == time.Minute) {
@@ -88,12 +86,14 @@ func TestPauseBetweenConnections(t *testing.T) {
 	}
 }
 
-// TestEngineSchemeReadsNoTokens: under the engine's own hashes, token ids are neither
-// kept nor checked; under the scheme tokens a batch with impossible ids is refused.
+// TestEngineSchemeReadsNoTokens: under the engine's own hashes, token ids and extra keys are neither
+// kept nor checked, and blocks are keyed without them; under the scheme tokens a batch with impossible
+// ids is refused.
 func TestEngineSchemeReadsNoTokens(t *testing.T) {
 	payload := kvtest.Pack([]any{1.5, []any{kvtest.Fields{
 		{Name: "type", Value: "BlockStored"}, {Name: "block_hashes", Value: []any{uint64(7)}}, {Name: "parent_block_hash", Value: nil},
 		{Name: "token_ids", Value: []any{"not", "ids"}}, {Name: "block_size", Value: 2}, {Name: "medium", Value: "GPU"},
+		{Name: "extra_keys", Value: "not keys"},
 	}}, 0})
 	for scheme, want := range map[string]uint64{SchemeEngine: 0, SchemeEngine + ":a": 0, index.SchemeTokens: 1} {
 		r := newRig(t, kvtest.Options{}, func(o *Options) { o.Scheme = scheme })
@@ -103,6 +103,6 @@ func TestEngineSchemeReadsNoTokens(t *testing.T) {
 		}
 		r.run()
 		r.exact(scheme)
-		r.until(scheme, func(_ map[uint64]int, s Status) bool { return s.Rejected == want })
+		r.until(scheme, func(_ map[uint64]int, s Status) bool { return s.Rejected == want && s.Unkeyed == 0 })
 	}
 }

@@ -59,7 +59,7 @@ func lookup(x *index.Index, h index.Holder, c *capture, s step, tokens []uint32,
 	blocks := (len(tokens) - 1) / size
 	r := requestOf(c, s)
 	scope := index.Scope{Model: captureModel, LoRA: r.LoRA, Scheme: index.SchemeTokens, BlockSize: size}
-	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot(captureModel, r.LoRA), tokens[:blocks*size], size, r.AppendExtras(nil, blocks, size))
+	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot(captureModel, r.LoRA), tokens[:blocks*size], prefixhash.Blocks{Size: size}, r.AppendExtras(nil, blocks, size, 0))
 	for _, m := range x.Lookup(nil, scope, keys) {
 		if m.ID == x.ID(h) {
 			return int(m.Blocks) * size
@@ -132,7 +132,7 @@ func TestChunkWithoutItsSalt(t *testing.T) {
 		if salt != "" {
 			extras = [][]prefixhash.ExtraKey{{{ID: salt}}}
 		}
-		keys := keysOf(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, extras))
+		keys := keysOf(prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, prefixhash.Blocks{Size: 2}, extras))
 		var f index.Found
 		x.FindPrompt(&f, index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 2}, keys, keys)
 		for m := range f.All() {

@@ -1,13 +1,12 @@
 package kvevents
 
 import (
-	"errors"
-	"fmt"
-	"io"
+	"cmp"
 	"log/slog"
 	"time"
 
 	"warmroute/index"
+	"warmroute/internal/problems"
 	"warmroute/prefixhash"
 )
 
@@ -103,48 +102,29 @@ type Options struct {
 }
 
 func (o *Options) validate() error {
-	var problems []error
-	if o.Replica == "" {
-		problems = append(problems, errors.New("replica: must not be empty"))
-	}
-	if o.Rank < 0 {
-		problems = append(problems, fmt.Errorf("rank %d: must not be negative", o.Rank))
-	}
-	if o.Model == "" {
-		problems = append(problems, errors.New("model: must not be empty"))
-	}
-	if _, _, err := splitEndpoint(o.Endpoint); err != nil {
-		problems = append(problems, err)
-	}
+	var p problems.List
+	p.Refuse(o.Replica == "", "replica", "must not be empty")
+	p.Refuse(o.Rank < 0, "rank", "%d is negative", o.Rank)
+	p.Refuse(o.Model == "", "model", "must not be empty")
+	p.Add("", CheckEndpoint(o.Endpoint))
 	if o.ReplayEndpoint != "" {
-		if _, _, err := splitEndpoint(o.ReplayEndpoint); err != nil {
-			problems = append(problems, fmt.Errorf("replay %w", err))
-		}
+		p.Add("replay ", CheckEndpoint(o.ReplayEndpoint))
 	}
-	if o.Scheme != index.SchemeTokens && !IsEngineScheme(o.Scheme) {
-		problems = append(problems, fmt.Errorf("scheme %q: want %s, %s or %s:NAME", o.Scheme, index.SchemeTokens, SchemeEngine, SchemeEngine))
-	}
-	return errors.Join(problems...)
+	p.Refuse(o.Scheme != index.SchemeTokens && !IsEngineScheme(o.Scheme), "scheme", "%q is none of %s, %s and %s:NAME", o.Scheme, index.SchemeTokens, SchemeEngine, SchemeEngine)
+	return p.Err()
 }
 
 func (o *Options) defaults() {
 	if o.Adapter == nil {
 		o.Adapter = VLLM()
 	}
-	positive := func(d *time.Duration, otherwise time.Duration) {
-		if *d <= 0 {
-			*d = otherwise
-		}
-	}
-	positive(&o.ProbeEvery, 30*time.Second)
-	positive(&o.ProbeQuiet, time.Second)
-	positive(&o.ReplayPatience, 3*time.Second)
-	positive(&o.ReplayWithin, 2*time.Minute)
-	positive(&o.RetryAfter, 200*time.Millisecond)
-	positive(&o.ResumeWithin, 10*time.Second)
-	if o.Scheme == "" {
-		o.Scheme = index.SchemeTokens
-	}
+	o.ProbeEvery = cmp.Or(max(o.ProbeEvery, 0), 30*time.Second)
+	o.ProbeQuiet = cmp.Or(max(o.ProbeQuiet, 0), time.Second)
+	o.ReplayPatience = cmp.Or(max(o.ReplayPatience, 0), 3*time.Second)
+	o.ReplayWithin = cmp.Or(max(o.ReplayWithin, 0), 2*time.Minute)
+	o.RetryAfter = cmp.Or(max(o.RetryAfter, 0), 200*time.Millisecond)
+	o.ResumeWithin = cmp.Or(max(o.ResumeWithin, 0), 10*time.Second)
+	o.Scheme = cmp.Or(o.Scheme, index.SchemeTokens)
 	if o.Room == nil {
 		o.Room = NewRoom()
 	}
@@ -154,7 +134,5 @@ func (o *Options) defaults() {
 	if o.Following == nil {
 		o.Following = func(bool) {}
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 }

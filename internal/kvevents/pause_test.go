@@ -1,9 +1,7 @@
 package kvevents
 
 import (
-	"errors"
 	"net"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,26 +87,6 @@ func TestLossesWithoutReplay(t *testing.T) {
 	if s := r.sub.Status(); s.Pauses != 0 {
 		t.Errorf("%d losses, %d pauses", s.Lost, s.Pauses)
 	}
-}
-
-// TestAfterAPauseTheMeantimeIsReplayed: the index is exact again although nothing more
-// is published.
-func TestAfterAPauseTheMeantimeIsReplayed(t *testing.T) {
-	const kept = 10
-	r := newRig(t, kvtest.Options{BufferSteps: kept}, nil)
-	r.run()
-	r.subscribed()
-	r.store(3)
-	r.exact("three blocks")
-	for range 2 * toleratedTroubles {
-		r.pub.PublishRaw([]byte("no msgpack"))
-	}
-	r.until("it is left alone", func(_ map[uint64]int, s Status) bool { return s.Pauses > 0 })
-	clear(r.want)
-	for range kept { // the buffer holds nothing else
-		r.store(1)
-	}
-	r.exact("the batches of the meantime")
 }
 
 // counting is a listener that counts the connections it accepts.
@@ -217,29 +195,12 @@ func TestClaimsOfMessagesTakeNoMoreThanTheRoom(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	for range 6 {
-		(<-reading).raw.Close()
+		(<-reading).in.Close()
 	}
 	for end := time.Now().Add(10 * time.Second); !room.TryAcquire(roomBytes); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("closed connections keep their room")
 		}
-	}
-}
-
-// TestImpossibleSizesAreRefused: in either generation, before anything of the
-// batch is applied.
-func TestImpossibleSizesAreRefused(t *testing.T) {
-	for _, size := range []int{-1, 0, maxBlockSize + 1, 1 << 31, 1 << 62} {
-		e := kvtest.Event{Kind: kvtest.Stored, BlockSize: size, Hashes: []uint64{1}, Tokens: []uint32{1}}
-		for _, form := range []kvtest.Encoding{{}, {Generation: kvtest.Maps}} {
-			if _, err := new(Decoder).Decode(form.Batch(1, 0, e)); !errors.Is(err, ErrBlockSize) {
-				t.Errorf("block size %d: %v", size, err)
-			}
-		}
-	}
-	many := append([]byte{0x92, 0x00, tagArray32, 0, 1, 0, 1}, []byte(strings.Repeat("\x91\xb0AllBlocksCleared", maxEvents+1))...)
-	if _, err := new(Decoder).Decode(many); !errors.Is(err, ErrEvents) {
-		t.Errorf("%d events: %v", maxEvents+1, err)
 	}
 }
 

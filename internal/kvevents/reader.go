@@ -26,8 +26,19 @@ func NewReader(o ReaderOptions) *Reader {
 	if o.Adapter == nil {
 		o.Adapter = VLLM()
 	}
-	return &Reader{decoder: Decoder{Adapter: o.Adapter}, converter: converter{tenant: o.Tenant, model: o.Model, scheme: index.SchemeTokens, adapter: o.Adapter,
+	return newReader(o, index.SchemeTokens)
+}
+
+func newReader(o ReaderOptions, scheme string) *Reader {
+	return &Reader{Decoder{Adapter: o.Adapter}, converter{tenant: o.Tenant, model: o.Model, scheme: scheme, adapter: o.Adapter,
 		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}}
+}
+
+// shrink drops the buffers that a large batch has grown.
+func (r *Reader) shrink() {
+	r.decoder = Decoder{SkipTokens: r.decoder.SkipTokens, Adapter: r.decoder.Adapter}
+	c := &r.converter
+	r.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, adapter: c.adapter, chains: c.chains, doubts: c.doubts}
 }
 
 // Read decodes a payload. The batch is valid until the next call; the caller sets

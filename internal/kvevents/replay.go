@@ -50,10 +50,8 @@ func replay(ctx context.Context, o *Options, a asked, out chan<- *reply) {
 // ReplayWithin the time of all.
 func receive(ctx context.Context, o *Options, a asked, put func(frame) bool) error {
 	if a.attempt > 0 && a.purpose != probe {
-		t := time.NewTimer(o.RetryAfter)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(o.RetryAfter):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -210,22 +210,6 @@ func TestSequenceAfterAPause(t *testing.T) {
 	want(t, l, "a", 0, 8)
 }
 
-func TestSequenceGap(t *testing.T) {
-	p := newLife("a", 2)
-	s, l := start(p, true)
-	p.publish()
-	p.publish()
-	s.live(on(1, p.publish()))
-	want(t, l, "a", 0, 2)
-	f := p.publish()
-	s.live(on(1, f)) // held too
-	p.settle(s)
-	want(t, l, "a", 0, 6)
-	if s.count.Gaps != 1 || s.count.Lost != 0 || l.forgets != 0 {
-		t.Errorf("%+v", s.count)
-	}
-}
-
 func TestSequenceGapUnfillable(t *testing.T) {
 	p := newLife("a", 3)
 	s, l := start(p, true)
@@ -238,22 +222,6 @@ func TestSequenceGapUnfillable(t *testing.T) {
 	want(t, l, "a", 6, 8)
 	if s.count.Lost != 1 || l.forgets != 1 || l.why != index.LossEvents || s.complete {
 		t.Errorf("%+v, %d forgets, %v", s.count, l.forgets, l.why)
-	}
-}
-
-// TestSequenceGapForGood: the publisher answers, but lacks the missing batch.
-func TestSequenceGapForGood(t *testing.T) {
-	p := newLife("a", 3)
-	s, l := start(p, true)
-	p.publish()
-	p.buffer = p.buffer[:3]
-	f := p.publish()
-	p.buffer = p.buffer[:3]
-	s.live(on(1, f))
-	p.settle(s)
-	want(t, l, "a", 4, 5)
-	if s.count.Lost != 1 || l.forgets != 1 {
-		t.Errorf("%+v", s.count)
 	}
 }
 

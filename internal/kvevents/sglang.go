@@ -27,20 +27,13 @@ func SGLang(o SGLangOptions) Adapter { return &sglang{o: o} }
 
 // The order of fields before SGLang 0.5.20, whose events are maps. Events before 0.5.9 end
 // with lora_id.
-var (
-	sglangStored  = []field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium}
-	sglangRemoved = []field{blockHashes, medium}
-)
-
-func (*sglang) fields(kind index.EventType) []field {
-	switch kind {
-	case index.Stored:
-		return sglangStored
-	case index.Removed:
-		return sglangRemoved
-	}
-	return nil
+var sglangFields = [...][]field{
+	index.Stored:  {blockHashes, parentHash, tokenIDs, blockSize, loraID, medium},
+	index.Removed: {blockHashes, medium},
+	index.Cleared: nil,
 }
+
+func (*sglang) fields(kind index.EventType) []field { return sglangFields[kind] }
 
 func (*sglang) tier(medium string) index.Tier {
 	if medium == "CPU_PINNED" {

@@ -19,8 +19,7 @@ type Subscriber struct {
 	to Sink
 
 	// Run owns the fields below.
-	decoder     Decoder
-	converter   converter
+	reader      *Reader
 	paths       paths
 	sequencer   *sequencer
 	incarnation uint64
@@ -51,10 +50,8 @@ func New(o Options, to Sink) (*Subscriber, error) {
 		return nil, err
 	}
 	s := &Subscriber{o: o, to: to, live: make(chan *listenerEvent, 1024)}
-	s.decoder = Decoder{SkipTokens: IsEngineScheme(o.Scheme) && o.Observe == nil, Adapter: o.Adapter}
-	s.converter = converter{tenant: o.Tenant, model: o.Model, scheme: o.Scheme, adapter: o.Adapter,
-		chains: chainFinder{candidates: o.Hashes, unit: o.Unit, presume: o.Presume}}
-	s.converter.batch.Holder, s.converter.batch.Full = s.o.holder(), o.Full
+	s.reader = newReader(ReaderOptions{Tenant: o.Tenant, Model: o.Model, Adapter: o.Adapter, Hashes: o.Hashes, Unit: o.Unit, Presume: o.Presume}, o.Scheme)
+	s.reader.decoder.SkipTokens = IsEngineScheme(o.Scheme) && o.Observe == nil
 	s.paths.of = o.AdapterPath
 	s.sequencer = newSequencer(s, o.ReplayEndpoint != "")
 	return s, nil
@@ -83,7 +80,6 @@ type listenerEvent struct {
 func (s *Subscriber) Run(ctx context.Context) error {
 	s.o.Following(false)
 	doubt := s.start()
-	defer doubt.Stop()
 	for ctx.Err() == nil {
 		if pause := s.session(ctx, doubt); pause > 0 {
 			s.rest(ctx, pause)
@@ -100,17 +96,15 @@ func (s *Subscriber) rest(ctx context.Context, pause time.Duration) {
 	s.set(func(st *Status) { st.Connected, st.Paused = false, pause })
 	s.o.Log.Warn("KV events: the publisher's batches are refused or lost again and again; it is asked again after a pause",
 		"replica", s.o.Replica, "rank", s.o.Rank, "pause", pause.String(), "refused", s.sequencer.count.Rejected)
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(pause):
 	case <-ctx.Done():
 	}
 	s.set(func(st *Status) { st.Paused = 0 })
 }
 
 // session follows the publisher until ctx ends or a pause is due, which it returns.
-func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time.Duration) {
+func (s *Subscriber) session(ctx context.Context, doubt <-chan time.Time) (pause time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	replies := make(chan *reply, 256)
 	var wg sync.WaitGroup
@@ -134,20 +128,8 @@ func (s *Subscriber) session(ctx context.Context, doubt *time.Timer) (pause time
 			s.receive(n)
 			timer.Reset(min(s.o.ProbeQuiet, max(0, time.Until(due))))
 		case r := <-replies:
-			s.sequencer.latest = s.connection.Load()
-			if r.end {
-				s.noteError("replay", r.err)
-				before := s.sequencer.caughtUp()
-				s.sequencer.replied(r.id, r.err)
-				s.touch(r.err == nil)
-				if s.o.Empty && !before && s.sequencer.caughtUp() {
-					s.empty()
-				}
-			} else {
-				s.sequencer.reply(r.id, r.frame)
-			}
-			s.o.Room.replayed.give(r.frame.taken)
-		case <-doubt.C:
+			s.replied(r)
+		case <-doubt:
 			s.sequencer.giveUpTrial()
 		case <-timer.C:
 			next := s.o.ProbeEvery
@@ -191,13 +173,9 @@ func (s *Subscriber) drain(replies <-chan *reply) {
 		case n := <-s.unread():
 			s.receive(n)
 		case r := <-replies:
-			s.sequencer.latest = s.connection.Load()
-			if r.end && r.err == nil {
-				s.sequencer.replied(r.id, nil)
-			} else if !r.end {
-				s.sequencer.reply(r.id, r.frame)
+			if r.err == nil {
+				s.replied(r)
 			}
-			s.o.Room.replayed.give(r.frame.taken)
 		default:
 			return
 		}
@@ -236,6 +214,23 @@ func (s *Subscriber) receive(n *listenerEvent) {
 	}
 }
 
+// replied takes a part of a replay.
+func (s *Subscriber) replied(r *reply) {
+	defer s.o.Room.replayed.give(r.frame.taken)
+	s.sequencer.latest = s.connection.Load()
+	if !r.end {
+		s.sequencer.reply(r.id, r.frame)
+		return
+	}
+	s.noteError("replay", r.err)
+	before := s.sequencer.caughtUp()
+	s.sequencer.replied(r.id, r.err)
+	s.touch(r.err == nil)
+	if s.o.Empty && !before && s.sequencer.caughtUp() {
+		s.empty()
+	}
+}
+
 // listen keeps one event socket connected and passes on its messages. A publisher that is not there
 // yet is normal; one that never comes is a warning.
 func (s *Subscriber) listen(ctx context.Context) {
@@ -248,15 +243,8 @@ func (s *Subscriber) listen(ctx context.Context) {
 			return false
 		}
 	}
-	wait := time.NewTimer(0)
-	defer wait.Stop()
 	came, warned := false, false
 	for retry := time.Duration(0); ; {
-		select {
-		case <-wait.C:
-		case <-ctx.Done():
-			return
-		}
 		began := time.Now()
 		err := s.follow(ctx, put)
 		if ctx.Err() != nil {
@@ -268,7 +256,11 @@ func (s *Subscriber) listen(ctx context.Context) {
 			warned = true
 			s.o.Log.Warn("KV events cannot be reached", "replica", s.o.Replica, "rank", s.o.Rank, "trouble", err)
 		}
-		wait.Reset(retry)
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
@@ -301,20 +293,18 @@ func (s *Subscriber) follow(ctx context.Context, put func(listenerEvent) bool) e
 	}
 }
 
-// start continues from Resume's position, or begins from nothing. The timer ends the wait
+// start continues from Resume's position, or begins from nothing. doubt ends the wait
 // for the publisher's confirmation.
-func (s *Subscriber) start() (doubt *time.Timer) {
-	doubt = time.NewTimer(s.o.ResumeWithin)
+func (s *Subscriber) start() (doubt <-chan time.Time) {
 	c := s.o.Resume
 	if c == nil || c.Next == 0 || s.o.ReplayEndpoint == "" {
-		doubt.Stop()
 		s.begin()
-		return doubt
+		return nil
 	}
 	s.incarnation, s.repeats = c.Incarnation, c.Begun
 	s.sequencer.resume(c.Next, c.Digest, c.Complete)
 	s.set(func(st *Status) { st.Incarnation, st.HasSeq, st.LastSeq = c.Incarnation, true, c.Next-1 })
-	return doubt
+	return time.After(s.o.ResumeWithin)
 }
 
 // begin starts a new incarnation in the Sink.
@@ -338,8 +328,8 @@ func (s *Subscriber) Cursor() (index.Cursor, bool) {
 func (s *Subscriber) forget(why index.Loss) {
 	s.o.Log.Warn("KV events: the replica's blocks are dropped and read again",
 		"replica", s.o.Replica, "rank", s.o.Rank, "lost", s.sequencer.count.Lost, "restarts", s.sequencer.count.Restarts)
-	s.converter.chains.forget()
-	s.converter.doubts, s.paths.loads = doubts{}, nil
+	s.reader.converter.chains.forget()
+	s.reader.converter.doubts, s.paths.loads = doubts{}, nil
 	s.set(func(st *Status) { st.Doubt, st.Hashes = "", nil })
 	s.begin()
 	if s.o.Forgot != nil {
@@ -350,9 +340,9 @@ func (s *Subscriber) forget(why index.Loss) {
 // apply implements world: it decodes the complete payload before it applies anything.
 func (s *Subscriber) apply(f frame) error {
 	if len(f.payload) > retainedPayload {
-		defer s.shrink()
+		defer s.reader.shrink()
 	}
-	b, err := s.decoder.Decode(f.payload)
+	b, err := s.reader.decoder.Decode(f.payload)
 	if err != nil {
 		err = fmt.Errorf("sequence %d: %w", f.seq, err)
 		s.noteError("payload", err)
@@ -363,19 +353,15 @@ func (s *Subscriber) apply(f frame) error {
 	if s.o.Observe != nil {
 		s.o.Observe(f.seq, b)
 	}
-	batch, n := s.converter.convert(b)
-	batch.Incarnation = s.incarnation
+	batch, n := s.reader.converter.convert(b)
+	batch.Holder, batch.Incarnation = s.o.holder(), s.incarnation
 	batch.Full = s.o.Full || f.seq < s.repeats
 	s.mu.Lock()
 	s.cursor.Begun = max(s.cursor.Begun, f.seq+1)
 	s.mu.Unlock()
-	result, err := s.to.Apply(batch)
+	result, err := s.give(batch)
 	if errors.Is(err, index.ErrIncarnation) {
 		return errExpired
-	}
-	if err != nil {
-		s.sequencer.count.ApplyErrors++
-		s.noteError("index", err)
 	}
 	t := &s.sequencer.count
 	t.Batches++
@@ -389,14 +375,6 @@ func (s *Subscriber) apply(f frame) error {
 	return nil
 }
 
-// shrink drops the buffers that a large batch has grown.
-func (s *Subscriber) shrink() {
-	s.decoder = Decoder{SkipTokens: s.decoder.SkipTokens, Adapter: s.o.Adapter}
-	c := &s.converter
-	s.converter = converter{tenant: c.tenant, model: c.model, scheme: c.scheme, adapter: c.adapter, chains: c.chains, doubts: c.doubts}
-	s.converter.batch.Holder, s.converter.batch.Full = s.o.holder(), s.o.Full
-}
-
 // touch reports to the Sink, by a batch without events, that an idle publisher is alive: an
 // answered probe shows it, or, without replay, the open connection.
 func (s *Subscriber) touch(yes bool) {
@@ -404,12 +382,8 @@ func (s *Subscriber) touch(yes bool) {
 		return
 	}
 	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation, Full: s.o.Full}
-	switch _, err := s.to.Apply(&b); {
-	case errors.Is(err, index.ErrIncarnation):
+	if _, err := s.give(&b); errors.Is(err, index.ErrIncarnation) {
 		s.sequencer.expired()
-	case err != nil:
-		s.sequencer.count.ApplyErrors++
-		s.noteError("index", err)
 	}
 }
 
@@ -417,10 +391,17 @@ func (s *Subscriber) touch(yes bool) {
 func (s *Subscriber) empty() {
 	b := index.Batch{Holder: s.o.holder(), Incarnation: s.incarnation,
 		Events: []index.Event{{Kind: index.Cleared, Part: &index.Part{Tenant: s.o.Tenant}}}}
-	if _, err := s.to.Apply(&b); err != nil {
+	_, _ = s.give(&b) // a Sink that let the holder go has no blocks
+}
+
+// give passes a batch to the Sink. It counts a refusal, but not that the Sink let the holder go.
+func (s *Subscriber) give(b *index.Batch) (index.Result, error) {
+	result, err := s.to.Apply(b)
+	if err != nil && !errors.Is(err, index.ErrIncarnation) {
 		s.sequencer.count.ApplyErrors++
 		s.noteError("index", err)
 	}
+	return result, err
 }
 
 // noteError records an error for Status and, once per change, for the log.

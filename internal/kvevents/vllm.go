@@ -15,20 +15,13 @@ type vllm struct {
 func VLLM() Adapter { return new(vllm) }
 
 // The order of fields in vLLM's array-tagged generation; the last is the ownership.
-var (
-	vllmStored  = []field{blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow, locality, other}
-	vllmRemoved = []field{blockHashes, medium, groupIdx, locality, other}
-)
-
-func (*vllm) fields(kind index.EventType) []field {
-	switch kind {
-	case index.Stored:
-		return vllmStored
-	case index.Removed:
-		return vllmRemoved
-	}
-	return nil
+var vllmFields = [...][]field{
+	index.Stored:  {blockHashes, parentHash, tokenIDs, blockSize, loraID, medium, loraName, extraKeys, groupIdx, specKind, specWindow, locality, other},
+	index.Removed: {blockHashes, medium, groupIdx, locality, other},
+	index.Cleared: nil,
 }
+
+func (*vllm) fields(kind index.EventType) []field { return vllmFields[kind] }
 
 func (*vllm) tier(medium string) index.Tier { return tierOf(medium) }
 

@@ -123,7 +123,7 @@ func (c *Charge) Put(a *Account, t Terms) {
 	c.seq = a.ledger.seq
 	inFlight, order := a.put(&t)
 	inFlight += a.others.requests.Load()
-	a.scraped.raise(inFlight)
+	raise(&a.scraped.peak, inFlight)
 	a.claims.open.Add(t.Claimed)
 	if c.order = order; inFlight == t.weight() && a.scraped.waiting+a.scraped.running == 0 {
 		c.alone = order
@@ -243,9 +243,6 @@ func (c *Charge) Retried(now int64) {
 		c.account.failed(now)
 	}
 }
-
-// Failed counts a failure that the response's status does not show.
-func (c *Charge) Failed(now int64) { c.account.failed(now) }
 
 // Noted records the expected cost and first-token time of the charge, in seconds, and
 // the blocks that it will store, for later estimates. Ledger.Lock is held.

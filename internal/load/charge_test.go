@@ -109,7 +109,7 @@ func TestJudge(t *testing.T) {
 			r := newRig(t)
 			r.unlogged.Store(mostUnlogged)
 			c := r.put(one, tt.terms)
-			c.Failed(r.nanos())
+			c.account.failed(r.nanos())
 			r.wait(tt.after)
 			if refused := c.RecordEnd(tt.status, tt.came); refused != tt.refused {
 				t.Errorf("refused: %v", refused)
@@ -200,7 +200,7 @@ func TestPenalty(t *testing.T) {
 	r := newRig(t)
 	c := r.put(one, Terms{})
 	for i, want := range []time.Duration{0, 0, 1, 2, 4, 8, 16, 30, 30, 30} {
-		c.Failed(r.nanos())
+		c.account.failed(r.nanos())
 		if got := time.Duration(r.Of(one).Share(r.now).Failing); got != want*time.Second {
 			t.Errorf("failure %d: a last resort for %v, want %v", i+1, got, want*time.Second)
 		}
@@ -213,13 +213,13 @@ func TestPenalty(t *testing.T) {
 	if r.state(one).Failing {
 		t.Error("a last resort after its time")
 	}
-	c.Failed(r.nanos())
+	c.account.failed(r.nanos())
 	c.RecordEnd(200, true)
 	if r.state(one).Failing || r.Of(one).Failures() != 0 {
 		t.Error("a success does not end the row")
 	}
 	for range 100 { // the doubling does not overflow
-		c.Failed(r.nanos())
+		c.account.failed(r.nanos())
 	}
 	if got := time.Duration(r.Of(one).Share(r.now).Failing); got != failPenaltyMost {
 		t.Errorf("after 100 failures a last resort for %v", got)

@@ -115,16 +115,6 @@ func (l *Ledger) Find(h index.Holder) *Account {
 	return nil
 }
 
-// IDs returns the index's numbers of a replica's holders.
-func (l *Ledger) IDs(replica string) (ids []index.HolderID) {
-	for h, a := range l.All() {
-		if h.Replica == replica {
-			ids = append(ids, index.HolderID(a.holder.Load()))
-		}
-	}
-	return ids
-}
-
 // Applied finds first tokens in a batch that was applied to the index: vLLM publishes
 // the block that completes a request's prompt at the end of the step that also produced
 // its first token. vLLM stores the blocks of one request and step in one event, so

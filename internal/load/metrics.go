@@ -45,7 +45,7 @@ func (l *Ledger) Collect(ch chan<- prometheus.Metric) {
 			gauge(descLag, a.pace.lag.Load())
 		}
 		for _, t := range policy.Lower {
-			if tokens, _ := a.LoadedTokens(t); tokens > 0 {
+			if a.LoadedTokens(t) > 0 {
 				ch <- prometheus.MustNewConstMetric(descLoad, prometheus.GaugeValue, a.LoadTime(t), h.Replica, strconv.Itoa(h.Rank), t.String())
 			}
 		}

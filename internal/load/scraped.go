@@ -25,10 +25,10 @@ type scraped struct {
 	rate              learned.Ratio // tokens computed in a second of prefill, for all routers
 }
 
-// raise records that so many requests are in flight. It needs no lock.
-func (s *scraped) raise(n int64) {
-	for peak := s.peak.Load(); n > peak && !s.peak.CompareAndSwap(peak, n); {
-		peak = s.peak.Load()
+// raise makes a value at least n.
+func raise(a *atomic.Int64, n int64) {
+	for was := a.Load(); n > was && !a.CompareAndSwap(was, n); {
+		was = a.Load()
 	}
 }
 
@@ -90,11 +90,10 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		}
 		return
 	}
+	s.waiting, s.running = 0, 0
 	if total := page.Running + page.Waiting; total > 0 {
 		others := max(0, total-float64(s.peak.Load()))
 		s.waiting, s.running = others*page.Waiting/total, others*page.Running/total
-	} else {
-		s.waiting, s.running = 0, 0
 	}
 	sum, n := page.TTFT.Seconds-s.ttft.Seconds, page.TTFT.Requests-s.ttft.Requests
 	if !events && !s.at.IsZero() && n > 0 && sum > 0 && s.waits > 0 && n <= 1.5*s.waits+1 {
@@ -103,7 +102,6 @@ func (a *Account) Scrape(page fleet.Load, events bool) {
 		a.pace.learn(speed*learned.Near(shown, 1, paceJump), 1, speed)
 	}
 	s.count(&page)
-	a.scrapeLoads(page.LoadSeconds, page.LoadedTokens, s.at.IsZero())
 	a.credit.scrape(page.Connector, s.at.IsZero())
 	a.handover.count(page.MoveSeconds, page.LoadedTokens)
 	if since := a.ceased.Load(); page.At.UnixNano() > since {

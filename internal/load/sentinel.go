@@ -75,9 +75,7 @@ func (a *Account) stored(content uint64, now int64) {
 		} else {
 			a.pace.observe(&c.terms, now)
 		}
-		for seen := s.latest.Load(); c.seq > seen && !s.latest.CompareAndSwap(seen, c.seq); {
-			seen = s.latest.Load()
-		}
+		raise(&s.latest, c.seq)
 	}
 }
 

@@ -69,7 +69,7 @@ func (a *Account) SetShare(peer string, s Share, now time.Time) {
 	o.pending.Store(sum.Pending)
 	o.live.Store(sum.Live)
 	o.failing.Store(failing)
-	a.scraped.raise(a.inFlight.Load() + sum.Requests)
+	raise(&a.scraped.peak, a.inFlight.Load()+sum.Requests)
 }
 
 // Others returns the shares of other routers on the holder, by router.

@@ -89,10 +89,10 @@ func TestChanged(t *testing.T) {
 	step("it again", func() { c.FirstToken() })
 	step("an end", func() { c.Release() }, one)
 	step("that end again", func() { c.Release() })
-	step("a failure", func() { d.Failed(r.nanos()) }, two)
+	step("a failure", func() { d.account.failed(r.nanos()) }, two)
 	step("a success that ends no penalty", func() { d.RecordEnd(200, true) })
 	for range failStreak {
-		d.Failed(r.nanos())
+		d.account.failed(r.nanos())
 	}
 	tell()
 	step("a success that ends one", func() { d.RecordEnd(200, true) }, two)

@@ -1,8 +1,9 @@
 package load
 
 import (
-	"math"
 	"sync/atomic"
+
+	"warmroute/internal/learned"
 )
 
 const (
@@ -27,7 +28,7 @@ const (
 // observe.
 type handover struct {
 	sums    atomic.Pointer[line]
-	counted atomic.Uint64 // seconds for each moved token by the replica's own count, as math.Float64bits; 0 = not known
+	counted atomicFloat // seconds for each moved token by the replica's own count; 0 = not known
 }
 
 // line has the sums of a weighted regression of seconds on tokens. It is immutable.
@@ -44,7 +45,7 @@ func (h *handover) count(seconds, tokens float64) {
 	if seconds > 0 && tokens >= countedLeast {
 		each = seconds / tokens
 	}
-	h.counted.Store(math.Float64bits(each))
+	h.counted.Store(each)
 }
 
 // observe learns from KV caches of the prefill that ended at from, and were there at now.
@@ -53,7 +54,7 @@ func (h *handover) observe(t *Terms, from, now int64) {
 		return
 	}
 	expected := float64(t.Moving) / 1e9
-	seconds := max(expected/handoverJump, min(expected*handoverJump, float64(now-from)/1e9))
+	seconds := learned.Near(float64(now-from)/1e9, expected, handoverJump)
 	var old line
 	if p := h.sums.Load(); p != nil {
 		const k = 1 - handoverShare
@@ -67,8 +68,8 @@ func (h *handover) observe(t *Terms, from, now int64) {
 // to this account's cache, and the seconds for each token; base and token are what is
 // assumed before the first move. The replica's own count of earlier moves replaces token.
 func (h *handover) Handover(base, token float64) (seconds, eachToken float64) {
-	if each := math.Float64frombits(h.counted.Load()); each > 0 {
-		token = max(token/countedJump, min(token*countedJump, each))
+	if each := h.counted.Load(); each > 0 {
+		token = learned.Near(each, token, countedJump)
 	}
 	p := h.sums.Load()
 	if p == nil {

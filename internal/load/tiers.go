@@ -36,23 +36,11 @@ type below struct {
 	credit // how many of them are there, where events do not tell
 }
 
-// loads learns how fast one replica loads blocks, and follows its queue of loads, which it
-// takes one after the other. What the replica itself counts replaces what first-token times
-// show. Ledger.Lock guards the fields that are not learned.
+// loads learns from first-token times how fast one replica loads blocks, and follows its queue of
+// loads, which it takes one after the other. Ledger.Lock guards until.
 type loads struct {
-	until   int64         // Unix ns at which the loads of all charges are done
-	seconds float64       // of loading, on the last page
-	tokens  float64       // loaded, on the last page
-	counted learned.Ratio // s for a token
-	timed   [policy.Cut]learned.Ratio
-}
-
-// of returns what is learned of a tier: the replica's own counts, if there are any.
-func (l *loads) of(t policy.Place) *learned.Ratio {
-	if t == policy.CPU && l.counted.Whole() > 0 {
-		return &l.counted
-	}
-	return &l.timed[t]
+	until int64                     // Unix ns at which the loads of all charges are done
+	times [policy.Cut]learned.Ratio // s for a token
 }
 
 // LoadTime returns the learned seconds to load a token from a tier: those of the fleet until
@@ -60,7 +48,7 @@ func (l *loads) of(t policy.Place) *learned.Ratio {
 // replica that seems fastest.
 func (a *Account) LoadTime(t policy.Place) float64 {
 	fleet := cmp.Or(a.ledger.loads[t].Load(), tierPrior[t])
-	if own := a.loads.of(t).Of(fleet, loadPrior); own > fleet*alike || own < fleet/alike {
+	if own := a.loads.times[t].Of(fleet, loadPrior); own > fleet*alike || own < fleet/alike {
 		return own
 	}
 	return fleet
@@ -68,11 +56,11 @@ func (a *Account) LoadTime(t policy.Place) float64 {
 
 // learnLoad records a load of the replica, and what the fleet shows with it: the median of its
 // replicas and of tierPrior, so that no replica alone sets the time of the others.
-func (a *Account) learnLoad(r *learned.Ratio, t policy.Place, seconds, tokens float64) {
-	r.Add(seconds, tokens, tokens/loadWindow)
+func (a *Account) learnLoad(t policy.Place, seconds, tokens float64) {
+	a.loads.times[t].Add(seconds, tokens, tokens/loadWindow)
 	all := []float64{tierPrior[t]}
 	for _, of := range a.ledger.All() {
-		if r := of.loads.of(t); r.Whole() > 0 {
+		if r := &of.loads.times[t]; r.Whole() > 0 {
 			all = append(all, r.Of(tierPrior[t], loadPrior))
 		}
 	}
@@ -80,28 +68,11 @@ func (a *Account) learnLoad(r *learned.Ratio, t policy.Place, seconds, tokens fl
 }
 
 // LoadedTokens returns how many loaded tokens the learned time of a tier rests on, at most
-// loadWindow, and whether the replica counted them itself.
-func (l *loads) LoadedTokens(t policy.Place) (tokens float64, counted bool) {
-	r := l.of(t)
-	return r.Whole(), r == &l.counted
-}
+// loadWindow.
+func (l *loads) LoadedTokens(t policy.Place) float64 { return l.times[t].Whole() }
 
 // loading returns the seconds until the loads of all charges are done. Ledger.Lock is held.
 func (l *loads) loading(now int64) float64 { return float64(max(0, l.until-now)) / 1e9 }
-
-// scrapeLoads learns from the replica's own counts. A load is counted when it ends, its
-// tokens when it begins: tokens are kept until the time of a load is there.
-func (a *Account) scrapeLoads(seconds, tokens float64, first bool) {
-	l := &a.loads
-	switch {
-	case first || seconds < l.seconds || tokens < l.tokens: // or the replica restarted
-	case seconds == l.seconds:
-		return
-	case tokens > l.tokens:
-		a.learnLoad(&l.counted, policy.CPU, seconds-l.seconds, tokens-l.tokens)
-	}
-	l.seconds, l.tokens = seconds, tokens
-}
 
 // observeLoad learns from the first token, at now, of a request that loaded from one tier. It
 // teaches if the replica had nothing else to do, or if loads alone made the request wait, for
@@ -115,7 +86,7 @@ func (a *Account) observeLoad(c *Charge, now int64) {
 	}
 	began := float64(now-t.Sent-t.Expected)/1e9 - stepTime*t.guess()
 	took := learned.Near(began*1e9/float64(waits), 1, loadJump) * float64(t.Loading) / 1e9
-	a.learnLoad(&a.loads.timed[t.LoadedFrom], t.LoadedFrom, took, float64(t.Loaded))
+	a.learnLoad(t.LoadedFrom, took, float64(t.Loaded))
 }
 
 const (
@@ -140,14 +111,10 @@ type credit struct {
 // Found returns the share of the tokens credited without events of removals that the replica
 // has found lately: 1 until it shows less, 0 if it hardly finds any.
 func (k *credit) Found() float64 {
-	switch f := k.found.Of(1, loadPrior); {
-	case f >= 1:
-		return 1
-	case f < creditNone:
-		return 0
-	default:
+	if f := min(1, k.found.Of(1, loadPrior)); f >= creditNone {
 		return f
 	}
+	return 0
 }
 
 // answered counts the tokens of a request that the engine has looked up.

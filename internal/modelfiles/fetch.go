@@ -1,6 +1,7 @@
 package modelfiles
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1" //nolint:gosec // git names files by it
 	"crypto/sha256"
@@ -72,8 +73,7 @@ func (h *Hub) Fetch(ctx context.Context, ref string) (string, error) {
 func (h *Hub) files(ctx context.Context, m model) (commit string, err error) {
 	at, found := m.revision, false
 	for _, file := range slices.Concat(tokenizers, settings) {
-		old := strings.HasPrefix(file, "tokenizer.model")
-		if old && found {
+		if found && strings.HasPrefix(file, "tokenizer.model") {
 			continue // the first tokenizer counts
 		}
 		info, err := h.file(ctx, m, at, file)
@@ -139,26 +139,19 @@ func (h *Hub) ask(ctx context.Context, url string, limit int64) (remote, error) 
 	case resp.StatusCode >= 400:
 		return remote{}, fmt.Errorf("the hub answers %s", resp.Status)
 	}
-	first := func(names ...string) string {
-		for _, n := range names {
-			if v := resp.Header.Get(n); v != "" {
-				return v
-			}
-		}
-		return ""
-	}
-	r := remote{commit: resp.Header.Get("X-Repo-Commit"), size: -1, limit: limit}
-	r.etag = strings.Trim(strings.TrimPrefix(first("X-Linked-Etag", "Etag"), "W/"), `"`)
+	said := resp.Header.Get
+	r := remote{commit: said("X-Repo-Commit"), size: -1, limit: limit}
+	r.etag = strings.Trim(strings.TrimPrefix(cmp.Or(said("X-Linked-Etag"), said("Etag")), "W/"), `"`)
 	if !commitForm.MatchString(r.commit) || !etagForm.MatchString(r.etag) || strings.HasPrefix(r.etag, ".") {
 		return remote{}, errors.New("the hub names no commit or no ETag")
 	}
-	sizes := []string{"X-Linked-Size"}
+	size := said("X-Linked-Size")
 	if resp.StatusCode < 300 {
-		sizes = append(sizes, "Content-Length")
+		size = cmp.Or(size, said("Content-Length"))
 	}
-	if v := first(sizes...); v != "" {
-		if r.size, err = strconv.ParseInt(v, 10, 64); err != nil || r.size > limit {
-			return remote{}, fmt.Errorf("the hub says a size of %q bytes, more than %d or no number", v, limit)
+	if size != "" {
+		if r.size, err = strconv.ParseInt(size, 10, 64); err != nil || r.size > limit {
+			return remote{}, fmt.Errorf("the hub says a size of %q bytes, more than %d or no number", size, limit)
 		}
 	}
 	return r, nil

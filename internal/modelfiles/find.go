@@ -1,6 +1,7 @@
 package modelfiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,12 +65,9 @@ func New(getenv func(string) string) (*Hub, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = responseWait
 	h := &Hub{
-		endpoint: strings.TrimRight(getenv("HF_ENDPOINT"), "/"),
+		endpoint: cmp.Or(strings.TrimRight(getenv("HF_ENDPOINT"), "/"), "https://huggingface.co"),
 		cache:    getenv("HF_HUB_CACHE"),
-	}
-	h.meter.init()
-	if h.endpoint == "" {
-		h.endpoint = "https://huggingface.co"
+		meter:    meter{now: time.Now, most: DefaultBytes},
 	}
 	endpoint, err := url.Parse(h.endpoint)
 	if err != nil || endpoint.Scheme != "https" && endpoint.Scheme != "http" || endpoint.Host == "" || endpoint.User != nil {
@@ -80,26 +78,19 @@ func New(getenv func(string) string) (*Hub, error) {
 		h.unsent, token = true, ""
 	}
 	h.client = &http.Client{Transport: &authorized{transport, endpoint, token}, CheckRedirect: func(_ *http.Request, via []*http.Request) error { return few(via) }}
-	switch v := strings.ToUpper(getenv("HF_HUB_OFFLINE")); v {
-	case "1", "ON", "YES", "TRUE":
-		h.offline = true
+	h.offline = slices.Contains([]string{"1", "ON", "YES", "TRUE"}, strings.ToUpper(getenv("HF_HUB_OFFLINE")))
+	home, base, user := getenv("HF_HOME"), getenv("XDG_CACHE_HOME"), getenv("HOME")
+	switch {
+	case h.cache != "":
+	case home != "":
+		h.cache = filepath.Join(home, "hub")
+	case base != "":
+		h.cache = filepath.Join(base, "huggingface", "hub")
+	case user != "":
+		h.cache = filepath.Join(user, ".cache", "huggingface", "hub")
+	default:
+		return nil, errors.New("no folder for the Hugging Face cache: set HF_HOME, HF_HUB_CACHE or HOME")
 	}
-	if h.cache != "" {
-		return h, nil
-	}
-	home := getenv("HF_HOME")
-	if home == "" {
-		base := getenv("XDG_CACHE_HOME")
-		if base == "" {
-			user := getenv("HOME")
-			if user == "" {
-				return nil, errors.New("no folder for the Hugging Face cache: set HF_HOME, HF_HUB_CACHE or HOME")
-			}
-			base = filepath.Join(user, ".cache")
-		}
-		home = filepath.Join(base, "huggingface")
-	}
-	h.cache = filepath.Join(home, "hub")
 	return h, nil
 }
 
@@ -149,12 +140,10 @@ func (h *Hub) folder(m model) string {
 
 // hasTokenizer reports whether a folder holds a tokenizer.
 func hasTokenizer(dir string) bool {
-	for _, name := range tokenizers {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(tokenizers, func(name string) bool {
+		_, err := os.Stat(filepath.Join(dir, name))
+		return err == nil
+	})
 }
 
 // Find returns the folder with ref's tokenizer without using the network:

@@ -46,8 +46,6 @@ type meter struct {
 	until time.Time // its end; zero: it lasts until the limit changes
 }
 
-func (m *meter) init() { m.now, m.most = time.Now, DefaultBytes }
-
 // Limit changes the most bytes that are downloaded, and ends a pause.
 func (h *Hub) Limit(bytes int64) {
 	h.meter.mu.Lock()

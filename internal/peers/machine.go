@@ -135,7 +135,7 @@ func (m *Machine) Write(now time.Time) []byte {
 	m.outgoing = waiting
 	if changed != nil {
 		m.policy = version{m.policy.number, "", nil} // messages received meanwhile came before it
-		m.adopt(version{max(m.policy.number+1, uint64(now.UnixMilli())), m.o.ID, changed.config}, m.o.ID)
+		m.adopt(version{max(m.policy.number+1, uint64(now.UnixMilli())), m.o.ID, changed}, m.o.ID)
 	}
 	full = full || m.wantFull || now.Sub(m.sentFull) >= FullEvery
 	out := &m.out

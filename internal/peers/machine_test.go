@@ -45,7 +45,7 @@ func TestAChargeIsToldAtOnce(t *testing.T) {
 	for range 3 { // three failures in a row
 		c := w.nodes[0].charge(w.now, 1)
 		c.Release()
-		c.Failed(w.now.UnixNano())
+		c.Account().Logged(true)
 	}
 	w.settle()
 	if s := a2(); !s.Failing {
@@ -395,10 +395,7 @@ func FuzzRead(f *testing.F) {
 		{Protocol: 1, From: "x", Seq: 1, Leaving: true, Ask: []string{"r0"}, Echoes: []*peerspb.Echo{{To: "r0", Stamp: 1, HeldNs: 2}}},
 		{Protocol: 3, From: "y"},
 	} {
-		b, err := proto.Marshal(in)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := must.Get(proto.Marshal(in))(f)
 		f.Add(b, b[:len(b)/2])
 	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {

@@ -27,7 +27,7 @@ type Outbox struct {
 	dropped uint64
 	full    bool // the next message is a full one
 	resets  map[string]uint64
-	changed *change
+	changed []byte // the settings that were changed at run time, in JSON; nil: none were
 }
 
 // outgoing are prefixes and the memory of their keys.
@@ -35,9 +35,6 @@ type outgoing struct {
 	prefixes []decision.Prefix
 	keys     []prefixhash.Key
 }
-
-// change is a change of settings at run time.
-type change struct{ config []byte }
 
 // NewOutbox returns an empty outbox.
 func NewOutbox() *Outbox {
@@ -73,12 +70,9 @@ func (o *Outbox) Send(p decision.Prefix) {
 
 // PolicyChanged sends settings that were changed here at run time.
 func (o *Outbox) PolicyChanged(c policy.Config) {
-	config, err := json.Marshal(c)
-	if err != nil { // numbers without a JSON form were refused before
-		return
-	}
+	config, _ := json.Marshal(c) // numbers without a JSON form were refused before
 	o.mu.Lock()
-	o.changed, o.full = &change{config}, true
+	o.changed, o.full = config, true
 	o.mu.Unlock()
 	o.Notify()
 }
@@ -93,7 +87,7 @@ func (o *Outbox) PressureReset(model string) {
 }
 
 // take returns the waiting prefixes. The memory of spare takes their place.
-func (o *Outbox) take(spare outgoing) (waiting outgoing, full bool, changed *change) {
+func (o *Outbox) take(spare outgoing) (waiting outgoing, full bool, changed []byte) {
 	clear(spare.prefixes)
 	spare.prefixes, spare.keys = spare.prefixes[:0], spare.keys[:0]
 	o.mu.Lock()

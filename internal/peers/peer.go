@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -75,10 +76,8 @@ func (m *Machine) Read(now time.Time, b []byte) error {
 }
 
 func (m *Machine) receive(now time.Time, in *peerspb.Message, size int) error {
-	for _, id := range in.Ask {
-		if id == m.o.ID {
-			m.requestFull()
-		}
+	if slices.Contains(in.Ask, m.o.ID) {
+		m.requestFull()
 	}
 	p := m.peers[in.From]
 	delete(m.missing, in.From)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
@@ -66,7 +67,6 @@ type Options struct {
 	Client  *http.Client             // for replicas; its Transport is used
 	URL     func(addr string) string // root of a replica's HTTP API
 	Legs    int                      // most legs under way; 0 = mostLegs; tests set it
-	Metrics *Metrics                 // nil = none
 	Answers *intake.Budget           // of all that are being read
 }
 
@@ -83,7 +83,7 @@ func New(o Options) *Sender {
 	return s
 }
 
-// Set replaces the options for later legs. A Client, Metrics and Answers that are nil stay.
+// Set replaces the options for later legs. A Client and Answers that are nil stay.
 func (s *Sender) Set(o Options) {
 	before := s.o.Load()
 	if before == nil {
@@ -91,7 +91,7 @@ func (s *Sender) Set(o Options) {
 	} else if o.Client != nil {
 		defer before.Client.CloseIdleConnections()
 	}
-	o.Client, o.Metrics, o.Answers = cmp.Or(o.Client, before.Client), cmp.Or(o.Metrics, before.Metrics), cmp.Or(o.Answers, before.Answers)
+	o.Client, o.Answers = cmp.Or(o.Client, before.Client), cmp.Or(o.Answers, before.Answers)
 	if o.Legs == 0 {
 		o.Legs = mostLegs
 	}
@@ -102,11 +102,9 @@ func (s *Sender) Set(o Options) {
 func (s *Sender) Send(ctx context.Context, l *Leg) (Answer, error) {
 	o := s.o.Load()
 	if !s.under.Take(1, int64(o.Legs)) {
-		o.Metrics.ended(ErrBusy, 0)
 		return Answer{}, ErrBusy
 	}
 	defer s.under.Give(1)
-	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	body := newBody(appendBody(make([][]byte, 0, 8), l))
 	a, err := send(ctx, o, l, body)
@@ -115,7 +113,6 @@ func (s *Sender) Send(ctx context.Context, l *Leg) (Answer, error) {
 	}
 	cancel() // makes the transport close a body that it has not read
 	body.wait()
-	o.Metrics.ended(err, time.Since(start))
 	return a, err
 }
 
@@ -226,8 +223,8 @@ var colon = []byte(":")
 
 // legBody is the body of a leg. The caller lends it the parts and may reuse them when wait has returned.
 type legBody struct {
-	parts  [][]byte // what is left of them
-	left   int64    // bytes in them
+	parts  net.Buffers // what is left of them
+	left   int64       // bytes in them
 	closed chan struct{}
 	once   sync.Once
 }
@@ -241,19 +238,7 @@ func newBody(parts [][]byte) *legBody {
 }
 
 // Read implements io.Reader. It fills p, because each Read becomes a packet.
-func (b *legBody) Read(p []byte) (n int, err error) {
-	for n < len(p) && len(b.parts) > 0 {
-		k := copy(p[n:], b.parts[0])
-		n += k
-		if b.parts[0] = b.parts[0][k:]; len(b.parts[0]) == 0 {
-			b.parts = b.parts[1:]
-		}
-	}
-	if n == 0 && len(p) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
+func (b *legBody) Read(p []byte) (int, error) { return b.parts.Read(p) }
 
 // Close implements io.Closer. The transport calls it once it has read the body or given up.
 func (b *legBody) Close() error {

@@ -12,12 +12,11 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
+	"warmroute/internal/testenv/rpc"
 	"warmroute/render/testkit/must"
 )
 
@@ -50,22 +49,10 @@ func serve(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{t: t, now: time.Unix(1_800_000_000, 0)}
 	b.x = index.New(index.Options{Now: b.clock})
-	l, served := bufconn.Listen(1<<20), make(chan error, 1)
-	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(b.x.Close)
 	b.s = indexrpc.New(b.x, indexrpc.Options{Now: b.clock})
-	go func() { served <- b.s.Serve(ctx, l) }()
-	conn := must.Get(grpc.NewClient("passthrough:///index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
-	b.c = pb.NewCacheIndexClient(conn)
+	b.c = pb.NewCacheIndexClient(rpc.Dial(t, func(ctx context.Context, l net.Listener) error { return b.s.Serve(ctx, l) }))
 	must.Get(b.c.GetCacheState(b.ctx(), &pb.GetCacheStateRequest{}, grpc.WaitForReady(true)))(t)
-	t.Cleanup(func() {
-		conn.Close()
-		cancel()
-		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-		b.x.Close()
-	})
 	return b
 }
 

@@ -13,12 +13,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"warmroute/index"
 	pb "warmroute/index/indexpb"
+	"warmroute/internal/testenv/rpc"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/must"
 )
@@ -219,14 +218,14 @@ func TestReporterTokens(t *testing.T) {
 	r, _ := reporting(t, b, Options{})
 	scope := index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 2}
 	tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
-	contents := prefixhash.AppendContents(nil, tokens, 2, nil)
+	contents := prefixhash.AppendContents(nil, tokens, prefixhash.Blocks{Size: 2}, nil)
 	event := func(parent uint64, from, to int) index.Event {
 		return index.Event{Kind: index.Stored, Scope: scope, HasParent: parent != 0, Parent: parent,
 			Hashes: []uint64{11, 12, 13, 14}[from:to], Content: contents[from:to]}
 	}
 	apply(t, r, event(11, 1, 3), event(13, 3, 4)) // their parent is not held
 	flush(t, r)
-	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, 2, nil)
+	keys := prefixhash.AppendTokens(nil, prefixhash.TokenRoot("m", prefixhash.LoRA{}), tokens, prefixhash.Blocks{Size: 2}, nil)
 	held := func() int32 {
 		for _, m := range b.x.Lookup(nil, scope, keys) {
 			return m.Blocks
@@ -276,9 +275,7 @@ func TestReporterRuns(t *testing.T) {
 	until("a removal", func(told []string) bool { return slices.Contains(told, "-3") && r.Status().Flushes >= 2 })
 	apply(t, r, stored(2, 4)) // waits for company that does not come
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-done)
 	if got := c.take(); !strings.HasSuffix(got, "stream +1@128,2@256,3@384 events -3 stream +4@384") {
 		t.Errorf("told %q", got)
 	}
@@ -308,21 +305,12 @@ func (hanging) StreamCacheState(s grpc.ClientStreamingServer[pb.ReportCacheState
 // kind of call the timeout, and the end of the reporter one more.
 func TestReporterIsBounded(t *testing.T) {
 	b := serve(t)
-	l := bufconn.Listen(1 << 20)
-	g := grpc.NewServer()
-	pb.RegisterCacheIndexServer(g, hanging{})
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(l) }()
-	conn := must.Get(grpc.NewClient("passthrough:///hanging", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.Dial() })))(t)
-	t.Cleanup(func() {
-		conn.Close()
-		g.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	stuck := pb.NewCacheIndexClient(conn)
+	stuck := pb.NewCacheIndexClient(rpc.Dial(t, func(ctx context.Context, l net.Listener) error {
+		g := grpc.NewServer()
+		pb.RegisterCacheIndexServer(g, hanging{})
+		context.AfterFunc(ctx, g.Stop)
+		return g.Serve(l)
+	}))
 	for what, change := range map[string]func(r *Reporter, c *tap){
 		"a clear":  func(r *Reporter, c *tap) { r.Resync() },
 		"a report": func(r *Reporter, c *tap) { apply(t, r, stored(2, 3)) },
@@ -374,61 +362,6 @@ func bounded(t *testing.T, f func()) {
 	}
 }
 
-// TestReporterVouches: an idle reporter's ping says since when its own stream is
-// known to be whole; one whose subscriber has fallen silent makes nothing fresher.
-func TestReporterVouches(t *testing.T) {
-	b := serve(t)
-	r, _ := reporting(t, b, Options{Tenant: "a", Model: "m", Now: b.clock})
-	batch := func(events ...index.Event) {
-		t.Helper()
-		must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}))(t)
-	}
-	fresh := func() float64 {
-		t.Helper()
-		out, err := b.c.LookupRoute(b.ctx(), ask("engine", 1, 1))
-		if err != nil || len(out.GetRoutes()) != 1 {
-			t.Fatalf("%v, %v", out, err)
-		}
-		return out.GetRoutes()[0].GetFreshness()
-	}
-	batch(stored(0, 1))
-	flush(t, r)
-	b.advance(index.DefaultReplicaTTL / 2)
-	flush(t, r) // a ping of a sidecar whose subscriber is silent
-	if got := fresh(); got != 0.5 {
-		t.Errorf("freshness %v, want 0.5: the event socket may be dead", got)
-	}
-	batch() // the publisher is there and has nothing new
-	flush(t, r)
-	if got := fresh(); got != 1 {
-		t.Errorf("freshness %v, want 1: the stream is whole", got)
-	}
-}
-
-func TestReporterResync(t *testing.T) {
-	b := serve(t)
-	r, c := reporting(t, b, Options{})
-	apply(t, r, stored(0, 1))
-	flush(t, r)
-	c.take()
-	r.Resync()
-	apply(t, r, stored(1, 2))
-	flush(t, r)
-	if got, want := c.take(), "clear stream +1@128,2@256"; got != want {
-		t.Errorf("told %q, want %q", got, want)
-	}
-}
-
-func TestReporterStaleBatch(t *testing.T) {
-	b := serve(t)
-	r, _ := reporting(t, b, Options{})
-	old := r.incarnation
-	r.Begin(index.Holder{})
-	if _, err := r.Apply(&index.Batch{Incarnation: old, Events: []index.Event{stored(0, 1)}}); !errors.Is(err, index.ErrIncarnation) || r.Status().Blocks != 0 {
-		t.Errorf("%v, %+v", err, r.Status())
-	}
-}
-
 // TestTwinsStay: a block that the engine has by two hashes is reported once, and is gone when
 // both are, whichever changes one report has. What began anew is in no doubt.
 func TestTwinsStay(t *testing.T) {
@@ -453,7 +386,7 @@ func TestTwinsStay(t *testing.T) {
 			t.Errorf("%d blocks are held, want %d", got, want)
 		}
 	}
-	must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: []index.Event{twin(1), twin(2)}}))(t)
+	apply(t, r, twin(1), twin(2))
 	held(1)
 	apply(t, r, removed(1))
 	held(1)
@@ -516,8 +449,8 @@ func TestReporterCounts(t *testing.T) {
 	if s := r.Status(); s.Flushes != before.Flushes+1 || s.Resyncs != before.Resyncs || s.Blocks != 2 || s.Behind {
 		t.Errorf("%+v, before %+v", s, before)
 	}
-	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation + 1}); err == nil {
-		t.Error("a batch of another incarnation is taken")
+	if _, err := r.Apply(&index.Batch{Incarnation: r.incarnation - 1, Events: []index.Event{stored(0, 9)}}); !errors.Is(err, index.ErrIncarnation) || r.Status().Blocks != 2 {
+		t.Errorf("a batch of another incarnation: %v, %+v", err, r.Status())
 	}
 	if again := r.Begin(index.Holder{}); again != r.incarnation || again < 2 {
 		t.Errorf("incarnation %d", again)
@@ -554,7 +487,9 @@ func TestReporterWakes(t *testing.T) {
 	}
 }
 
-// TestSkewedClocks: a reporter's clock that is wrong makes its evidence neither older nor newer.
+// TestSkewedClocks: an idle reporter's ping says since when its own stream is known to be whole, so
+// that one whose subscriber has fallen silent makes nothing fresher. A clock that is wrong makes its
+// evidence neither older nor newer.
 func TestSkewedClocks(t *testing.T) {
 	for _, skew := range []time.Duration{-25 * time.Minute, -5 * time.Minute, -24 * 365 * time.Hour, 25 * time.Minute, 0} {
 		t.Run(skew.String(), func(t *testing.T) {
@@ -567,19 +502,15 @@ func TestSkewedClocks(t *testing.T) {
 					t.Fatalf("%s: %v, %v; want freshness %v", what, out, err, want)
 				}
 			}
-			arrived := func(events ...index.Event) { // as a subscriber of the same machine
-				t.Helper()
-				must.Get(r.Apply(&index.Batch{Incarnation: r.incarnation, Events: events}))(t)
-			}
 			flush(t, r)
-			arrived(stored(0, 1))
+			apply(t, r, stored(0, 1))
 			flush(t, r)
 			fresh("a report", 1)
-			arrived()
+			apply(t, r)
 			b.advance(index.DefaultReplicaTTL / 2)
 			flush(t, r)
 			fresh("the events ceased half of the TTL ago", 0.5)
-			arrived()
+			apply(t, r) // the publisher is there and has nothing new
 			flush(t, r)
 			fresh("the events came back", 1)
 		})

@@ -7,8 +7,13 @@ import (
 	"warmroute/internal/decision/history"
 )
 
-// mostSaved is the most seconds that a desk saves up for cold prompts: no prompt costs more.
-const mostSaved = 20
+// mostSaved is the most seconds that a desk saves up for cold prompts, mostPaid the most that one of
+// them costs when it comes.
+const mostSaved, mostPaid = 20, 30
+
+// fairWait is the wait after which a price is half, as a multiple of the seconds that all of the cache
+// takes to be computed: so each prompt can be paid, and those that waited longest soonest.
+const fairWait = 7
 
 // returns is how many times the seconds that a session's context takes to be computed it counts as
 // live after its answer.
@@ -81,12 +86,18 @@ func (d *desk) working(c *history.Cache, rate float64, now time.Time) []*Session
 	return d.live
 }
 
+// priceOf returns the seconds that a prompt pays for tokens of others after a wait.
+func (p *Site) priceOf(tokens int, waited time.Duration) float64 {
+	fair := fairWait * float64(p.Size) / p.Rate
+	return min(mostPaid, float64(tokens)/p.Rate) / (1 + max(0, waited.Seconds())/fair)
+}
+
 // room returns the tokens that a session needs beyond what the others that are live leave free, the
 // number of these, and the seconds that it takes from them where it needs any: for the tokens that it
 // evicts, and for those that wait behind it in the engine's queue and are evicted there. Requests in
 // flight make it wait for what it and they need above half of the cache.
-func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live int, price float64) {
-	used, running := 0, 0
+func (d *desk) room(s *Session, r *Request, p *Site, now time.Time) (lacking, live int, price float64) {
+	need, used, running := r.Tokens+r.Answer, 0, 0
 	for _, of := range d.working(p.Cache, p.Rate, now) {
 		if of == s {
 			continue
@@ -100,5 +111,5 @@ func (d *desk) room(s *Session, need int, p *Site, now time.Time) (lacking, live
 		return 0, live, 0
 	}
 	waiting := min(need, running, max(0, running+need-p.Size/2))
-	return lacking, live, min(mostSaved, float64(lacking+waiting)/p.Rate)
+	return lacking, live, p.priceOf(lacking+waiting, now.Sub(r.came))
 }

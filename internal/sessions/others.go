@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
 )
 
 // tellEvery is how often a router tells that it holds requests, heardFor how long that counts.
@@ -25,7 +26,7 @@ type head struct {
 }
 
 // Arrived records a request of another router as if it had gone there by this one.
-func (t *Table) Arrived(set *Settings, v *Visit, now time.Time) *Work {
+func (t *Table) Arrived(set *policy.Sessions, v *Visit, now time.Time) *Work {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(v.Prompt.Keys) == 0 {

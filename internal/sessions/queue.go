@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"warmroute/internal/decision/policy"
 )
 
 // The time over which departures count, in parts that are forgotten one by one.
@@ -15,7 +17,7 @@ const (
 // queue has the tickets of one model by their places, and the places of requests whose clients have
 // gone.
 type queue struct {
-	set     *Settings // the latest of the model
+	set     *policy.Sessions // the latest of the model
 	tickets []*Ticket
 	kept    []keptPlace // the one that was kept last is the last
 

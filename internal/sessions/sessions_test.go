@@ -6,6 +6,7 @@ import (
 
 	"warmroute/index"
 	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
 	"warmroute/internal/sessions"
 	"warmroute/prefixhash"
 )
@@ -20,7 +21,7 @@ const (
 type office struct {
 	t     *testing.T
 	table *sessions.Table
-	set   sessions.Settings
+	set   policy.Sessions
 	now   time.Time
 	sent  history.History
 	at    []*history.Cache // its caches
@@ -28,7 +29,7 @@ type office struct {
 }
 
 func open(t *testing.T, holders int) *office {
-	o := &office{t: t, table: sessions.New(), set: sessions.Settings{Share: 0.1}, now: time.Unix(1_700_000_000, 0)}
+	o := &office{t: t, table: sessions.New(), set: policy.Sessions{Share: 0.1}, now: time.Unix(1_700_000_000, 0)}
 	for i := range holders {
 		c := o.sent.Of(index.Holder{Replica: "r", Rank: i})
 		c.SetCapacity(size)
@@ -131,7 +132,7 @@ func ready(k *sessions.Ticket) bool {
 }
 
 func (o *office) wake() int {
-	return o.table.Wake(func(string) *sessions.Settings { return &o.set }, o.fleet, o.now)
+	return o.table.Wake(func(string) *policy.Sessions { return &o.set }, o.fleet, o.now)
 }
 
 func TestSessionsAreKnownByContent(t *testing.T) {
@@ -223,12 +224,12 @@ func TestRunningCostsMore(t *testing.T) {
 	for _, c := range []struct {
 		name              string
 		idle, running, is int
-		seconds           float64 // of saving until it goes
+		seconds           float64 // of saving until it goes: price / share, less what falls meanwhile
 	}{
-		{"nothing runs", 96_000, 0, 5024, 10.2},
-		{"less than half runs", 51_200, 44_800, 5024, 10.2},
-		{"more than half runs", 44_800, 51_200, 5024, 10.2 + 50.3},
-		{"a part is above half", 54_400, 45_600, 5024, 50.3 + 6.3},
+		{"nothing runs", 96_000, 0, 5024, 10.2 - 0.1},
+		{"less than half runs", 51_200, 44_800, 5024, 10.2 - 0.1},
+		{"more than half runs", 44_800, 51_200, 5024, 10.2 + 50.3 - 4.5},
+		{"a part is above half", 54_400, 45_600, 5024, 50.3 + 6.3 - 4},
 		{"it fits", 0, 51_200, 44_800, 0},
 	} {
 		o := open(t, 1)
@@ -282,7 +283,7 @@ func TestOrderOfArrival(t *testing.T) {
 	if w := second.Wait(o.now); w.Ahead != 1 {
 		t.Errorf("%d are ahead of the second", w.Ahead)
 	}
-	o.pass(250)
+	o.pass(450)
 	if o.wake(); !ready(first) || ready(second) {
 		t.Fatal("not the first one goes")
 	}
@@ -347,7 +348,7 @@ func TestPlaceIsKept(t *testing.T) {
 
 func TestFullQueuePasses(t *testing.T) {
 	o := open(t, 1)
-	o.set.Queue, o.set.Full = 1, sessions.Pass
+	o.set.Queue, o.set.Full = 1, policy.Pass
 	o.send(text{{1, 64_000}})
 	o.hold(text{{2, 90_000}})
 	o.send(text{{3, 90_000}})
@@ -373,7 +374,7 @@ func TestRetryAfter(t *testing.T) {
 	for _, next := range []struct {
 		after float64
 		want  []time.Duration
-	}{{200, []time.Duration{200, 400, 600, 800, 900}}, {200, []time.Duration{200, 400, 600}}, {1100, []time.Duration{900, 900}}, {200, []time.Duration{450, 900}}} {
+	}{{400, []time.Duration{400, 800, 900}}, {200, []time.Duration{300, 600, 900}}, {1100, []time.Duration{900, 900}}, {200, []time.Duration{450, 900}}} {
 		o.pass(next.after)
 		o.wake()
 		s, held, _ := o.ask(asks[0])
@@ -447,7 +448,7 @@ func TestOffLetsAllGo(t *testing.T) {
 	o.send(text{{1, 64_000}})
 	_, first := o.hold(text{{2, 90_000}})
 	_, second := o.hold(text{{3, 90_000}})
-	o.set = sessions.Settings{}
+	o.set = policy.Sessions{}
 	if n := o.wake(); n != 0 || !ready(first) || !ready(second) {
 		t.Errorf("%d requests are held after that was turned off", n)
 	}

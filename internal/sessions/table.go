@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/internal/decision/history"
+	"warmroute/internal/decision/policy"
 	"warmroute/prefixhash"
 )
 
@@ -45,6 +46,8 @@ type Request struct {
 	Ticket  *Ticket // of an earlier decision on it
 	MayHold bool
 	Dry     bool // nothing is recorded; it is not held
+
+	came time.Time // its first attempt
 }
 
 // Work is a session's request in flight.
@@ -54,6 +57,10 @@ type Work struct {
 	// Session is the session's number, the same for all its requests; Turn counts them from 1 on.
 	Session uint64
 	Turn    int
+	// Idle is the time from the session's latest answer to the request's first attempt, Live whether the
+	// session was live then. Of a session's first request they are zero.
+	Idle time.Duration
+	Live bool
 	// Order is the request's place in the engine's queue, the lowest first: its first attempt in Unix
 	// milliseconds. The order of a warm request is mostSaved before now, so that a cold prompt waits
 	// for later warm ones, but not for ever.
@@ -66,7 +73,7 @@ type Work struct {
 
 // Admit decides where a request goes: to the site of the returned number, or nowhere yet, with
 // the ticket that it waits for. full: it was refused because the queue is full.
-func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Work, held *Ticket, full bool) {
+func (t *Table) Admit(set *policy.Sessions, r *Request, now time.Time) (site int, w *Work, held *Ticket, full bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(r.Prompt.Keys) == 0 {
@@ -76,6 +83,9 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	q.set = set
 	q.expire(now)
 	k := t.ticketOf(q, r)
+	if r.came = now; k != nil {
+		r.came = k.place.At
+	}
 	s, rewritten := t.continued(r.Prompt, r.Session, false)
 	site, why := t.site(q, k, s, r, now)
 	if site < 0 {
@@ -87,10 +97,10 @@ func (t *Table) Admit(set *Settings, r *Request, now time.Time) (site int, w *Wo
 	if r.Dry {
 		return site, &Work{Lacks: why}, nil, false
 	}
+	idle, live := t.rested(s, r.came)
 	w = t.send(s, rewritten, r, &r.Sites[site], now)
-	w.Lacks, w.Order = why, now.UnixMilli()
+	w.Idle, w.Live, w.Lacks, w.Order = idle, live, why, r.came.UnixMilli()
 	if k != nil {
-		w.Order = k.place.At.UnixMilli()
 		q.depart(k, now)
 		t.callFirst(q, 0, now)
 	}
@@ -142,7 +152,7 @@ func (t *Table) site(q *queue, k *Ticket, s *Session, r *Request, now time.Time)
 
 // fits returns the site where the request takes least from others, and whose savings pay for it:
 // where it fits it takes nothing. Of equal ones it is the best one, -1: there is none.
-func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int, Wait) {
+func (t *Table) fits(set *policy.Sessions, s *Session, r *Request, now time.Time) (int, Wait) {
 	least, pays := Wait{Context: r.Tokens, Lacking: -1}, -1
 	cheapest := 0.0
 	for i := range r.Sites {
@@ -152,7 +162,7 @@ func (t *Table) fits(set *Settings, s *Session, r *Request, now time.Time) (int,
 		}
 		d := t.desk(p, now)
 		d.save(now, set.Share)
-		lacking, live, price := d.room(s, r.Tokens+r.Answer, p, now)
+		lacking, live, price := d.room(s, r, p, now)
 		if least.Lacking < 0 || lacking < least.Lacking {
 			least.Lacking, least.Live = lacking, live
 		}
@@ -195,7 +205,7 @@ func (t *Table) hold(q *queue, k *Ticket, s *Session, r *Request, why Wait, now 
 	if !q.holds(k) { // it comes for the first time, or back
 		full = q.set.Queue > 0 && q.ahead(k) >= q.set.Queue
 		switch {
-		case full && q.set.Full == Pass:
+		case full && q.set.Full == policy.Pass:
 			return nil, false
 		case full:
 			q.keep(k.place, now, false)
@@ -219,7 +229,7 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 	w := &Work{of: t}
 	if p.known() && !warm(p.Cached, r.Tokens) {
 		d := t.desk(p, now)
-		_, _, price := d.room(s, r.Tokens+r.Answer, p, now)
+		_, _, price := d.room(s, r, p, now)
 		w.Paid = min(d.saved, price)
 		d.saved -= w.Paid
 	}
@@ -247,6 +257,15 @@ func (t *Table) goes(s *Session, rewritten bool, name string, p history.Prompt, 
 	s.open++
 	s.away = false
 	return s
+}
+
+// rested returns the time from the latest answer of s until then, and whether s is live then.
+func (t *Table) rested(s *Session, then time.Time) (idle time.Duration, live bool) {
+	if s == nil || s.open > 0 {
+		return 0, s != nil
+	}
+	d := t.desks[s.cache]
+	return max(0, then.Sub(s.answered)), d != nil && s.working(d.rate, then)
 }
 
 // See returns the work at the desk of a holder, whose size and speed are known; false: it has none.
@@ -309,7 +328,7 @@ func (w *Work) End(now time.Time) {
 // Wake lets the first request of each queue be decided again if it may go, or if it knows another fleet
 // (0: that does not count); of a model whose requests are no longer held, all. It returns the number of
 // requests that wait.
-func (t *Table) Wake(of func(model string) *Settings, fleet uint64, now time.Time) (waiting int) {
+func (t *Table) Wake(of func(model string) *policy.Sessions, fleet uint64, now time.Time) (waiting int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for model, q := range t.queues {
@@ -334,7 +353,7 @@ func (t *Table) callFirst(q *queue, fleet uint64, now time.Time) {
 		k.call()
 		return
 	}
-	r := Request{Tokens: k.place.Tokens, Answer: k.answer, Sites: k.sites}
+	r := Request{Tokens: k.place.Tokens, Answer: k.answer, Sites: k.sites, came: k.place.At}
 	for i := range k.sites {
 		if k.sites[i].up(now) && warm(k.sites[i].Cache.Match(k.prompt, now), k.place.Tokens) {
 			k.call()

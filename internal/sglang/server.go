@@ -16,9 +16,9 @@ const Name = "sglang"
 // AdapterMark stands between the names of a model and of its adapter in a request's model.
 const AdapterMark = ":"
 
-// LoadLeast is the least number of tokens that SGLang loads from the host's memory
+// loadLeast is the least number of tokens that SGLang loads from the host's memory
 // (UnifiedRadixCache.load_back_threshold).
-const LoadLeast = 10
+const loadLeast = 10
 
 // maxText bounds a text of a server.
 const maxText = 1024
@@ -28,7 +28,6 @@ type Server struct {
 	Version      string  `json:"version"`
 	PageSize     int     `json:"page_size"`
 	Parallel     int     `json:"dcp_size"` // a block has as many pages
-	Speculative  *string `json:"speculative_algorithm"`
 	Hierarchical bool    `json:"enable_hierarchical_cache"`
 	Disabled     bool    `json:"disable_radix_cache"`
 	CacheReport  bool    `json:"enable_cache_report"`
@@ -77,7 +76,7 @@ func (s *Server) Dynamo() bool {
 	var c struct {
 		Format string `json:"format"`
 	}
-	return s.Config != nil && json.Unmarshal([]byte(*s.Config), &c) == nil && c.Format == "dynamo" && s.release().since(5, 22)
+	return s.Config != nil && json.Unmarshal([]byte(*s.Config), &c) == nil && c.Format == "dynamo" && s.release().since(22)
 }
 
 // release is the numbers of a version, 0.5.5.post3 being 0.5.5.
@@ -90,15 +89,13 @@ func (s *Server) release() (r release) {
 	return r
 }
 
-// since reports whether the release is 0.minor.patch or later.
-func (r release) since(minor, patch int) bool {
-	return slices.Compare(r[:], []int{0, minor, patch}) >= 0
-}
+// since reports whether the release is 0.5.patch or later.
+func (r release) since(patch int) bool { return slices.Compare(r[:], []int{0, 5, patch}) >= 0 }
 
 // Chained reports whether the hash of a page in its events covers the pages before it.
 func (s *Server) Chained() bool {
 	r := s.release()
-	return r == release{} || r.since(5, 6)
+	return r == release{} || r.since(6)
 }
 
 // Settings returns the settings of its cache for the index. groups are the cache groups of its
@@ -106,13 +103,13 @@ func (s *Server) Chained() bool {
 func (s *Server) Settings(kinds []string) *index.GroupSettings {
 	t := &index.GroupSettings{Rule: index.GroupRuleSGLang, EagleKnown: true, Block: s.BlockSize(), Limit: s.limit(kinds)}
 	if s.Hierarchical {
-		t.Loads, t.LoadLeast = true, LoadLeast
+		t.Loads, t.LoadLeast = true, loadLeast
 	}
 	switch r := s.release(); {
 	case r == release{}: // as the current ones
-	case !r.since(5, 20):
+	case !r.since(20):
 		t.Sight = index.SightTokens
-	case !r.since(5, 22):
+	case !r.since(22):
 		t.Sight = index.SightSalts
 	}
 	if s.Dynamo() {
@@ -131,9 +128,9 @@ func (s *Server) limit(kinds []string) string {
 		return "its radix cache is disabled, so it hits nothing: start it without --disable-radix-cache"
 	case r == release{}:
 		return "its version is not known, so neither are the fields of its events: let it answer /server_info"
-	case !r.since(5, 20):
+	case !r.since(20):
 		return "events of SGLang before 0.5.20 show neither salts nor adapters nor extra_key, so the prediction may be too high: update it to 0.5.22 or later"
-	case !r.since(5, 22):
+	case !r.since(22):
 		return "events of SGLang before 0.5.22 show neither adapters nor extra_key, so the prediction may be too high: update it"
 	case kinds == nil:
 		return "whether its model has sliding windows or Mamba states is not known, so the prediction may be too high: give the model's config.json"

@@ -89,7 +89,7 @@ func TestALongValueIsCut(t *testing.T) {
 		var out bytes.Buffer
 		var d LogDial
 		must.Do(t, d.Set(LogOptions{Format: format}))
-		log := d.Logger(&out)
+		log := slog.New(d.handler(&out))
 		long := strings.Repeat("é", 1<<20)
 		log.Info("one", "error", errors.New(long), "envoy_says", long, "n", 1)
 		if out.Len() > 3*longestValue || !strings.Contains(out.String(), "…") || strings.Contains(out.String(), `\x`) {

@@ -65,12 +65,7 @@ func (d *LogDial) Set(o LogOptions) error {
 // Level returns the lowest level that is logged.
 func (d *LogDial) Level() slog.Level { return d.level.Level() }
 
-// Logger returns a logger to w that follows d, one Write per line.
-func (d *LogDial) Logger(w io.Writer) *slog.Logger {
-	return slog.New(d.handler(w))
-}
-
-// Limited returns a logger to w as Logger does, whose lines l bounds.
+// Limited returns a logger to w that follows d, one Write per line, and whose lines l bounds.
 func (d *LogDial) Limited(w io.Writer, l *LogLimiter) *slog.Logger {
 	return l.Logger(d.handler(w))
 }
@@ -166,8 +161,13 @@ func (l *LogWriter) put(b *[]byte) {
 	}
 }
 
-// Lost returns the number of lines that were not written.
-func (l *LogWriter) Lost() uint64 { return l.lost.Load() }
+// Lost returns the number of lines that were not written, none by a nil writer.
+func (l *LogWriter) Lost() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.lost.Load()
+}
 
 // Close writes the queued lines, for at most wait, and drops later ones. It reports
 // whether everything was flushed; false leaves the goroutine behind, blocked in a

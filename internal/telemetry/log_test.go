@@ -53,7 +53,7 @@ func TestLoggerWritesLines(t *testing.T) {
 	w := NewLogWriter(&buf)
 	var d LogDial
 	must.Do(t, d.Set(LogOptions{Level: "info", Format: "json"}))
-	log := d.Logger(w)
+	log := slog.New(d.handler(w))
 	log.Debug("not this")
 	for i := range 100 {
 		log.Info("hello", "i", i)
@@ -192,7 +192,7 @@ func writeToClosedPipe() {
 func TestLogDial(t *testing.T) {
 	var out bytes.Buffer
 	var d LogDial
-	log := d.Logger(&out).With("a", 1).WithGroup("g")
+	log := slog.New(d.handler(&out)).With("a", 1).WithGroup("g")
 	log.Debug("not said")
 	log.Info("one", "b", 2)
 	must.Do(t, d.Set(LogOptions{Level: "debug", Format: "json"}))

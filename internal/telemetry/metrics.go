@@ -79,7 +79,7 @@ func PrintVersion(w io.Writer, binary string, args []string) bool {
 
 // NewRegistry returns a registry with the metrics every binary has: the Go
 // runtime's, the process's, build information, and the lines that log has lost and
-// limit has left out (both may be nil).
+// limit has left out.
 func NewRegistry(binary string, b Build, log *LogWriter, limit *LogLimiter) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -94,28 +94,11 @@ func Own(binary string, b Build, log *LogWriter, limit *LogLimiter) []prometheus
 		ConstLabels: prometheus.Labels{"binary": binary, "version": b.Version, "revision": b.Revision, "go_version": b.GoVersion},
 	})
 	info.Set(1)
-	return []prometheus.Collector{info, missingLines{log, limit}}
-}
-
-// missingLines counts the lines that a log lacks; both fields may be nil.
-type missingLines struct {
-	log   *LogWriter
-	limit *LogLimiter
-}
-
-var descMissing = prometheus.NewDesc(Prefix+"log_missing_lines_total",
-	"Lines that the log lacks: repeated too often, unwritable.", []string{"cause"}, nil)
-
-func (missingLines) Describe(ch chan<- *prometheus.Desc) { ch <- descMissing }
-
-func (m missingLines) Collect(ch chan<- prometheus.Metric) {
-	var unwritable, repeated float64
-	if m.log != nil {
-		unwritable = float64(m.log.Lost())
+	missing := func(cause string, lines func() uint64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: Prefix + "log_missing_lines_total", Help: "Lines that the log lacks: repeated too often, unwritable.",
+			ConstLabels: prometheus.Labels{"cause": cause},
+		}, func() float64 { return float64(lines()) })
 	}
-	if m.limit != nil {
-		repeated = float64(m.limit.LeftOut())
-	}
-	ch <- prometheus.MustNewConstMetric(descMissing, prometheus.CounterValue, unwritable, "unwritable")
-	ch <- prometheus.MustNewConstMetric(descMissing, prometheus.CounterValue, repeated, "repeated")
+	return []prometheus.Collector{info, missing("unwritable", log.Lost), missing("repeated", limit.LeftOut)}
 }

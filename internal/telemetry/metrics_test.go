@@ -15,7 +15,7 @@ import (
 )
 
 func TestRegistryIsClean(t *testing.T) {
-	r := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), nil, nil)
+	r := telemetry.NewRegistry("extproc", telemetry.ReadBuild(), nil, new(telemetry.LogLimiter))
 	metricstest.Lint(t, r)
 	families := must.Get(r.Gather())(t)
 	var names []string

@@ -28,32 +28,31 @@ type placeholder struct {
 	Length int `json:"length"`
 }
 
-// parseRender reads an answer of /render: one object, or a list of them for
+// parseRender returns what reads an answer of /render: one object, or a list of them for
 // /v1/completions.
-func parseRender(route openai.Route, body []byte, multimodal bool) ([]Prompt, error) {
-	var list []rendered
-	var err error
-	if route == openai.Completions {
-		err = json.Unmarshal(body, &list)
-	} else {
-		list = make([]rendered, 1)
-		err = json.Unmarshal(body, &list[0])
-	}
-	if err != nil {
-		return nil, errInvalid
-	}
-	prompts := make([]Prompt, 0, len(list))
-	for _, r := range list {
-		p, err := r.prompt(multimodal)
-		if err != nil {
-			return nil, err
+func parseRender(route openai.Route, multimodal bool) func(body []byte) ([]Prompt, error) {
+	return func(body []byte) ([]Prompt, error) {
+		list := make([]rendered, 1)
+		into := any(&list[0])
+		if route == openai.Completions {
+			into = &list
 		}
-		prompts = append(prompts, p)
+		if json.Unmarshal(body, into) != nil {
+			return nil, errInvalid
+		}
+		prompts := make([]Prompt, 0, len(list))
+		for _, r := range list {
+			p, err := r.prompt(multimodal)
+			if err != nil {
+				return nil, err
+			}
+			prompts = append(prompts, p)
+		}
+		if len(prompts) == 0 {
+			return nil, ErrNone
+		}
+		return prompts, nil
 	}
-	if len(prompts) == 0 {
-		return nil, ErrNone
-	}
-	return prompts, nil
 }
 
 // prompt places the multimodal items. The prompt ends before an item without a
@@ -92,15 +91,15 @@ func (r rendered) prompt(multimodal bool) (Prompt, error) {
 }
 
 // parseTokenize reads an answer of /tokenize.
-func parseTokenize(body []byte) (Prompt, error) {
+func parseTokenize(body []byte) ([]Prompt, error) {
 	var answer struct {
 		IDs []uint32 `json:"tokens"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return Prompt{}, errInvalid
+		return nil, errInvalid
 	}
 	if len(answer.IDs) == 0 {
-		return Prompt{}, ErrNone
+		return nil, ErrNone
 	}
-	return Prompt{Tokens: answer.IDs}, nil
+	return []Prompt{{Tokens: answer.IDs}}, nil
 }

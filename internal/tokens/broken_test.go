@@ -155,8 +155,8 @@ func TestPaceAvoidsBrokenReplicas(t *testing.T) {
 		if e, err := p.choose(both, 0, 0, now, start{at: turn}); err != nil || e.URL != "b" {
 			t.Errorf("turn %d of a check: %v, %v", turn, e, err)
 		}
-		if e := p.rested(both, now, turn, true); e.URL != "b" {
-			t.Errorf("turn %d of /tokenize: %v", turn, e)
+		if e, err := p.choose([]Endpoint{{URL: "a"}, {URL: "b"}}, 0, time.Second, now, start{at: turn}); err != nil || e.URL != "b" {
+			t.Errorf("turn %d of /tokenize: %v, %v", turn, e, err)
 		}
 	}
 	if _, err := p.choose(both[:1], 0, time.Second, now, start{}); !errors.Is(err, ErrNone) || errors.Is(err, ErrTooSlow) {

@@ -10,7 +10,6 @@ import (
 // their size passes the budget.
 type cache struct {
 	limit int
-	ttl   time.Duration
 
 	mu    sync.Mutex // held for map and list operations only
 	size  int
@@ -26,8 +25,8 @@ type cached struct {
 	until  time.Time
 }
 
-func newCache(limit int, ttl time.Duration) *cache {
-	return &cache{limit: limit, ttl: ttl, order: list.New(), byKey: map[key]*list.Element{}}
+func newCache(limit int) *cache {
+	return &cache{limit: limit, order: list.New(), byKey: map[key]*list.Element{}}
 }
 
 // get returns the entry of k. ok is false when there is none.

@@ -29,9 +29,9 @@ func TestCacheCountsItsMemory(t *testing.T) {
 		"short prompts":        {openai.Completions, `[{"token_ids":[1]}` + strings.Repeat(`,{"token_ids":[1]}`, 20_000) + `]`},
 		"ids":                  {openai.Chat, `{"token_ids":[1` + ids + `],"features":{}}`},
 	} {
-		cache, body := newCache(DefaultCacheBytes, time.Hour), []byte(c.answer)
+		cache, body := newCache(DefaultCacheBytes), []byte(c.answer)
 		before := held()
-		prompts, err := parseRender(c.route, body, c.route == openai.Chat)
+		prompts, err := parseRender(c.route, c.route == openai.Chat)(body)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

@@ -44,15 +44,13 @@ func (l *Local) Run(ctx context.Context) error {
 	for range comparersAtOnce {
 		running.Go(func() { l.compareAll(ctx) })
 	}
-	tick := time.NewTicker(l.set.Load().CheckEvery)
-	defer tick.Stop()
+	tick := time.Tick(l.o.CheckEvery)
 	for {
 		l.start(ctx, &running, true)
-		tick.Reset(l.set.Load().CheckEvery)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-tick:
 		case <-l.wake:
 		}
 	}

@@ -26,7 +26,7 @@ func TestLocalSlowReplicaDelaysItsModelOnly(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer stuck.Close()
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	l.o.Hooks = Hooks{} // the hooks of newLocal are for one check at a time
 	l.o.Endpoints = func(model string) []Endpoint {
 		url := f.URL
@@ -79,7 +79,7 @@ func TestLocalPausesGrow(t *testing.T) {
 func TestLocalEndlessTemplate(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	l.o.Hooks = Hooks{}
 	bad := bytesModel(t, `{% for i in range(100000) %}{% for j in range(100000) %}{% for k in range(100000) %}{% endfor %}{% endfor %}{% endfor %}`, Flags{})
 	for _, name := range []string{"bad 1", "bad 2"} {

@@ -1,13 +1,10 @@
 package tokens
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"time"
-
-	"warmroute/render/openai"
 )
 
 // Replicas whose ids requests use are compared with each other, with texts of nobody: one that
@@ -79,23 +76,15 @@ func (r *Remote) compare(ctx context.Context, of compared, few, all []Endpoint) 
 	if c == nil || ctx.Err() != nil {
 		return
 	}
-	for url := range c.dissent {
-		if !slices.ContainsFunc(all, func(e Endpoint) bool { return e.URL == url }) {
-			delete(c.dissent, url)
-			r.paces.shun(url, false)
-		}
-	}
+	r.forgive(c.dissent, func(url string) bool { return !slices.ContainsFunc(all, func(e Endpoint) bool { return e.URL == url }) })
 	for i, url := range by {
 		position, equal := differ(answers[right], answers[i])
-		_, named := c.dissent[url]
-		switch {
-		case !equal:
-			c.dissent[url] = Dissent{Replica: address(url), Position: position, Shunned: most, At: r.o.Now()}
-			r.paces.shun(url, most)
-		case named:
-			delete(c.dissent, url)
-			r.paces.shun(url, false)
+		if equal {
+			r.forgive(c.dissent, func(named string) bool { return named == url })
+			continue
 		}
+		c.dissent[url] = Dissent{Model: of.model, Replica: address(url), Position: position, Shunned: most, At: r.o.Now()}
+		r.paces.shun(url, most)
 	}
 }
 
@@ -105,11 +94,8 @@ func (r *Remote) answersOf(ctx context.Context, model string, e Endpoint) [][]ui
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
 	var ids [][]uint32
-	for _, p := range probes(model)[:comparedTexts] {
-		req, err := openai.Parse(p.route, p.body)
-		if err != nil {
-			continue
-		}
+	all := probes(model)
+	for _, req := range all[:min(len(all), comparedTexts)] {
 		result, err := r.Ask(ctx, req, model, []Endpoint{e})
 		if err != nil && ctx.Err() != nil {
 			return nil
@@ -160,21 +146,23 @@ func differ(a, b [][]uint32) (position int, equal bool) {
 	return position, true
 }
 
-// Dissents returns the replicas that returned other ids than others for the same texts, by
-// address, of each model whose requests' ids replicas compute.
-func (r *Remote) Dissents() map[string][]Dissent {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := map[string][]Dissent{}
-	for of, c := range r.compared {
-		for _, d := range c.dissent {
-			if !slices.ContainsFunc(out[of.model], func(o Dissent) bool { return o.Replica == d.Replica }) { // it may serve several tenants
-				out[of.model] = append(out[of.model], d)
-			}
+// forgive drops the dissent of replicas, which requests pass over no longer.
+func (r *Remote) forgive(dissent map[string]Dissent, of func(url string) bool) {
+	for url := range dissent {
+		if of(url) {
+			delete(dissent, url)
+			r.paces.shun(url, false)
 		}
 	}
-	for _, list := range out {
-		slices.SortFunc(list, func(a, b Dissent) int { return cmp.Compare(a.Replica, b.Replica) })
+}
+
+// Dissents returns the replicas that returned other ids than others for the same texts, in no order, of each
+// model whose requests' ids replicas compute, and of each tenant that they serve.
+func (r *Remote) Dissents() (all []Dissent) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.compared {
+		all = slices.AppendSeq(all, maps.Values(c.dissent))
 	}
-	return out
+	return all
 }

@@ -99,7 +99,6 @@ type Discovery struct {
 	mu   sync.Mutex
 	// mu guards the fields below.
 	attempts  map[string]*attempt // by model
-	number    int                 // of the last attempt
 	searching int                 // attempts under way, other than fetching
 	fetching  int
 }
@@ -107,8 +106,7 @@ type Discovery struct {
 type attempt struct {
 	Found
 	want     Wanted
-	holder   string // its name in the Library
-	held     string // the holder of what the Local has of the model, by this attempt or an earlier one; "" = it has none
+	held     *Loan // what the Local has of the model, by this attempt or an earlier one; nil: nothing
 	failed   int
 	next     time.Time // of another attempt; zero: none is needed
 	unlisted time.Time // the moment when no replica listed the model any more; zero: one does
@@ -118,14 +116,10 @@ type attempt struct {
 
 // NewDiscovery returns a Discovery that has found nothing yet.
 func NewDiscovery(o DiscoveryOptions) *Discovery {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Library = cmp.Or(o.Library, NewLibrary(DefaultModelBytes))
 	if o.Now == nil {
 		o.Now = index.Now
-	}
-	if o.Library == nil {
-		o.Library = NewLibrary(DefaultModelBytes)
 	}
 	return &Discovery{o: o, wake: make(chan struct{}, 1), attempts: map[string]*attempt{}}
 }
@@ -134,14 +128,13 @@ func NewDiscovery(o DiscoveryOptions) *Discovery {
 func (d *Discovery) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	tick := time.NewTicker(discoverEvery)
-	defer tick.Stop()
+	tick := time.Tick(discoverEvery)
 	for {
 		d.start(ctx, &running)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-tick:
 		case <-d.wake:
 		}
 	}
@@ -179,8 +172,7 @@ func (d *Discovery) start(ctx context.Context, running *sync.WaitGroup) (begun i
 		if d.searching >= searchesAtOnce { // fetched models that are loaded count, too
 			break
 		}
-		d.number++
-		a := &attempt{Found: Found{Model: name, Root: wanted[name].Root}, want: wanted[name], holder: fmt.Sprint(name, " ", d.number), phase: phaseSearching, since: now}
+		a := &attempt{Found: Found{Model: name, Root: wanted[name].Root}, want: wanted[name], phase: phaseSearching, since: now}
 		if last := d.attempts[name]; last != nil {
 			a.held, a.failed = last.held, last.failures(a.want)
 		}
@@ -225,9 +217,9 @@ func (d *Discovery) due(wanted map[string]Wanted, now time.Time) []string {
 
 // unload forgets a model and unloads its files.
 func (d *Discovery) unload(name string) {
-	if held := d.attempts[name].held; held != "" {
+	if held := d.attempts[name].held; held != nil {
 		d.o.Local.Unload(name)
-		d.o.Library.Release(held)
+		held.End()
 		d.o.Log.Info("tokenizer unloaded: its model is neither served nor configured so any more", "model", name)
 	}
 	delete(d.attempts, name)
@@ -331,7 +323,7 @@ func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 	d.enter(a, phaseLoading)
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	m, err := d.o.Library.Load(ctx, a.holder, found.Folder, a.want.Flags)
+	m, err := d.o.Library.Load(ctx, found.Folder, a.want.Flags)
 	if err != nil {
 		return found, err
 	}
@@ -340,7 +332,7 @@ func (d *Discovery) find(ctx context.Context, a *attempt) (Found, error) {
 
 // load gives the Local a model in place of its former one, unless it is wanted otherwise meanwhile. A
 // model that the Local does not have leaves the Library.
-func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
+func (d *Discovery) load(ctx context.Context, a *attempt, m *Loan) error {
 	_, err := m.Renderer(ctx, "", false) // not under the lock: Load finds it compiled
 	if err != nil {
 		err = fmt.Errorf("model %q: %w", a.Model, err)
@@ -349,15 +341,15 @@ func (d *Discovery) load(ctx context.Context, a *attempt, m Model) error {
 	defer d.mu.Unlock()
 	current := d.attempts[a.Model] == a
 	if err == nil && current {
-		err = d.o.Local.Load(a.Model, m)
+		err = d.o.Local.Load(a.Model, m.Model)
 	}
 	if err != nil || !current {
-		d.o.Library.Release(a.holder)
-	} else {
-		d.o.Library.Release(a.held)
-		a.held = a.holder
+		m.End()
+		return err
 	}
-	return err
+	a.held.End()
+	a.held = m
+	return nil
 }
 
 // folder finds the folder of a model's files, or fetches them.

@@ -33,15 +33,14 @@ const (
 // ErrFull is matched by the error of a model for which the limits leave no memory.
 var ErrFull = errors.New("the limit of loaded tokenizers is reached")
 
-// Library holds models loaded from folders, by the contents of the files and the flags: the
-// names of equal models share one tokenizer, one store and the compiled templates. It keeps
-// a model until its last name is released. Safe for concurrent use; no lock is held while
+// Library holds models loaded from folders, by the contents of the files and the flags: those who
+// use equal models share one tokenizer, one store and the compiled templates. It keeps
+// a model until its last loan ends. Safe for concurrent use; no lock is held while
 // files are read.
 type Library struct {
 	mu    sync.Mutex // guards the fields below
 	most  int64      // bytes
 	books map[[sha256.Size]byte]*book
-	names map[string]*book
 	bytes int64
 	sums  map[string]fileSum // of files, by their real paths
 }
@@ -50,7 +49,7 @@ type Library struct {
 type book struct {
 	key   [sha256.Size]byte
 	bytes int64 // reserved for it
-	names int
+	loans int
 	done  chan struct{} // closed when model and err are set
 	model Model
 	err   error
@@ -65,7 +64,7 @@ type fileSum struct {
 // NewLibrary returns an empty Library for tokenizers, and their stores of prompts' beginnings, of so
 // many bytes together.
 func NewLibrary(bytes int64) *Library {
-	return &Library{most: bytes, books: map[[sha256.Size]byte]*book{}, names: map[string]*book{}, sums: map[string]fileSum{}}
+	return &Library{most: bytes, books: map[[sha256.Size]byte]*book{}, sums: map[string]fileSum{}}
 }
 
 // Limit changes the bytes for models that are loaded later.
@@ -86,12 +85,23 @@ type LibraryStats struct {
 func (l *Library) Stats() LibraryStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return LibraryStats{len(l.books), len(l.names), l.bytes}
+	s := LibraryStats{Models: len(l.books), Bytes: l.bytes}
+	for _, b := range l.books {
+		s.Names += b.loans
+	}
+	return s
 }
 
-// Load returns the model of a folder for a served name and releases the name's former
-// model. The error matches ErrFull if the limits leave no memory for it.
-func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, error) {
+// Loan is the use of a model for one served name.
+type Loan struct {
+	Model
+	library *Library
+	book    *book
+}
+
+// Load returns the model of a folder. The error matches ErrFull if the limits leave no memory
+// for it.
+func (l *Library) Load(ctx context.Context, dir string, f Flags) (*Loan, error) {
 	key, size, err := l.contents(dir, f)
 	if err != nil {
 		return nil, err
@@ -113,10 +123,12 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
-		l.settle(name, b, err)
+		loan := &Loan{library: l, book: b}
 		if err == nil {
-			return b.model, nil
+			loan.Model = b.model
+			return loan, nil
 		}
+		loan.End()
 		ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 		if first || !ended || ctx.Err() != nil { // otherwise another name's attempt has ended
 			return nil, err
@@ -124,7 +136,7 @@ func (l *Library) Load(ctx context.Context, name, dir string, f Flags) (Model, e
 	}
 }
 
-// take returns the book of a key with one name more. With first it makes a new book.
+// take returns the book of a key with one loan more. With first it makes a new book.
 func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +149,7 @@ func (l *Library) take(key [sha256.Size]byte, size int64) (b *book, first bool, 
 		l.books[key] = b
 		l.bytes += size
 	}
-	b.names++
+	b.loans++
 	return b, first, nil
 }
 
@@ -152,33 +164,15 @@ func (l *Library) reserve(b *book) {
 	b.bytes *= 2
 }
 
-// settle gives a name its book, if it is loaded.
-func (l *Library) settle(name string, b *book, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err != nil {
-		l.drop(b)
+// End ends the loan, and the model leaves the Library after the last one. A loan ends once; nil is none.
+func (o *Loan) End() {
+	if o == nil {
 		return
 	}
-	if old := l.names[name]; old != nil {
-		l.drop(old)
-	}
-	l.names[name] = b
-}
-
-// Release ends a name's use of its model.
-func (l *Library) Release(name string) {
+	l, b := o.library, o.book
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if b := l.names[name]; b != nil {
-		delete(l.names, name)
-		l.drop(b)
-	}
-}
-
-// drop takes a name from a book, and the book from the Library after the last one.
-func (l *Library) drop(b *book) {
-	if b.names--; b.names == 0 {
+	if b.loans--; b.loans == 0 {
 		delete(l.books, b.key)
 		l.bytes -= b.bytes
 	}

@@ -105,29 +105,34 @@ func TestLibraryLimits(t *testing.T) {
 	}
 }
 
-// Files that differ, flags that differ, and a file that is changed make another model;
-// loading a name again releases its former model.
+// Files that differ, flags that differ, and a file that is changed make another model, until its last
+// loan ends.
 func TestLibraryKeepsModelsApart(t *testing.T) {
 	dir := copyModel(t, gpt2(t), nil)
 	l := NewLibrary(DefaultModelBytes)
-	load := func(name string, f Flags) Model {
-		return must.Get(l.Load(t.Context(), name, dir, f))(t)
+	var loans []*Loan
+	load := func(f Flags) Model {
+		loans = append(loans, must.Get(l.Load(t.Context(), dir, f))(t))
+		return loans[len(loans)-1].Model
 	}
 	none := Flags{StoreBytes: -1}
-	a, again := load("a", none), load("b", none)
+	a, again := load(none), load(none)
 	if a != again || l.Stats().Models != 1 {
 		t.Error("equal models are apart")
 	}
-	utc, zone := load("c", Flags{StoreBytes: -1, Location: time.UTC}), load("d", Flags{StoreBytes: -1, Location: time.FixedZone("CET", 3600)})
-	if utc != a || zone == a || load("e", Flags{StoreBytes: -1, MaxLen: 10}) == a {
+	utc, zone := load(Flags{StoreBytes: -1, Location: time.UTC}), load(Flags{StoreBytes: -1, Location: time.FixedZone("CET", 3600)})
+	if utc != a || zone == a || load(Flags{StoreBytes: -1, MaxLen: 10}) == a {
 		t.Error("flags are not told apart, or the default is")
 	}
 	must.Do(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ 1 }}"), 0o644))
-	if load("a", none) == a || l.Stats().Models != 4 {
+	if load(none) == a || l.Stats().Models != 4 {
 		t.Errorf("a changed folder is the same model: %+v", l.Stats())
 	}
-	for _, name := range []string{"a", "b", "c", "d", "e", "none"} {
-		l.Release(name)
+	for i, loan := range loans {
+		if s := l.Stats(); s.Names != len(loans)-i {
+			t.Errorf("after %d loans: %+v", i, s)
+		}
+		loan.End()
 	}
 	if s := l.Stats(); s.Models != 0 || s.Names != 0 || s.Bytes != 0 {
 		t.Errorf("after the last name: %+v", s)
@@ -140,14 +145,14 @@ func TestLibraryConcurrentLoads(t *testing.T) {
 	good := gpt2(t)
 	broken := copyModel(t, good, map[string]string{"tokenizer.json": "{"})
 	var loads sync.WaitGroup
-	for i := range 20 {
+	for range 20 {
 		loads.Go(func() {
-			if _, err := l.Load(t.Context(), fmt.Sprint("good", i), good, Flags{StoreBytes: -1}); err != nil {
+			if _, err := l.Load(t.Context(), good, Flags{StoreBytes: -1}); err != nil {
 				t.Error(err)
 			}
 		})
 		loads.Go(func() {
-			if _, err := l.Load(t.Context(), fmt.Sprint("broken", i), broken, Flags{StoreBytes: -1}); err == nil || errors.Is(err, ErrFull) {
+			if _, err := l.Load(t.Context(), broken, Flags{StoreBytes: -1}); err == nil || errors.Is(err, ErrFull) {
 				t.Errorf("the broken one: %v", err)
 			}
 		})
@@ -166,7 +171,7 @@ func TestLibraryRefusesFiles(t *testing.T) {
 		if err := os.Truncate(filepath.Join(dir, name), size); err != nil { // without blocks on the disk
 			t.Fatal(err)
 		}
-		if _, err := l.Load(t.Context(), "m", dir, Flags{}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "at most") {
+		if _, err := l.Load(t.Context(), dir, Flags{}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "at most") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -179,8 +184,8 @@ func TestLibraryRefusesFiles(t *testing.T) {
 func TestLibraryMistral(t *testing.T) {
 	l := NewLibrary(DefaultModelBytes)
 	dir := chattest.MistralFolder(t, 3, true)
-	a := must.Get(l.Load(t.Context(), "a", dir, Flags{}))(t)
-	if b, err := l.Load(t.Context(), "b", dir+"/.", Flags{}); err != nil || b != a {
+	a := must.Get(l.Load(t.Context(), dir, Flags{}))(t)
+	if b, err := l.Load(t.Context(), dir+"/.", Flags{}); err != nil || b.Model != a.Model {
 		t.Error(err)
 	}
 }

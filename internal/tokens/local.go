@@ -30,7 +30,15 @@ type LocalOptions struct {
 	// Base maps a served id (an alias, an adapter) to the name its model was
 	// loaded under; nil: they are the same.
 	Base func(Served) string
-	LocalSettings
+	// TrustUnverified are features used although no server could verify them, until Trust names
+	// others. A feature that was found to differ is never used.
+	TrustUnverified openai.Features
+	// Local compares one of SampleEvery requests with a replica; negative: none. Default
+	// DefaultSampleEvery.
+	SampleEvery int
+	// CheckEvery is the pause between looks at versions and unverified features. Default
+	// DefaultCheckEvery.
+	CheckEvery time.Duration
 	// Work bounds a request's rendering and encoding, by the size of its body.
 	Work work.Limits
 	// Turns are taken by the work on requests; nil: it takes none.
@@ -40,19 +48,6 @@ type LocalOptions struct {
 	Now   func() time.Time
 	// Wall tells the day that prompts contain, which replicas read from their wall clocks.
 	Wall func() time.Time
-}
-
-// LocalSettings are the LocalOptions that may change later.
-type LocalSettings struct {
-	// TrustUnverified are features used although no server could verify them. A feature
-	// that was found to differ is never used.
-	TrustUnverified openai.Features
-	// Local compares one of SampleEvery requests with a replica; negative: none. Default
-	// DefaultSampleEvery.
-	SampleEvery int
-	// CheckEvery is the pause between looks at versions and unverified features. Default
-	// DefaultCheckEvery.
-	CheckEvery time.Duration
 }
 
 // Hooks report to metrics; each may be nil.
@@ -95,8 +90,8 @@ const (
 // trusted. Safe for concurrent use; Run verifies.
 type Local struct {
 	o       LocalOptions
-	set     atomic.Pointer[LocalSettings] // in force
-	models  sync.Map                      // served model name → *localModel
+	trusted atomic.Uint32 // openai.Features that are used unverified
+	models  sync.Map      // served model name → *localModel
 	samples chan sample
 	wake    chan struct{}
 	checks  chan struct{} // a place for each check under way
@@ -154,9 +149,9 @@ type sample struct {
 
 // NewLocal returns a Local without models.
 func NewLocal(o LocalOptions) *Local {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.SampleEvery = cmp.Or(o.SampleEvery, DefaultSampleEvery)
+	o.CheckEvery = cmp.Or(o.CheckEvery, DefaultCheckEvery)
 	if o.Now == nil {
 		o.Now = index.Now
 	}
@@ -168,21 +163,14 @@ func NewLocal(o LocalOptions) *Local {
 	}
 	l := &Local{o: o, samples: make(chan sample, samplesWaiting), wake: make(chan struct{}, 1),
 		checks: make(chan struct{}, checksAtOnce)}
-	l.set.Store(o.LocalSettings.withDefaults())
+	l.trusted.Store(uint32(o.TrustUnverified))
 	return l
 }
 
-func (s LocalSettings) withDefaults() *LocalSettings {
-	s.SampleEvery = cmp.Or(s.SampleEvery, DefaultSampleEvery)
-	s.CheckEvery = cmp.Or(s.CheckEvery, DefaultCheckEvery)
-	return &s
-}
+// Trust replaces the features that are used although no server could verify them.
+func (l *Local) Trust(unverified openai.Features) { l.trusted.Store(uint32(unverified)) }
 
-// Set replaces the settings.
-func (l *Local) Set(s LocalSettings) {
-	l.set.Store(s.withDefaults())
-	l.look()
-}
+func (l *Local) unverified() openai.Features { return openai.Features(l.trusted.Load()) }
 
 // look makes Run check the models that are due.
 func (l *Local) look() {
@@ -219,8 +207,8 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 		return Result{}, l.refused(served.Model, "no_model")
 	}
 	m := v.(*localModel)
-	r := m.renderer.Load()
-	if r == nil || m.trust.nothing(l.set.Load().TrustUnverified) {
+	r, unverified := m.renderer.Load(), l.unverified()
+	if r == nil || m.trust.nothing(unverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
 	if !m.mayFit(req) {
@@ -252,7 +240,6 @@ func (l *Local) Tokens(ctx context.Context, req *openai.Request, served Served) 
 		}
 		return Result{}, none
 	}
-	unverified := l.set.Load().TrustUnverified
 	if !m.trust.all(features, unverified) {
 		return Result{}, l.refused(served.Model, "untrusted")
 	}
@@ -365,7 +352,7 @@ func (m *localModel) mayFit(req *openai.Request) bool {
 // sample sets one request in SampleEvery aside for a comparison, and those that a suspicion
 // chooses or whose setting is new, and reports whether it did: the sample keeps the ids then.
 func (l *Local) sample(req *openai.Request, s sample, isNew bool) bool {
-	every := l.set.Load().SampleEvery
+	every := l.o.SampleEvery
 	if !isNew && every < 0 || l.o.Reference == nil || len(req.Body()) > sampledBody || len(l.samples) == cap(l.samples) {
 		return false
 	}

@@ -85,7 +85,7 @@ func differing(t *testing.T, here, there Model) (*fakeServer, *Local, *events) {
 	t.Helper()
 	f := newFakeServer(t)
 	f.answer = answers(t, there, false)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	l.Unload("m")
 	must.Do(t, l.Load("m", here))
 	l.CheckAll(t.Context())
@@ -107,7 +107,7 @@ func state(l *Local, feature openai.Features) featureState {
 	switch m := only(l); {
 	case m.trust.all(feature, 0):
 		return featureState{State: "trusted"}
-	case m.trust.all(feature, l.set.Load().TrustUnverified):
+	case m.trust.all(feature, l.unverified()):
 		return featureState{State: "configured"}
 	}
 	return featureState{State: "unverified"}
@@ -125,7 +125,7 @@ func only(l *Local) (m *localModel) {
 func TestLocalTrustsWhatAReplicaConfirms(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	req := chatRequest(t, "hi")
 	if _, err := l.Tokens(t.Context(), req, someModel); !errors.Is(err, ErrNone) || seen.refused[0] != "untrusted" {
 		t.Fatalf("before it is verified: %v %v", err, seen.refused)
@@ -172,7 +172,7 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 		return prompts
 	}
 	var log bytes.Buffer
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	l.CheckAll(t.Context())
 	if s := state(l, openai.FeatureTools); s.State != "demoted" || s.Position != 7 || s.Differs == 0 {
 		t.Errorf("tools: %+v", s)
@@ -205,7 +205,7 @@ func TestLocalDemotesTheFeatureThatDiffers(t *testing.T) {
 func TestLocalSamplesTraffic(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: 1})
 	l.CheckAll(t.Context())
 	must.Get(l.Tokens(t.Context(), chatRequest(t, "hi"), someModel))(t)
 	large := parse(t, openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}]}`+strings.Repeat(" ", sampledBody))
@@ -235,7 +235,7 @@ func TestAnswersOfAnotherLengthAreFollowedUp(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
 	now := time.Unix(1_700_000_000, 0)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1 << 40}, Now: func() time.Time { return now }})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: 1 << 40, Now: func() time.Time { return now }})
 	l.CheckAll(t.Context())
 	waiting := func(what string, want int) {
 		t.Helper()
@@ -287,7 +287,7 @@ func TestAnswersOfAnotherLengthAreFollowedUp(t *testing.T) {
 func TestLocalWithoutAReplica(t *testing.T) {
 	f := newFakeServer(t)
 	f.status.Store(503)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	l.CheckAll(t.Context())
 	if _, err := l.Tokens(t.Context(), chatRequest(t, "hi"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("unverified: %v", err)
@@ -299,7 +299,7 @@ func TestLocalWithoutAReplica(t *testing.T) {
 		t.Errorf("verified at last: %v", err)
 	}
 	f.status.Store(503)
-	configured, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1, TrustUnverified: openai.FeatureChat}})
+	configured, _ := newLocal(t, f, LocalOptions{SampleEvery: -1, TrustUnverified: openai.FeatureChat})
 	configured.CheckAll(t.Context())
 	if _, err := configured.Tokens(t.Context(), chatRequest(t, "hi"), someModel); err != nil {
 		t.Errorf("configured trust: %v", err)
@@ -312,7 +312,7 @@ func TestLocalWithoutAReplica(t *testing.T) {
 func TestLocalVersionChange(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
 	l.CheckAll(t.Context())
@@ -332,7 +332,7 @@ func TestLocalVersionChange(t *testing.T) {
 func TestEnginesSideBySide(t *testing.T) {
 	f, other := newFakeServer(t), newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	both := []Endpoint{{URL: other.URL, Version: "sglang 0.5.23"}, {URL: f.URL, Version: "0.32.0", Render: true}}
 	l.o.Endpoints = func(string) []Endpoint { return both }
 	l.CheckAll(t.Context())
@@ -354,7 +354,7 @@ func TestEnginesSideBySide(t *testing.T) {
 func TestLocalSampleOfTheFormerVersion(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: 1})
 	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
 	l.CheckAll(t.Context())
@@ -390,12 +390,12 @@ func (c countingRenderer) Prompts(j render.Job) ([][]uint32, openai.Features, ui
 	return c.Renderer.Prompts(j)
 }
 
-// TestWhatCannotFitIsNotComputed: a prompt of more bytes than the context's
-// tokens can stand for is refused unread, on every route.
+// TestWhatCannotFitIsNotComputed: a prompt of more bytes than the context's tokens can stand for is
+// refused before it is rendered, on every route, wherever in the body it is.
 func TestWhatCannotFitIsNotComputed(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	m := &counting{Model: fakeModel(t)}
 	must.Do(t, l.Load("m", m))
 	l.CheckAll(t.Context())
@@ -411,6 +411,9 @@ func TestWhatCannotFitIsNotComputed(t *testing.T) {
 		{"chat, long", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"` + long + `"}]}`, 1, "too_long"},
 		{"chat", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"` + larger + `"}]}`, 0, "too_long"},
 		{"chat, in many messages", openai.Chat, `{"model":"m","messages":[` + strings.Repeat(`{"role":"user","content":"`+larger[:most/8]+`"},`, 8) + `{"role":"user","content":"x"}]}`, 0, "too_long"},
+		{"chat, in a tool", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","description":"` + larger + `"}}]}`, 0, "too_long"},
+		{"chat, in a document", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"documents":[{"text":"` + larger + `"}]}`, 0, "too_long"},
+		{"chat, in the template's arguments", openai.Chat, `{"model":"m","messages":[{"role":"user","content":"x"}],"chat_template_kwargs":{"a":"` + larger + `"}}`, 0, "too_long"},
 		{"chat, much beside the prompt", openai.Chat, `{"model":"m","user":"` + larger + `","messages":[{"role":"user","content":"hi"}]}`, 1, ""},
 		{"chat, an image", openai.Chat, `{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` + larger + `"}}]}]}`, 1, "multimodal"},
 		{"completions, long", openai.Completions, `{"model":"m","prompt":"` + long + `"}`, 1, "too_long"},
@@ -447,7 +450,7 @@ func TestContextLength(t *testing.T) {
 func TestChooserOrder(t *testing.T) {
 	f := newFakeServer(t)
 	f.answer = honest(t)
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	var counted []string
 	c := &Chooser{Local: l, Remote: l.o.Reference}
 	ask := func(req *openai.Request) {
@@ -484,14 +487,14 @@ func TestChooserAsksNoReplicaThatRendersOtherwise(t *testing.T) {
 func TestProbesAreGood(t *testing.T) {
 	r := must.Get(fakeModel(t).Renderer(t.Context(), "0.32.0", false))(t)
 	var all openai.Features
-	for _, p := range probes(`odd "name"`) {
-		if !json.Valid(p.body) {
-			t.Errorf("not JSON: %s", p.body)
-			continue
-		}
-		_, features, _, err := r.Prompts(render.Job{Request: parse(t, p.route, string(p.body)), Now: time.Now(), Room: new([]uint32)})
-		if err != nil {
-			t.Errorf("%v: %s", err, p.body)
+	list := probes("odd \"name\" \xff\u2028")
+	if len(list) != len(probeBodies) {
+		t.Errorf("%d of %d can be read", len(list), len(probeBodies))
+	}
+	for _, req := range list {
+		_, features, _, err := r.Prompts(render.Job{Request: req, Now: time.Now(), Room: new([]uint32)})
+		if err != nil || !json.Valid(req.Body()) {
+			t.Errorf("%v: %s", err, req.Body())
 		}
 		all |= features
 	}

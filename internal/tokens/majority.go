@@ -102,13 +102,8 @@ func lengths(endpoints []Endpoint) (longest, cut int) {
 // commonVersion returns the version that all servers run, or "" when they differ or one
 // is unknown: rendering must then be right for any version.
 func commonVersion(endpoints []Endpoint) string {
-	if len(endpoints) == 0 {
+	if len(endpoints) == 0 || slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Version != endpoints[0].Version }) {
 		return ""
-	}
-	for _, e := range endpoints {
-		if e.Version != endpoints[0].Version {
-			return ""
-		}
 	}
 	return endpoints[0].Version
 }
@@ -138,12 +133,13 @@ func equalPrompts(a, b []Prompt) bool {
 	return slices.EqualFunc(a, b, func(a, b Prompt) bool { return slices.Equal(a.Tokens, b.Tokens) })
 }
 
-// Dissent is a replica that returned other ids than this process, alone.
+// Dissent is a replica that returned other ids of a model than this process, or than other replicas, alone.
 type Dissent struct {
+	Model    string
 	Replica  string    // its address
-	Features string    // of the request
+	Features string    // of the request; "": it was compared with other replicas
 	Position int       // the first token that differs
-	Shunned  bool      // another replica returned the ids of this process, so requests are not asked of this one
+	Shunned  bool      // others agree on other ids, so requests are not asked of this one
 	At       time.Time // of the last difference
 }
 
@@ -154,35 +150,25 @@ func (l *Local) dissents(m *localModel, c computed, r Result, shun bool) {
 	if shun {
 		l.o.Reference.paces.shun(r.by, true)
 	}
-	if m.trust.dissents(r.by, Dissent{address(r.by), c.features.String(), position, shun, l.o.Now()}) {
-		l.o.Log.Warn("a replica's token ids differ from this process's, and no other replica's agree with them; only predictions for that replica may be wrong",
-			"model", m.name, "replica", address(r.by), "request_features", c.features.String(), "first_difference_at_token", position, "asked_for_requests", !shun)
-	}
-}
-
-// dissents keeps d and reports whether the replica had none.
-func (t *trust) dissents(url string, d Dissent) bool {
+	t := &m.trust
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	old, had := t.dissent[url]
-	d.Shunned = d.Shunned || old.Shunned
 	if t.dissent == nil {
 		t.dissent = map[string]Dissent{}
 	}
-	t.dissent[url] = d
-	return !had
+	old, had := t.dissent[r.by]
+	t.dissent[r.by] = Dissent{m.name, address(r.by), c.features.String(), position, shun || old.Shunned, l.o.Now()}
+	t.mu.Unlock()
+	if !had {
+		l.o.Log.Warn("a replica's token ids differ from this process's, and no other replica's agree with them; only predictions for that replica may be wrong",
+			"model", m.name, "replica", address(r.by), "request_features", c.features.String(), "first_difference_at_token", position, "asked_for_requests", !shun)
+	}
 }
 
 // forget drops the dissent of replicas.
 func (l *Local) forget(m *localModel, of func(url string) bool) {
 	m.trust.mu.Lock()
 	defer m.trust.mu.Unlock()
-	for url := range m.trust.dissent {
-		if of(url) {
-			delete(m.trust.dissent, url)
-			l.o.Reference.paces.shun(url, false)
-		}
-	}
+	l.o.Reference.forgive(m.trust.dissent, of)
 }
 
 // restart forgets all evidence: the servers have changed.

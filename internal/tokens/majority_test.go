@@ -36,7 +36,7 @@ func (s several) endpoints(string) (out []Endpoint) {
 // local is a Local of which every request is a sample.
 func (s several) local(t *testing.T) *Local {
 	t.Helper()
-	l, seen := newLocal(t, s[0], LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}})
+	l, seen := newLocal(t, s[0], LocalOptions{SampleEvery: 1})
 	l.o.Hooks, l.o.Endpoints = Hooks{}, s.endpoints
 	l.o.Reference.o.Endpoints = func(served Served) []Endpoint { return s.endpoints(served.Model) }
 	_ = seen

@@ -16,7 +16,7 @@ import (
 func TestNearMidnight(t *testing.T) {
 	model := bytesModel(t, "{{ strftime_now('%d %b') }} {{ messages[0].content }}", Flags{})
 	var now time.Time
-	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: 1},
+	l := NewLocal(LocalOptions{TrustUnverified: ^openai.Features(0), SampleEvery: 1,
 		Now:       func() time.Time { return time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC) }, // a router whose wall clock was set since its start
 		Wall:      func() time.Time { return now },
 		Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0"}} }})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -103,8 +104,9 @@ type start struct {
 	own bool
 }
 
-// choose returns the replica to ask about a body of this size. Among the replicas
-// that may answer within the budget it prefers the request's own, then the fewest questions
+// choose returns the replica to ask about a body of this size, of those with /render if there are any:
+// /tokenize takes parts of a body, so its time does not follow from the size. Among the
+// replicas that may answer within the budget it prefers the request's own, then the fewest questions
 // under way, then the least load of its own, then the turn. It does not ask a replica during the
 // pause after broken answers; without a budget it asks such a replica last. A replica whose
 // ids were contradicted is asked without a budget alone.
@@ -112,12 +114,13 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	asking, resting, found := 0, false, false
+	render := slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render })
 	err = ErrTooSlow
 	for i := range endpoints {
 		e := endpoints[(from.at+i)%len(endpoints)]
 		one := p.get(e.URL)
 		slow := one.rate > 0 && now.Sub(one.at) <= paceFor && float64(size) > one.rate*budget.Seconds()
-		if !e.Render || budget > 0 && size >= paceBytes && slow {
+		if render && (!e.Render || budget > 0 && size >= paceBytes && slow) {
 			continue
 		}
 		rests := now.Before(one.until)
@@ -137,20 +140,6 @@ func (p *paces) choose(endpoints []Endpoint, size int, budget time.Duration, now
 		err = nil
 	}
 	return best, err
-}
-
-// rested returns the endpoint of the turn, or the next one that is in no pause and, for a
-// request, whose ids were not contradicted.
-func (p *paces) rested(endpoints []Endpoint, now time.Time, turn int, request bool) Endpoint {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i := range endpoints {
-		e := endpoints[(turn+i)%len(endpoints)]
-		if one := p.get(e.URL); !now.Before(one.until) && !(request && one.shunned) {
-			return e
-		}
-	}
-	return endpoints[turn]
 }
 
 // shun makes requests pass over a replica, or no longer.

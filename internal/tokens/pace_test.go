@@ -1,12 +1,8 @@
 package tokens
 
 import (
-	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -72,25 +68,14 @@ func TestPaceSpreadsByLoad(t *testing.T) {
 // A router that has measured that its replicas are too slow returns ErrTooSlow at
 // once and sends no request; the request's text is used instead.
 func TestRemoteTooSlow(t *testing.T) {
-	var asked atomic.Int64
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		_, _ = w.Write([]byte(`{"token_ids":[1]}`))
-	}))
-	defer s.Close()
-	var clock atomic.Int64
-	clock.Store(1e9)
-	r := newRemote(t, RemoteOptions{
-		Budget:    50 * time.Millisecond,
-		Endpoints: func(Served) []Endpoint { return []Endpoint{{URL: s.URL, Render: true}} },
-		Now:       func() time.Time { return time.Unix(0, clock.Load()) },
-	})
-	r.paces.begin(s.URL)
-	r.paces.end(s.URL, 100<<10, 166*time.Millisecond, time.Unix(0, clock.Load()), nil)
-	if _, err := r.Tokens(context.Background(), chatRequest(t, strings.Repeat("long ", 20<<10)), someModel); !errors.Is(err, ErrTooSlow) || !errors.Is(err, ErrNone) {
+	f, now := newFakeServer(t), time.Unix(1, 0)
+	r := newRemote(t, RemoteOptions{Budget: 50 * time.Millisecond, Endpoints: f.endpoints(true), Now: func() time.Time { return now }})
+	r.paces.begin(f.URL)
+	r.paces.end(f.URL, 100<<10, 166*time.Millisecond, now, nil)
+	if _, err := r.Tokens(t.Context(), chatRequest(t, strings.Repeat("long ", 20<<10)), someModel); !errors.Is(err, ErrTooSlow) || !errors.Is(err, ErrNone) {
 		t.Errorf("error %v, want ErrTooSlow", err)
 	}
-	if asked.Load() != 0 {
-		t.Errorf("asked %d times", asked.Load())
+	if n := f.asked.Load(); n != 0 {
+		t.Errorf("asked %d times", n)
 	}
 }

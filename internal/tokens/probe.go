@@ -7,12 +7,6 @@ import (
 	"warmroute/render/openai"
 )
 
-// probe is one conversation of the start-up check.
-type probe struct {
-	route openai.Route
-	body  []byte
-}
-
 // The probes, from simple to composed; MODEL stands for the model. They touch
 // every feature and every known source of errors: number forms, key order,
 // unions in schemas, empty and null content, parts in each role (a content format that a flag sets), text that looks like control
@@ -70,17 +64,19 @@ var (
 	}
 )
 
-// probes gives the start-up conversations for a model.
-func probes(model string) []probe {
+// probes gives the start-up conversations for a model, as requests.
+func probes(model string) (list []*openai.Request) {
 	name, _ := json.Marshal(model)
 	fill := strings.NewReplacer("TOOLS", probeTools, "CALL", probeCall, "RESULT", probeResult, "PARTS", probeParts)
-	list := make([]probe, len(probeBodies))
-	for i, p := range probeBodies {
+	for _, p := range probeBodies {
 		limit := "max_tokens"
 		if p.route == openai.Responses {
 			limit = "max_output_tokens"
 		}
-		list[i] = probe{p.route, []byte(`{"model":` + string(name) + `,"` + limit + `":1,` + fill.Replace(p.body) + `}`)}
+		body := `{"model":` + string(name) + `,"` + limit + `":1,` + fill.Replace(p.body) + `}`
+		if req, err := openai.Parse(p.route, []byte(body)); err == nil { // of any model's name
+			list = append(list, req)
+		}
 	}
 	return list
 }

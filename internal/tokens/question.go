@@ -28,10 +28,11 @@ const maxPrompts = 8
 
 // renderQuestion returns a request to the route's own /render: the same code as
 // serving, with the client's body. It copies the body, which the caller only lends.
-func renderQuestion(req *openai.Request) question {
-	q := question{path: req.Route.String() + "/render"}
+func renderQuestion(req *openai.Request, size int) question {
+	q := question{path: req.Route.String() + "/render", size: size}
 	body := req.Body()
 	if req.Multimodal {
+		q.limit = maxAnswer
 		// Hashes and positions are enough; the tensors would be megabytes. An
 		// older server does not know the field and ignores it.
 		if i := bytes.IndexByte(body, '{'); i >= 0 && !bytes.Contains(body, []byte(`"mm_payload"`)) {
@@ -47,8 +48,10 @@ func renderQuestion(req *openai.Request) question {
 // tokenizeQuestions returns requests to /tokenize, for bodies for which its answer
 // is equal by construction: it runs the same code (0.21, 0.32) but reads fewer
 // fields. nil: the answer may differ.
-func tokenizeQuestions(req *openai.Request, model string) []question {
+func tokenizeQuestions(req *openai.Request, model string, sglang bool) []question {
 	switch {
+	case sglang:
+		return sglangQuestions(req, model)
 	case req.Multimodal || uses(req, openai.FieldTruncatePromptTokens, openai.FieldTruncationSide, openai.FieldKVTransferParams,
 		openai.FieldMMProcessorKwargs, openai.FieldMediaIOKwargs):
 		return nil
@@ -90,10 +93,7 @@ func completionQuestions(req *openai.Request, model string, switches ...openai.F
 	list := make([]question, len(req.TextPrompts))
 	for i, text := range req.TextPrompts {
 		body := fieldsBody(req, model, switches...)
-		quoted, err := json.Marshal(text)
-		if err != nil {
-			return nil
-		}
+		quoted, _ := json.Marshal(text)
 		body = append(append(body[:len(body)-1], `,"prompt":`...), quoted...)
 		list[i] = question{path: "/tokenize", body: append(body, '}')}
 	}

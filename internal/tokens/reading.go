@@ -21,11 +21,7 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 		return
 	}
 	differed, answered := false, false
-	for _, p := range probes(m.name) {
-		req, err := openai.Parse(p.route, p.body)
-		if err != nil {
-			continue // reported by probe
-		}
+	for _, req := range probes(m.name) {
 		ids, _, _, err := asLoaded.Prompts(l.probing(ctx, m, req))
 		if err != nil {
 			continue // not computed here
@@ -46,10 +42,10 @@ func (l *Local) choose(ctx context.Context, m *localModel, endpoints []Endpoint)
 			continue
 		}
 		answered = true
-		if equalIDs(ids, answer.Prompts) {
+		if _, equal := firstDifference(ids, answer.Prompts); equal {
 			break
 		}
-		if equalIDs(others, answer.Prompts) {
+		if _, equal := firstDifference(others, answer.Prompts); equal {
 			m.renderer.Store(&byClass)
 			l.o.Log.Info("the replicas encode by the tokenizer's class, not by its file", "model", m.name)
 			break
@@ -70,8 +66,4 @@ func (l *Local) ask(ctx context.Context, m *localModel, req *openai.Request, end
 		return err != nil
 	})
 	return agreed, cmp.Or(failed, err)
-}
-
-func equalIDs(ids [][]uint32, prompts []Prompt) bool {
-	return slices.EqualFunc(ids, prompts, func(a []uint32, b Prompt) bool { return slices.Equal(a, b.Tokens) })
 }

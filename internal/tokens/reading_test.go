@@ -64,7 +64,7 @@ func TestAReplicaDecidesHowFilesAreRead(t *testing.T) {
 				}
 				return marked(right(path, body), tt.mark)
 			}
-			l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+			l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 			must.Do(t, l.Load("m", twoReadings{fakeModel(t)}))
 			f.status.Store(503) // no replica answers yet: nothing is decided
 			l.CheckAll(t.Context())
@@ -102,7 +102,7 @@ func TestReadingIsDecidedPerVersion(t *testing.T) {
 		}
 		return marked(right(path, body), mark)
 	}
-	l, _ := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, _ := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	version := "0.32.0"
 	l.o.Endpoints = func(string) []Endpoint { return []Endpoint{{URL: f.URL, Version: version, Render: true}} }
 	must.Do(t, l.Load("m", twoReadings{fakeModel(t)}))
@@ -138,11 +138,11 @@ func TestFolderWithTwoReadings(t *testing.T) {
 	}
 	f := newFakeServer(t)
 	f.answer = byClass
-	l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}})
+	l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1})
 	must.Do(t, l.Load("m", m))
 	l.CheckAll(t.Context())
 	got, err := l.Tokens(t.Context(), parse(t, openai.Completions, body), someModel)
-	if err != nil || !equalIDs(want, got.Prompts) {
+	if _, equal := firstDifference(want, got.Prompts); err != nil || !equal {
 		t.Errorf("%v %v", got, err)
 	}
 	if len(seen.demoted) > 0 {

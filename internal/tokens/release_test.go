@@ -16,7 +16,7 @@ import (
 func TestRelease(t *testing.T) {
 	m := must.Get(LoadFolder(t.Context(), chattest.MistralFolder(t, 7, true), Flags{}))(t)
 	for _, every := range []int{-1, 1} {
-		l := NewLocal(LocalOptions{LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: every},
+		l := NewLocal(LocalOptions{TrustUnverified: ^openai.Features(0), SampleEvery: every,
 			Reference: NewRemote(RemoteOptions{}), Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} }})
 		must.Do(t, l.Load("m", m))
 		l.CheckAll(t.Context())

@@ -117,7 +117,6 @@ type Remote struct {
 	mu       sync.Mutex
 	flights  map[key]*flight
 	compared map[compared]*comparison
-	closed   bool
 }
 
 // flight is one question under way; its result may be read once done is closed.
@@ -145,7 +144,7 @@ func NewRemote(o RemoteOptions) *Remote {
 		o.Answers = new(intake.Budget)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes, o.CacheTTL),
+	r := &Remote{o: o, keys: newKeyer(), cache: newCache(o.CacheBytes),
 		ctx: ctx, cancel: cancel, flights: map[key]*flight{}, compared: map[compared]*comparison{}}
 	r.client.Store(o.Client)
 	r.budget.Store(int64(o.Budget))
@@ -164,9 +163,8 @@ func (r *Remote) Set(client *http.Client, budget time.Duration) {
 // Close stops new questions and waits for the ones under way.
 func (r *Remote) Close() {
 	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
 	r.cancel()
+	r.mu.Unlock()
 	r.running.Wait()
 }
 
@@ -209,7 +207,7 @@ func (r *Remote) underWay(k key) *flight {
 func (r *Remote) flight(k key, req *openai.Request, served Served, likely string) (*flight, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if f := r.flights[k]; f != nil || r.closed {
+	if f := r.flights[k]; f != nil || r.ctx.Err() != nil {
 		return f, ErrNone
 	}
 	r.compareWhenDue(compared{served.Model, served.Tenant})
@@ -222,16 +220,14 @@ func (r *Remote) flight(k key, req *openai.Request, served Served, likely string
 	}
 	f := &flight{done: make(chan struct{})}
 	r.flights[k] = f
-	r.running.Add(1)
-	go func() {
-		defer r.running.Done()
+	r.running.Go(func() {
 		ctx, cancel := context.WithTimeout(r.ctx, r.o.Timeout)
 		defer cancel()
 		f.result, f.err = ask(ctx)
 		var refused *RefusedError
 		switch {
 		case f.err == nil:
-			r.cache.put(k, f.result, nil, r.o.Now(), r.cache.ttl)
+			r.cache.put(k, f.result, nil, r.o.Now(), r.o.CacheTTL)
 		case errors.As(f.err, &refused):
 			r.cache.put(k, Result{}, f.err, r.o.Now(), refusalTTL)
 		}
@@ -242,7 +238,7 @@ func (r *Remote) flight(k key, req *openai.Request, served Served, likely string
 		r.mu.Unlock()
 		r.slots.Give(1)
 		close(f.done)
-	}()
+	})
 	return f, nil
 }
 
@@ -261,36 +257,6 @@ func (r *Remote) asker(req *openai.Request, model string, endpoints []Endpoint, 
 	if from.own = from.at >= 0; !from.own {
 		from.at = int(r.turn.Add(1) % uint64(len(endpoints)))
 	}
-	if slices.ContainsFunc(endpoints, func(e Endpoint) bool { return e.Render }) {
-		return r.renderAsker(req, endpoints, budget, from)
-	}
-	e := r.paces.rested(endpoints, r.o.Now(), from.at, budget > 0)
-	questions := tokenizeQuestions
-	if render.IsSGLang(e.Version) {
-		questions = sglangQuestions
-	}
-	list := questions(req, model)
-	if list == nil {
-		return nil, ErrNone
-	}
-	return func(ctx context.Context) (Result, error) {
-		result := Result{Source: FromTokenize, by: e.URL}
-		for _, q := range list {
-			err := r.ask(ctx, e, q, func(body []byte) error {
-				p, err := parseTokenize(body)
-				result.Prompts = append(result.Prompts, p)
-				return err
-			})
-			if err != nil {
-				return Result{by: e.URL}, err
-			}
-		}
-		return result, nil
-	}, nil
-}
-
-// renderAsker prepares a question to /render.
-func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget time.Duration, from start) (asks, error) {
 	size := len(req.Body())
 	if req.Multimodal { // the time of an image does not follow from its bytes
 		size = 0
@@ -299,19 +265,24 @@ func (r *Remote) renderAsker(req *openai.Request, endpoints []Endpoint, budget t
 	if err != nil {
 		return nil, err
 	}
-	q, route, multimodal := renderQuestion(req), req.Route, req.Multimodal
-	q.size = size
-	if multimodal {
-		q.limit = maxAnswer
+	list, parse, source := tokenizeQuestions(req, model, render.IsSGLang(e.Version)), parseTokenize, FromTokenize
+	if e.Render {
+		list, parse, source = []question{renderQuestion(req, size)}, parseRender(req.Route, req.Multimodal), FromRender
+	}
+	if list == nil {
+		return nil, ErrNone
 	}
 	return func(ctx context.Context) (Result, error) {
-		result := Result{Source: FromRender, by: e.URL}
-		err := r.ask(ctx, e, q, func(body []byte) (err error) {
-			result.Prompts, err = parseRender(route, body, multimodal)
-			return err
-		})
-		if err != nil {
-			return Result{by: e.URL}, err
+		result := Result{Source: source, by: e.URL}
+		for _, q := range list {
+			err := r.ask(ctx, e, q, func(body []byte) error {
+				prompts, err := parse(body)
+				result.Prompts = append(result.Prompts, prompts...)
+				return err
+			})
+			if err != nil {
+				return Result{by: e.URL}, err
+			}
 		}
 		return result, nil
 	}, nil
@@ -394,12 +365,11 @@ func (r *Remote) post(ctx context.Context, e Endpoint, q question, parse func([]
 		return fmt.Errorf("tokens: %w", err)
 	}
 	defer resp.Body.Close()
-	switch {
-	case resp.StatusCode >= 400 && resp.StatusCode < 500:
+	if resp.StatusCode != http.StatusOK {
 		_, _ = io.CopyN(io.Discard, resp.Body, mostExplained) // the connection is used again
-		return &RefusedError{Status: resp.StatusCode}
-	case resp.StatusCode != http.StatusOK:
-		_, _ = io.CopyN(io.Discard, resp.Body, mostExplained)
+		if resp.StatusCode >= 400 && resp.StatusCode < 500 {
+			return &RefusedError{Status: resp.StatusCode}
+		}
 		return &failedError{url, resp.Status}
 	}
 	body, err := r.o.Answers.Read(resp.Body, q.answerLimit())

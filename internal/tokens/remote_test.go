@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
 	"warmroute/render/openai"
 	"warmroute/render/testkit/must"
@@ -86,7 +87,7 @@ func TestRemoteCacheEnds(t *testing.T) {
 	if f.asked.Load() != 2 {
 		t.Errorf("asked %d times", f.asked.Load())
 	}
-	small := newCache(4000, time.Hour)
+	small := newCache(4000)
 	one := Result{Prompts: []Prompt{{Tokens: make([]uint32, 60)}}}
 	for i := range uint64(100) {
 		small.put(key{i, 0}, one, nil, now, time.Hour)
@@ -105,23 +106,18 @@ func TestRemoteOneFlight(t *testing.T) {
 	r := newRemote(t, RemoteOptions{Endpoints: f.endpoints(true), Flights: 2})
 	var wg sync.WaitGroup
 	for range 20 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
+		wg.Go(func() {
 			if _, err := r.Tokens(context.Background(), chatRequest(t, "same"), someModel); err != nil {
 				t.Errorf("shared flight: %v", err)
 			}
-		}()
+		})
 	}
 	waitFor(t, func() bool { return f.asked.Load() == 1 })
-	wg.Add(1)
-	go func() {
-		defer wg.Done()
+	wg.Go(func() {
 		_, _ = r.Tokens(context.Background(), chatRequest(t, "same"), Served{Model: "m", Likely: func() string { t.Error("asked of one that joins"); return "" }})
-	}()
+	})
 	// A second question takes the last slot; a third is turned away at once.
-	wg.Add(1)
-	go func() { defer wg.Done(); _, _ = r.Tokens(context.Background(), chatRequest(t, "two"), someModel) }()
+	wg.Go(func() { _, _ = r.Tokens(context.Background(), chatRequest(t, "two"), someModel) })
 	waitFor(t, func() bool { return f.asked.Load() == 2 })
 	if _, err := r.Tokens(t.Context(), chatRequest(t, "three"), someModel); !errors.Is(err, ErrNone) {
 		t.Errorf("over the limit: %v", err)
@@ -136,12 +132,7 @@ func TestRemoteOneFlight(t *testing.T) {
 // waitFor polls a condition that another goroutine fulfils over a real socket.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); {
-		if time.Now().After(deadline) {
-			t.Fatal("timed out")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	testenv.Until(t, 10*time.Second, "what the test waits for", ok)
 }
 
 func TestRemoteBudgetAndLateAnswer(t *testing.T) {
@@ -239,7 +230,7 @@ func TestTokenizeOnlyWhereEqual(t *testing.T) {
 		{openai.Messages, `"messages":[{"role":"user","content":"x"}]`, 0},
 	} {
 		req := parse(t, c.route, `{"model":"alias",`+c.body+`}`)
-		list := tokenizeQuestions(req, "m")
+		list := tokenizeQuestions(req, "m", false)
 		if len(list) != c.want {
 			t.Errorf("%s: %d questions, want %d", c.body, len(list), c.want)
 		}
@@ -265,23 +256,23 @@ func TestMultimodalAnswers(t *testing.T) {
 		return `{"token_ids":[1,2,9,9,3,9,9,4],"features":` + features + `}`
 	}
 	both := `{"mm_hashes":{"image":["a","b"]},"mm_placeholders":{"image":[{"offset":2,"length":2},{"offset":5,"length":2}]}}`
-	got, err := parseRender(openai.Chat, []byte(answer(both)), true)
+	got, err := parseRender(openai.Chat, true)([]byte(answer(both)))
 	if err != nil || len(got) != 1 || got[0].Partial || len(got[0].Tokens) != 8 || len(got[0].MM) != 2 || got[0].MM[1] != (prefixhash.MM{ID: "b", Offset: 5, Length: 2}) {
 		t.Errorf("%+v %v", got, err)
 	}
 	one := `{"mm_hashes":{"image":["a"]},"mm_placeholders":{"image":[{"offset":2,"length":2},{"offset":5,"length":2}]}}`
-	got, err = parseRender(openai.Chat, []byte(answer(one)), true)
+	got, err = parseRender(openai.Chat, true)([]byte(answer(one)))
 	if err != nil || !got[0].Partial || len(got[0].Tokens) != 5 || len(got[0].MM) != 1 {
 		t.Errorf("up to the first item without a hash: %+v %v", got, err)
 	}
-	if _, err := parseRender(openai.Chat, []byte(answer("null")), true); !errors.Is(err, ErrNone) {
+	if _, err := parseRender(openai.Chat, true)([]byte(answer("null"))); !errors.Is(err, ErrNone) {
 		t.Errorf("no features: %v", err)
 	}
 	outside := `{"mm_hashes":{"image":["a"]},"mm_placeholders":{"image":[{"offset":7,"length":2}]}}`
-	if _, err := parseRender(openai.Chat, []byte(answer(outside)), true); err == nil {
+	if _, err := parseRender(openai.Chat, true)([]byte(answer(outside))); err == nil {
 		t.Error("a placeholder outside the prompt must be refused")
 	}
-	q := renderQuestion(parse(t, openai.Chat, ` {"model":"m","messages":[{"content":[{"type":"image_url"}]}]}`))
+	q := renderQuestion(parse(t, openai.Chat, ` {"model":"m","messages":[{"content":[{"type":"image_url"}]}]}`), 0)
 	if string(q.body) != ` {"mm_payload":"none","model":"m","messages":[{"content":[{"type":"image_url"}]}]}` {
 		t.Errorf("body %s", q.body)
 	}
@@ -292,7 +283,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add([]byte(`[{"token_ids":[1]}]`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, route := range openai.Routes {
-			prompts, err := parseRender(route, body, len(body)%2 == 0)
+			prompts, err := parseRender(route, len(body)%2 == 0)(body)
 			for _, p := range prompts {
 				for _, m := range p.MM {
 					if err == nil && (m.Offset < 0 || m.Length <= 0 || m.Offset+m.Length > len(p.Tokens) && !p.Partial) {
@@ -327,7 +318,7 @@ func TestTenantsAskTheirOwnReplicas(t *testing.T) {
 			t.Errorf("%d, tenant %q: shared asked %d times, own %d", i, tt.tenant, shared.asked.Load(), own.asked.Load())
 		}
 	}
-	l := NewLocal(LocalOptions{LocalSettings: LocalSettings{SampleEvery: 1}, Reference: r, Endpoints: func(string) []Endpoint {
+	l := NewLocal(LocalOptions{SampleEvery: 1, Reference: r, Endpoints: func(string) []Endpoint {
 		return append(shared.endpoints(true)(Served{}), own.endpoints(true)(Served{})...)
 	}})
 	must.Do(t, l.Load("m", fakeModel(t)))

@@ -53,7 +53,7 @@ func TestAValueIsConfirmedBeforeItsIDsAreUsed(t *testing.T) {
 			f := newFakeServer(t)
 			f.answer = answers(t, bytesModel(t, settingTemplate, tt.flags), false)
 			var log bytes.Buffer
-			l, seen := newLocal(t, f, LocalOptions{LocalSettings: LocalSettings{SampleEvery: -1}, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			l, seen := newLocal(t, f, LocalOptions{SampleEvery: -1, Log: slog.New(slog.NewTextHandler(&log, nil))})
 			l.Unload("m")
 			must.Do(t, l.Load("m", bytesModel(t, settingTemplate, Flags{DisabledThinkingEffort: "none"})))
 			l.CheckAll(t.Context())

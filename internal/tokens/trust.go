@@ -23,10 +23,10 @@ type trust struct {
 
 // Evidence counts the comparisons in which a feature differed.
 type Evidence struct {
-	Differs  int
-	Position int       // first differing token of the first difference
-	At       time.Time // of the first difference
-	By       []string  // the replicas that agreed on other ids then, by their addresses
+	Position int       `json:"first_difference_at_token"` // of the first difference
+	At       time.Time `json:"at"`                        // of the first difference
+	Differs  int       `json:"differences"`
+	By       []string  `json:"replicas"` // that agreed on other ids then, by their addresses
 }
 
 // differs counts a difference, of which the first is kept.
@@ -93,7 +93,8 @@ const featureSetting = "setting"
 
 // Demotion is a feature that is not computed here until the servers change, because it differed.
 type Demotion struct {
-	Feature string
+	Model   string `json:"model"`
+	Feature string `json:"feature"`
 	Evidence
 }
 
@@ -101,7 +102,7 @@ type Demotion struct {
 type Status struct {
 	Model   string
 	Demoted []Demotion
-	Dissent []Dissent // by address
+	Dissent []Dissent
 }
 
 // Status reports every model, in no order.
@@ -114,17 +115,15 @@ func (l *Local) Status() []Status {
 		defer t.mu.Unlock()
 		for _, f := range openai.AllFeatures() {
 			if openai.Features(t.demoted.Load())&f != 0 {
-				s.Demoted = append(s.Demoted, Demotion{f.String(), t.evidence[f]})
+				s.Demoted = append(s.Demoted, Demotion{m.name, f.String(), t.evidence[f]})
 			}
 		}
 		t.settings.mu.Lock()
 		defer t.settings.mu.Unlock()
 		if e := t.settings.evidence; e.Differs > 0 {
-			s.Demoted = append(s.Demoted, Demotion{featureSetting, e})
+			s.Demoted = append(s.Demoted, Demotion{m.name, featureSetting, e})
 		}
-		for _, url := range slices.Sorted(maps.Keys(t.dissent)) {
-			s.Dissent = append(s.Dissent, t.dissent[url])
-		}
+		s.Dissent = slices.Collect(maps.Values(t.dissent))
 		list = append(list, s)
 		return true
 	})

@@ -53,7 +53,7 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 	}
 	m.busy(phaseComparing, l.o.Now())
 	if m.checked = l.probe(ctx, m, endpoints); !m.checked {
-		m.postpone(l.o.Now(), l.set.Load().CheckEvery)
+		m.postpone(l.o.Now(), l.o.CheckEvery)
 	}
 }
 
@@ -63,12 +63,7 @@ func (l *Local) check(ctx context.Context, m *localModel, due bool) {
 // tried again later.
 func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) (answered bool) {
 	lost := 0
-	for _, p := range probes(m.name) {
-		req, err := openai.Parse(p.route, p.body)
-		if err != nil {
-			l.o.Log.Error("a start-up probe cannot be read", "model", m.name, "err", err)
-			continue
-		}
+	for _, req := range probes(m.name) {
 		ids, features, setting, err := (*m.renderer.Load()).Prompts(l.probing(ctx, m, req))
 		if work.Is(err) {
 			if lost++; lost == mostLost {
@@ -100,7 +95,7 @@ func (l *Local) probe(ctx context.Context, m *localModel, endpoints []Endpoint) 
 // attribute without features is left out.
 func (l *Local) tell(m *localModel) {
 	differed := openai.Features(m.trust.demoted.Load())
-	here := (openai.Features(m.trust.trusted.Load()) | l.set.Load().TrustUnverified) &^ differed
+	here := (openai.Features(m.trust.trusted.Load()) | l.unverified()) &^ differed
 	var rest openai.Features
 	for _, f := range openai.AllFeatures() {
 		rest |= f &^ here &^ differed

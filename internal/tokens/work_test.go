@@ -33,14 +33,14 @@ func (late) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
 
 // working is a Local with one model whose template goes over each content character by
 // character, and the reasons of its refusals.
-func working(t *testing.T, limits work.Limits, context int) (*Local, map[string]int) {
+func working(t *testing.T, limits work.Limits) (*Local, map[string]int) {
 	t.Helper()
 	why := map[string]int{}
 	l := NewLocal(LocalOptions{
-		LocalSettings: LocalSettings{TrustUnverified: ^openai.Features(0), SampleEvery: -1},
-		Work:          limits,
-		Endpoints:     func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: context}} },
-		Hooks:         Hooks{Refused: func(_, reason string) { why[reason]++ }},
+		TrustUnverified: ^openai.Features(0), SampleEvery: -1,
+		Work:      limits,
+		Endpoints: func(string) []Endpoint { return []Endpoint{{Version: "0.32.0", MaxLen: 1 << 20}} },
+		Hooks:     Hooks{Refused: func(_, reason string) { why[reason]++ }},
 	})
 	must.Do(t, l.Load("m", bytesModel(t,
 		"{% for m in messages %}{% for c in m.content %}{{ c }}{% endfor %}{% endfor %}", Flags{ContentFormat: "string"})))
@@ -50,11 +50,7 @@ func working(t *testing.T, limits work.Limits, context int) (*Local, map[string]
 
 func ask(t *testing.T, l *Local, ctx context.Context, body string) error {
 	t.Helper()
-	req, err := openai.Parse(openai.Chat, []byte(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = l.Tokens(ctx, req, Served{Model: "m"})
+	_, err := l.Tokens(ctx, parse(t, openai.Chat, body), someModel)
 	return err
 }
 
@@ -75,7 +71,7 @@ func TestWorkEnds(t *testing.T) {
 		{"cancelled", work.Limits{}, &looks{t.Context(), 3}, context.Canceled},
 		{"too_slow", work.Limits{}, late{t.Context()}, context.DeadlineExceeded},
 	} {
-		l, why := working(t, c.limits, 1<<20)
+		l, why := working(t, c.limits)
 		if err := ask(t, l, c.ctx, long); !errors.Is(err, c.err) || why[c.why] != 1 {
 			t.Errorf("%s: error %v, reasons %v", c.why, err, why)
 		}
@@ -84,26 +80,6 @@ func TestWorkEnds(t *testing.T) {
 		}
 		if err := ask(t, l, t.Context(), fmt.Sprintf(saying, "hello")); err != nil {
 			t.Errorf("%s: a small request afterwards: %v", c.why, err)
-		}
-	}
-}
-
-// A text that cannot fit the model's context is refused by its length, before it is
-// rendered, wherever in the body it is.
-func TestLengthIsRefusedBeforeRendering(t *testing.T) {
-	l, why := working(t, work.Limits{Steps: 1, StepsPerByte: 1 << 20}, 1000)
-	large := strings.Repeat("x", 70_000)
-	for name, field := range map[string]string{
-		"messages":  fmt.Sprintf(`"messages":[{"role":"user","content":%q}]`, large),
-		"tools":     fmt.Sprintf(`"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","description":%q}}]`, large),
-		"documents": fmt.Sprintf(`"messages":[{"role":"user","content":"a"}],"documents":[{"text":%q}]`, large),
-		"kwargs":    fmt.Sprintf(`"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"a":%q}`, large),
-	} {
-		clear(why)
-		// A context that has ended would be noticed by any work.
-		ended := &looks{t.Context(), 0}
-		if err := ask(t, l, ended, `{"model":"m",`+field+`}`); !errors.Is(err, ErrNone) || why["too_long"] != 1 || ended.left != 0 {
-			t.Errorf("%s: error %v, reasons %v, looked at %d times", name, err, why, -ended.left)
 		}
 	}
 }

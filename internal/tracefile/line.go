@@ -45,6 +45,7 @@ type (
 		At     float64  `json:"t"`
 		Block  int      `json:"block,omitempty"`  // with blocks
 		Blocks []uint64 `json:"blocks,omitempty"` // the first number and the count of each span
+		Idle   float64  `json:"idle,omitempty"`   // s
 		Waited float64  `json:"waited,omitempty"` // s
 	}
 	endedLine struct {

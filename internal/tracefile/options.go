@@ -1,6 +1,7 @@
 package tracefile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -40,12 +41,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Bytes == 0 {
-		o.Bytes = DefaultBytes
-	}
-	if o.Files == 0 {
-		o.Files = DefaultFiles
-	}
+	o.Bytes, o.Files = cmp.Or(o.Bytes, DefaultBytes), cmp.Or(o.Files, DefaultFiles)
 	if o.Now == nil {
 		o.Now = index.Now
 	}

@@ -44,6 +44,8 @@ type Decided struct {
 type Session struct {
 	Number uint64        `json:"session,omitempty"` // 0 = it is not known, or the request went nowhere
 	Turn   int           `json:"turn,omitempty"`    // of the session, from 1 on
+	Idle   time.Duration `json:"-"`                 // from the session's latest answer to the request
+	Live   bool          `json:"live,omitempty"`    // the session was live when the request came
 	Waited time.Duration `json:"-"`
 	Lacked int           `json:"lacked,omitempty"` // tokens of room beside the live sessions
 	Behind int           `json:"behind,omitempty"` // requests that were held before it
@@ -244,14 +246,8 @@ func (w *Writer) Run(ctx context.Context) error {
 
 // close writes the lines that are left.
 func (w *Writer) close() error {
-	for {
-		select {
-		case e := <-w.queue:
-			w.take(e)
-			continue
-		default:
-		}
-		break
+	for len(w.queue) > 0 {
+		w.take(<-w.queue)
 	}
 	w.flush()
 	if w.file == nil {
@@ -270,7 +266,8 @@ func (w *Writer) take(e *entry) {
 		}
 		d, l := &e.decided, &w.decided
 		d.Model = bounded(d.Model)
-		*l = decidedLine{Decided: d, Session: &d.Session, At: seconds(d.At), Blocks: l.Blocks[:0], Waited: d.Session.Waited.Round(time.Millisecond).Seconds()}
+		*l = decidedLine{Decided: d, Session: &d.Session, At: seconds(d.At), Blocks: l.Blocks[:0],
+			Idle: d.Session.Idle.Round(time.Millisecond).Seconds(), Waited: d.Session.Waited.Round(time.Millisecond).Seconds()}
 		w.spans = w.numbers.appendSpans(w.spans[:0], e.keys)
 		for _, s := range w.spans {
 			l.Block, l.Blocks = d.BlockTokens, append(l.Blocks, s.First, s.Count)

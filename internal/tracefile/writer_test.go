@@ -92,7 +92,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	w := newWriter(t, Options{Fleet: func() []Replica { return fleet }})
 	first := &Decided{Number: 7, At: noon, Route: "/v1/completions", Model: `m"\` + "\n\xff", Reason: "cold", Replica: "10.0.0.1:8000", Tokens: 100, BlockTokens: 16, Keys: chain(1, 6), Session: Session{Waited: 1500 * time.Millisecond, Behind: 1}}
 	second := &Decided{Number: 9, At: noon.Add(time.Second), Route: "r", Model: "m", Reason: "warm", Tokens: 200, BlockTokens: 16,
-		Keys: append(chain(1, 4), chain(50, 3)...), Cached: 64, Held: 96, Withheld: "shadow", Session: Session{Number: 3, Turn: 2, Lacked: 40}}
+		Keys: append(chain(1, 4), chain(50, 3)...), Cached: 64, Held: 96, Withheld: "shadow", Session: Session{Number: 3, Turn: 2, Idle: 90 * time.Second, Live: true, Lacked: 40}}
 	const a, b = 7, 9
 	counted := []Counted{{Number: a, Prompt: 101, Cached: 16, Output: 5, First: 50 * time.Millisecond, Took: time.Second}, {Number: b, Prompt: 200, NoCached: true}}
 	if !w.Decided(first) || !w.Decided(second) {
@@ -443,9 +443,7 @@ func TestRunEnds(t *testing.T) {
 	}
 	callers.Wait()
 	cancel()
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-ended)
 	if got := readTrace(t, w.o.Path); len(got.Requests) != 800 || len(got.Ends) != 800 {
 		t.Errorf("%d requests, %d ends", len(got.Requests), len(got.Ends))
 	}
@@ -479,40 +477,3 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		t.Errorf("%v allocations a request", n)
 	}
 }
-
-func BenchmarkRequest(b *testing.B) {
-	for _, blocks := range []int{512, 6250} {
-		w := newWriter(b, Options{create: func(string) (file, int64, error) { return discard{}, 0, nil }, Bytes: 1 << 40})
-		d := &Decided{Number: 1, At: noon, Model: "m", Tokens: blocks * 16, BlockTokens: 16, Keys: chain(0, blocks)}
-		queued := make([]bool, 0, 64)
-		b.Run(fmt.Sprintf("queue/blocks=%d", blocks), func(b *testing.B) {
-			for range b.N {
-				if queued = append(queued, w.Decided(d)); len(queued) == cap(queued) {
-					b.StopTimer()
-					for range queued {
-						w.recycle(<-w.queue)
-					}
-					queued = queued[:0]
-					b.StartTimer()
-				}
-			}
-		})
-		for range queued {
-			w.recycle(<-w.queue)
-		}
-		queued = queued[:0]
-		b.Run(fmt.Sprintf("write/blocks=%d", blocks), func(b *testing.B) {
-			for range b.N {
-				w.Decided(d)
-				w.take(<-w.queue)
-			}
-		})
-	}
-}
-
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-func (discard) Truncate(int64) error        { return nil }
-func (discard) Stat() (fs.FileInfo, error)  { return nil, fs.ErrInvalid }
-func (discard) Close() error                { return nil }

@@ -1,9 +1,11 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -180,9 +182,7 @@ func (c *conversation) take(s sent) {
 	if c.endpoints == nil || s.complete {
 		c.endpoints = map[string][]string{}
 	}
-	for cluster, addrs := range s.endpoints {
-		c.endpoints[cluster] = addrs
-	}
+	maps.Copy(c.endpoints, s.endpoints)
 	for _, cluster := range s.removed {
 		delete(c.endpoints, cluster)
 	}
@@ -190,36 +190,27 @@ func (c *conversation) take(s sent) {
 
 // update computes which endpoints all Envoys have. The caller holds a.mu.
 func (a *acks) update() {
-	var all map[string]int
-	envoys := 0
+	var all acked
 	for _, c := range a.envoys {
 		if c.endpoints == nil {
 			continue // it has accepted nothing yet, so it serves no request
 		}
-		if envoys++; all == nil {
-			all = map[string]int{}
-		}
-		seen := map[string]bool{}
+		has := acked{}
 		for _, addrs := range c.endpoints {
 			for _, addr := range addrs {
-				if !seen[addr] {
-					seen[addr] = true
-					all[addr]++
-				}
+				has[addr] = true
 			}
 		}
+		if all == nil {
+			all = has
+		}
+		maps.DeleteFunc(all, func(addr string, _ bool) bool { return !has[addr] })
 	}
-	if envoys == 0 {
+	if all == nil {
 		a.acked.Store(nil)
 		return
 	}
-	out := &acked{addrs: map[string]bool{}}
-	for addr, n := range all {
-		if n == envoys {
-			out.addrs[addr] = true
-		}
-	}
-	a.acked.Store(out)
+	a.acked.Store(&all)
 }
 
 // connected returns the number of Envoys.
@@ -257,20 +248,13 @@ func (a *acks) notes() (out []string) {
 	return out
 }
 
-// short returns the short name of a resource type.
-func short(typeURL string) string {
-	switch typeURL {
-	case resourcev3.ListenerType:
-		return "listener"
-	case resourcev3.RouteType:
-		return "routes"
-	case resourcev3.ClusterType:
-		return "clusters"
-	case resourcev3.EndpointType:
-		return "endpoints"
-	}
-	return "other"
+// kinds are the short names of resource types.
+var kinds = map[string]string{
+	resourcev3.ListenerType: "listener", resourcev3.RouteType: "routes", resourcev3.ClusterType: "clusters", resourcev3.EndpointType: "endpoints",
 }
+
+// short returns the short name of a resource type.
+func short(typeURL string) string { return cmp.Or(kinds[typeURL], "other") }
 
 // assignments returns the addresses by cluster in endpoint resources.
 func assignments(typeURL string, all []*anypb.Any) map[string][]string {

@@ -28,15 +28,15 @@ func (p *Publisher) Snapshot() *fleet.Snapshot {
 	return g.visible
 }
 
-// acked has the addresses that every connected Envoy has.
-type acked struct{ addrs map[string]bool }
+// acked are the addresses that every connected Envoy has.
+type acked map[string]bool
 
 // visible returns s with its unacknowledged replicas not ready. It returns s
 // itself if it has no such replica, or no other.
-func (a *acked) visible(s *fleet.Snapshot) *fleet.Snapshot {
+func (a acked) visible(s *fleet.Snapshot) *fleet.Snapshot {
 	replicas, left := make([]*fleet.Replica, 0, len(s.Replicas)), 0
 	for _, r := range s.Replicas {
-		if r.Ready && !a.addrs[r.Addr] {
+		if r.Ready && !a[r.Addr] {
 			hidden := *r
 			hidden.Ready, hidden.Why = false, notAcknowledged
 			r = &hidden

@@ -114,11 +114,9 @@ func (s state) sameClusters(t state) bool {
 // New returns a publisher that has published nothing. Run publishes the state
 // kept in s.At.State at once.
 func New(s Settings, f Fleet, reg prometheus.Registerer, log *slog.Logger) *Publisher {
-	p := &Publisher{settings: s, fleet: f, log: log, now: index.Now}
-	p.acks = newAcks(nil, log)
+	p := &Publisher{settings: s, fleet: f, log: log, now: index.Now, cache: cachev3.NewSnapshotCache(true, oneSnapshot{}, nil)}
 	p.metrics = newMetrics(reg, p)
-	p.acks.metrics = p.metrics
-	p.cache = cachev3.NewSnapshotCache(true, oneSnapshot{}, nil)
+	p.acks = newAcks(p.metrics, log)
 	return p
 }
 
@@ -165,13 +163,12 @@ func (p *Publisher) Certificates() *certs.Source { return p.certs }
 func (p *Publisher) follow(ctx context.Context) error {
 	p.restore()
 	defer func() { _ = p.lock.Close() }()
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
+	tick := time.Tick(lookEvery)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-tick:
 		}
 		p.look()
 		p.step()

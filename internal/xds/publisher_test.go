@@ -107,11 +107,7 @@ func asIs(s string) string { return s }
 
 func (b *bench) until(what string, ok func() bool) {
 	b.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			b.t.Fatalf("not seen: %s; notes %v", what, b.Notes())
-		}
-	}
+	testenv.Until(b.t, 30*time.Second, what, ok, func() any { return b.Notes() })
 }
 
 // ready is how many replicas may be named.
@@ -123,7 +119,7 @@ func (b *bench) acknowledged() int {
 	if a == nil {
 		return 0
 	}
-	return len(a.addrs)
+	return len(*a)
 }
 
 func value(t *testing.T, c prometheus.Metric) float64 {

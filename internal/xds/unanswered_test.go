@@ -32,13 +32,36 @@ func TestAnEnvoyTakesWhatItAcknowledges(t *testing.T) {
 		s.typeURL = resourcev3.EndpointType
 		a.send(1, nonce, s)
 		a.answered(1, nil, nonce, false, "")
-		return a.acked.Load().addrs
+		return (*a.acked.Load())
 	}
 	if got := took("1", sent{endpoints: map[string][]string{"x": {"1:1"}, "y": {"2:1"}}}); len(got) != 2 {
 		t.Errorf("two clusters: %v", got)
 	}
 	if got := took("2", sent{endpoints: map[string][]string{"x": {"3:1"}}, removed: []string{"y"}}); len(got) != 1 || !got["3:1"] {
 		t.Errorf("one changed, one removed: %v", got)
+	}
+}
+
+// TestWhatEveryEnvoyHas: of several Envoys, those endpoints count that each has acknowledged; one that has
+// acknowledged none serves no request.
+func TestWhatEveryEnvoyHas(t *testing.T) {
+	a := newAcks(newMetrics(prometheus.NewRegistry(), nil), slog.New(slog.DiscardHandler))
+	for id, addrs := range [][]string{{"1:1", "2:1"}, {"2:1", "3:1"}, nil} {
+		id := int64(id)
+		a.open(t.Context(), id)
+		if addrs != nil {
+			a.send(id, "n", sent{typeURL: resourcev3.EndpointType, endpoints: map[string][]string{"x": addrs, "y": addrs[:1]}})
+			a.answered(id, nil, "n", false, "")
+		}
+	}
+	if got := (*a.acked.Load()); len(got) != 1 || !got["2:1"] {
+		t.Errorf("all have %v", got)
+	}
+	for id := range int64(2) {
+		a.close(id)
+	}
+	if a.acked.Load() != nil {
+		t.Error("endpoints count though no Envoy has any")
 	}
 }
 

@@ -37,11 +37,7 @@ func (d *dense) Enqueue(r *Request) { d.waiting = append(d.waiting, &sequence{r:
 
 // Load implements Scheduler.
 func (d *dense) Load() Page {
-	p := Page{Waiting: len(d.waiting), Running: d.active(), KVUsage: 1 - float64(d.cache.free)/float64(d.cache.pages)}
-	if d.lower != nil {
-		p.LoadSeconds, p.Loaded = d.lower.seconds, d.lower.loaded
-	}
-	return p
+	return Page{Waiting: len(d.waiting), Running: d.active(), KVUsage: 1 - float64(d.cache.free)/float64(d.cache.pages)}
 }
 
 func (d *dense) active() int { return len(d.loading) + len(d.running) }

@@ -42,9 +42,6 @@ type Page struct {
 	Answers       float64 `json:"answers,omitempty"`        // that have ended since the start
 	AnswerTokens  float64 `json:"answer_tokens,omitempty"`  // of these
 	AnswerSeconds float64 `json:"answer_seconds,omitempty"` // from their first token to their last
-
-	LoadSeconds float64 `json:"load_seconds,omitempty"`  // of loading since the start
-	Loaded      float64 `json:"loaded_tokens,omitempty"` // tokens
 }
 
 // Config is one run. A zero value means the default, if the field has one.

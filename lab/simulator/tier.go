@@ -15,12 +15,11 @@ const KVBytes = 128 << 10
 
 // tier is the tier of one replica.
 type tier struct {
-	o       *Tier
-	pool    *pool
-	now     *float64
-	free    float64 // when the loads that have begun are done
-	seconds float64 // of loading so far
-	loaded  float64 // tokens
+	o      *Tier
+	pool   *pool
+	now    *float64
+	free   float64 // when the loads that have begun are done
+	loaded float64 // tokens
 }
 
 // newTier returns the tier of a replica, nil if it has none. store is that of all replicas.
@@ -50,7 +49,6 @@ func (t *tier) find(blocks []int32, cached int) int {
 func (t *tier) load(tokens int) float64 {
 	took := float64(tokens) * t.o.Token
 	t.free = max(t.free, *t.now) + took
-	t.seconds += took
 	t.loaded += float64(tokens)
 	return t.free
 }

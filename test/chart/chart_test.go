@@ -24,6 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
+
+	"warmroute/render/testkit/must"
 )
 
 const dir = "../../charts/warmroute"
@@ -35,15 +37,10 @@ var written = flag.String("objects", "", "write the rendered objects into this f
 // strictly: a field that the API does not have is an error.
 func render(t *testing.T, values string) []runtime.Object {
 	t.Helper()
-	files, err := try(values)
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(try(values))(t)
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, monitoring.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, add(s))
 	}
 	strict := json.NewSerializerWithOptions(json.DefaultMetaFactory, s, s, json.SerializerOptions{Yaml: true, Strict: true})
 	var objects []runtime.Object
@@ -101,15 +98,10 @@ func write(t *testing.T, file string, objects []runtime.Object) {
 	t.Helper()
 	var all []byte
 	for _, o := range objects {
-		text, err := yaml.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(yaml.Marshal(o))(t)
 		all = fmt.Appendf(all, "---\n%s", text)
 	}
-	if err := os.WriteFile(file, all, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, all, 0o600))
 }
 
 // configOf returns the router's configuration among objects.
@@ -206,9 +198,7 @@ func TestChart(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var values map[string]any
-			if err := yaml.Unmarshal([]byte(c.values), &values); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, yaml.Unmarshal([]byte(c.values), &values))
 			for _, m := range lint.RunAll(dir, values, "inference").Messages {
 				if m.Severity > support.InfoSev {
 					t.Errorf("lint: %s", m)
@@ -250,11 +240,8 @@ func TestSidecarTemplate(t *testing.T) {
 		`"tls" "certs"`:                {"certs /etc/warmroute-index-tls -index-cert=/etc/warmroute-index-tls/tls.crt"},
 		`"tls" "certs" "token" "word"`: {"certs /etc/warmroute-index-tls -index-cert=/etc/warmroute-index-tls/tls.crt", "word /etc/warmroute-index-token -index-token-file=/etc/warmroute-index-token/token"},
 	} {
-		files, err := tryWith("pool: {name: p}", []*common.File{{Name: "templates/replica.yaml", Data: fmt.Appendf(nil,
-			`{{ include "warmroute.sidecar" (dict "image" "warmroute:0.1.0" "index" "warmroute:9003" "model" "m" %s) }}`, given)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := must.Get(tryWith("pool: {name: p}", []*common.File{{Name: "templates/replica.yaml", Data: fmt.Appendf(nil,
+			`{{ include "warmroute.sidecar" (dict "image" "warmroute:0.1.0" "index" "warmroute:9003" "model" "m" %s) }}`, given)}}))(t)
 		var containers []corev1.Container
 		if err := yaml.UnmarshalStrict([]byte(files["warmroute/templates/replica.yaml"]), &containers); err != nil || len(containers) != 1 {
 			t.Fatalf("%d containers, %v\n%s", len(containers), err, files["warmroute/templates/replica.yaml"])

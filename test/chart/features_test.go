@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
+
+	"warmroute/render/testkit/must"
 )
 
 // deployed renders values and returns the Deployment.
@@ -28,30 +30,16 @@ func deployed(t *testing.T, values string) *appsv1.Deployment {
 // TestRestart: exactly the settings that the reference of the configuration says take
 // effect at a restart give the pods another annotation.
 func TestRestart(t *testing.T) {
-	text, err := os.ReadFile("../../cmd/extproc/reference.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../cmd/extproc/testdata/reference.json"))(t)
 	var fields []struct{ Path, Type, Applies string }
-	if err := json.Unmarshal(text, &fields); err != nil {
-		t.Fatal(err)
-	}
-	c, err := loader.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &fields))
+	c := must.Get(loader.Load(dir))(t)
 	c.Templates = slices.DeleteFunc(c.Templates, func(f *common.File) bool { return f.Name != "templates/_helpers.tpl" })
 	c.Templates = append(c.Templates, &common.File{Name: "templates/restart", Data: []byte(`{{ include "warmroute.restart" . }}`)})
 	checksum := func(config map[string]any) string {
 		values := map[string]any{"pool": map[string]any{"name": "p"}, "config": config}
-		all, err := util.ToRenderValuesWithSchemaValidation(c, values, common.ReleaseOptions{Name: "warm"}, common.DefaultCapabilities, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files, err := engine.Render(c, all)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(util.ToRenderValuesWithSchemaValidation(c, values, common.ReleaseOptions{Name: "warm"}, common.DefaultCapabilities, true))(t)
+		files := must.Get(engine.Render(c, all))(t)
 		return files["warmroute/templates/restart"]
 	}
 	before, restarts := checksum(nil), 0
@@ -103,9 +91,7 @@ func TestRestart(t *testing.T) {
 // values name, from the files in which they are mounted.
 func TestKeys(t *testing.T) {
 	r := &rendered{t: t, objects: render(t, cases["own keys and certificates"].values)}
-	if err := yaml.Unmarshal([]byte(configOf(t, r.objects)), &r.config); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(configOf(t, r.objects)), &r.config))
 	pod := find[*appsv1.Deployment](t, r.objects, "warm-warmroute").Spec.Template.Spec
 	secrets := map[string]*corev1.SecretVolumeSource{}
 	for _, m := range pod.Containers[0].VolumeMounts {
@@ -170,14 +156,9 @@ func TestSpread(t *testing.T) {
 // whose name its monitor makes Prometheus call the router.
 func TestMonitoring(t *testing.T) {
 	objects := render(t, cases["monitored"].values)
-	alerts, err := os.ReadFile("../../examples/monitoring/alerts.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	alerts := must.Get(os.ReadFile("../../examples/monitoring/alerts.yaml"))(t)
 	var want monitoring.PrometheusRuleSpec
-	if err := yaml.UnmarshalStrict([]byte(strings.NewReplacer(`job="warmroute"`, `job="router"`, `"docs/`, `"https://git.example/warmroute/docs/`).Replace(string(alerts))), &want); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(strings.NewReplacer(`job="warmroute"`, `job="router"`, `"docs/`, `"https://git.example/warmroute/docs/`).Replace(string(alerts))), &want))
 	rule := find[*monitoring.PrometheusRule](t, objects, "warm-router")
 	if len(want.Groups) == 0 || !reflect.DeepEqual(rule.Spec, want) || rule.Labels["release"] != "prometheus" {
 		t.Errorf("%v\n%+v, want\n%+v", rule.Labels, rule.Spec, want)
@@ -190,10 +171,7 @@ func TestMonitoring(t *testing.T) {
 	if !slices.ContainsFunc(find[*corev1.Service](t, objects, "warm-router").Spec.Ports, func(p corev1.ServicePort) bool { return p.Name == at }) {
 		t.Errorf("the Service has no port %q", at)
 	}
-	dashboard, err := os.ReadFile("../../examples/monitoring/dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dashboard := must.Get(os.ReadFile("../../examples/monitoring/dashboard.json"))(t)
 	m := find[*corev1.ConfigMap](t, objects, "warm-router-dashboard")
 	if strings.TrimSpace(m.Data["warmroute.json"]) != strings.TrimSpace(string(dashboard)) || m.Labels["grafana_dashboard"] != "1" || m.Annotations["grafana_folder"] != "LLM" {
 		t.Errorf("%v %v, and the dashboard of %d bytes has %d", m.Labels, m.Annotations, len(dashboard), len(m.Data["warmroute.json"]))
@@ -222,10 +200,7 @@ func TestNotes(t *testing.T) {
 			`get secret warm-warmroute-admin-token -o go-template='{{ index .data "token" | base64decode }}'`},
 		`{pool: {name: p}, admin: {tokenSecret: a/word}, config: {admin: {listen: "127.0.0.1:9190"}}}`: {"deploy/warm-warmroute 9190 &", "http://127.0.0.1:9190/dashboard/", `get secret a -o go-template='{{ index .data "word"`},
 	} {
-		notes, err := notesOf(values)
-		if err != nil {
-			t.Fatal(err)
-		}
+		notes := must.Get(notesOf(values))(t)
 		for _, w := range want {
 			if !strings.Contains(notes, w) {
 				t.Errorf("%s: no %q in\n%s", values, w, notes)
@@ -269,9 +244,7 @@ func TestPortsAndMemoryFollowTheConfiguration(t *testing.T) {
 				MaxBlocks int64 `json:"max_blocks"`
 			}
 		}
-		if err := yaml.Unmarshal([]byte(configOf(t, objects)), &config); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(configOf(t, objects)), &config))
 		if got := [4]int64{ports["grpc"], ports["health"], config.Index.MaxBlocks, *pod.TerminationGracePeriodSeconds}; got != want {
 			t.Errorf("%s: %v, want %v", values, got, want)
 		}

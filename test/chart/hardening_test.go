@@ -23,6 +23,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
+
+	"warmroute/render/testkit/must"
 )
 
 // rendered is the part of the chart's objects that the checks read.
@@ -237,10 +239,7 @@ func (r *rendered) token(section string) error {
 // TestHardening walks the checklist of docs/security.md over the objects that every use
 // of the chart renders: each row has a check, and each check a row.
 func TestHardening(t *testing.T) {
-	text, err := os.ReadFile("../../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/security.md"))(t)
 	var rows []string
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		rows = append(rows, m[1])
@@ -256,9 +255,7 @@ func TestHardening(t *testing.T) {
 		r.container = r.pod.Containers[0]
 		config := configOf(t, r.objects)
 		for text, into := range map[string]*map[string]any{c.values: &r.values, config: &r.config} {
-			if err := yaml.Unmarshal([]byte(text), into); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, yaml.Unmarshal([]byte(text), into))
 		}
 		for _, row := range slices.Sorted(maps.Keys(checks)) {
 			if err := checks[row](r); err != nil {
@@ -272,19 +269,10 @@ func TestHardening(t *testing.T) {
 // own folder, with a token and a certificate that signs itself.
 func certificates(t *testing.T) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	certificate, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := must.Get(x509.CreateCertificate(rand.Reader, of, of, key.Public(), key))(t)
+	private := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
 	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
 	dir := t.TempDir()
 	for _, use := range []string{"admin", "peers", "peers-tls", "index", "index-tls", "extproc-tls", "extproc-clients", "replicas", "replicas-tls", "replicas-ca"} {
@@ -292,12 +280,8 @@ func certificates(t *testing.T) string {
 			"token": []byte("secret-of-the-test\n"), "tls.crt": public, "ca.crt": public,
 			"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 		} {
-			if err := os.MkdirAll(filepath.Join(dir, use), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, use, name), text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(filepath.Join(dir, use), 0o700))
+			must.Do(t, os.WriteFile(filepath.Join(dir, use, name), text, 0o600))
 		}
 	}
 	return dir

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"warmroute/render/testkit/must"
 )
 
 //go:generate go test . -run TestReadme -update
@@ -41,10 +43,7 @@ func valuesOf(t *testing.T, n *yaml.Node, path string) (out []value) {
 			v.preset = "see values.yaml"
 		default:
 			is.LineComment = ""
-			text, err := yaml.Marshal(is)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(yaml.Marshal(is))(t)
 			v.preset = "`" + strings.TrimSpace(string(text)) + "`"
 		}
 		if !strings.HasSuffix(v.meaning, ".") {
@@ -57,15 +56,10 @@ func valuesOf(t *testing.T, n *yaml.Node, path string) (out []value) {
 
 func readValues(t *testing.T) []value {
 	t.Helper()
-	text, err := os.ReadFile(dir + "/values.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(dir + "/values.yaml"))(t)
 	text = text[strings.Index(string(text), "\n\n"):] // without the file's own comment
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal(text, &document))
 	return valuesOf(t, document.Content[0], "")
 }
 
@@ -76,10 +70,7 @@ func TestReadme(t *testing.T) {
 		header = "## Values\n"
 		table  = "\n| Value | Default | Meaning |\n|---|---|---|\n"
 	)
-	old, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(os.ReadFile(file))(t)
 	byHand, _, _ := strings.Cut(string(old), header)
 	var b strings.Builder
 	b.WriteString(byHand + header + "\n`make docs` takes this from the comments of [values.yaml](values.yaml). The Secret of a token is given as NAME, for its key `token`, or as NAME/KEY.\n" + table)
@@ -107,9 +98,7 @@ func TestReadme(t *testing.T) {
 	if !*update {
 		t.Fatalf("%s is not up to date; make docs writes it", file)
 	}
-	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(b.String()), 0o644))
 }
 
 func (v value) row(b *strings.Builder) {
@@ -118,22 +107,15 @@ func (v value) row(b *strings.Builder) {
 
 // TestSchemaHasEveryValue: values.yaml and its schema have the same values.
 func TestSchemaHasEveryValue(t *testing.T) {
-	text, err := os.ReadFile(dir + "/values.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(dir + "/values.schema.json"))(t)
 	type schema struct{ Properties map[string]json.RawMessage }
 	var root schema
-	if err := json.Unmarshal(text, &root); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &root))
 	delete(root.Properties, "global") // Helm's own
 	var has []string
 	for _, name := range slices.Sorted(maps.Keys(root.Properties)) {
 		var section schema
-		if err := json.Unmarshal(root.Properties[name], &section); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(root.Properties[name], &section))
 		for below := range section.Properties {
 			has = append(has, name+"."+below)
 		}

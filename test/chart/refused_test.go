@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestRefused: a mistake in the values is one sentence, in the terms of the values.
@@ -64,21 +66,13 @@ func TestSchemaTakesExamples(t *testing.T) {
 			policy: {ttft: {lambda: 2}, models: {m: {ttft: {lambda: 2.5}}}}, filter: {max_body: 67108864}}`,
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(t)
 		configs[file] = strings.NewReplacer("127.0.0.1:9002", "0.0.0.0:9002", "127.0.0.1:9006", "0.0.0.0:9006").Replace(string(text)) // which other pods reach
 	}
 	for name, text := range configs {
 		var config map[string]any
-		if err := yaml.Unmarshal([]byte(text), &config); err != nil {
-			t.Fatal(err)
-		}
-		values, err := yaml.Marshal(map[string]any{"config": config})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &config))
+		values := must.Get(yaml.Marshal(map[string]any{"config": config}))(t)
 		if _, err := try(string(values)); err != nil {
 			t.Error(fmt.Errorf("%s: %w", name, err))
 		}

@@ -17,30 +17,23 @@ import (
 
 	"github.com/compose-spec/compose-go/v2/cli"
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"warmroute/render/testkit/must"
 )
 
 const dir = "../../examples/compose"
 
 func load(t *testing.T, file string) *types.Project {
 	t.Helper()
-	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, file)}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir), cli.WithEnv([]string{"WARMROUTE_ADMIN_TOKEN=of-the-test"}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := o.LoadProject(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(cli.NewProjectOptions([]string{filepath.Join(dir, file)}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir), cli.WithEnv([]string{"WARMROUTE_ADMIN_TOKEN=of-the-test"})))(t)
+	p := must.Get(o.LoadProject(context.Background()))(t)
 	return p
 }
 
 // TestTheAdminPortNeedsAToken: without one compose does not start the router, whose
 // admin port the other containers reach. With one the router has it.
 func TestTheAdminPortNeedsAToken(t *testing.T) {
-	o, err := cli.NewProjectOptions([]string{filepath.Join(dir, "compose.yaml")}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(cli.NewProjectOptions([]string{filepath.Join(dir, "compose.yaml")}, cli.WithName("warmroute"), cli.WithWorkingDirectory(dir)))(t)
 	if _, err := o.LoadProject(context.Background()); err == nil || !strings.Contains(err.Error(), "WARMROUTE_ADMIN_TOKEN") {
 		t.Errorf("without a token: %v", err)
 	}
@@ -234,18 +227,12 @@ func passesIfReady(t *testing.T, command []string, at, path string) {
 // TestTokenizersAreKept: the router's tokenizers go to a volume that belongs to the user of its image,
 // who has no home.
 func TestTokenizersAreKept(t *testing.T) {
-	service, err := load(t, "compose.yaml").GetService("warmroute")
-	if err != nil {
-		t.Fatal(err)
-	}
+	service := must.Get(load(t, "compose.yaml").GetService("warmroute"))(t)
 	home := *service.Environment["HF_HOME"]
 	if !slices.ContainsFunc(service.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Type == "volume" && v.Target == home && !v.ReadOnly }) {
 		t.Errorf("HF_HOME is %s, which is no volume", home)
 	}
-	image, err := os.ReadFile("../../Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	image := must.Get(os.ReadFile("../../Dockerfile"))(t)
 	const user = "65532:65532"
 	for _, line := range []string{"RUN mkdir -p /cache/" + filepath.Base(home) + "\n", "COPY --from=build --chown=" + user + " /cache/ " + filepath.Dir(home) + "/\n", "USER " + user + "\n"} {
 		if !strings.Contains(string(image), line) {
@@ -257,10 +244,7 @@ func TestTokenizersAreKept(t *testing.T) {
 // TestReadme: each file is started until its health checks pass, by a command that returns,
 // so that the next ones have the token of the first.
 func TestReadme(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(dir, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "README.md")))(t)
 	_, after, found := strings.Cut(string(text), "export WARMROUTE_ADMIN_TOKEN=")
 	for _, up := range []string{"\ndocker compose up -d --build --wait ", "docker compose -f compose.cpu.yaml up -d --build --wait\n"} {
 		if !found || !strings.Contains(after, up) {

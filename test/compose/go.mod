@@ -2,7 +2,7 @@
 // warmroute gets the libraries that only read compose files.
 module warmroute/test/compose
 
-go 1.26
+go 1.26.0
 
 require github.com/compose-spec/compose-go/v2 v2.16.2
 
@@ -19,6 +19,9 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	go.yaml.in/yaml/v4 v4.0.0-rc.4 // indirect
 	golang.org/x/sync v0.3.0 // indirect
-	golang.org/x/sys v0.13.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
+	warmroute/render v0.0.0
 )
+
+replace warmroute/render => ../../render

@@ -16,6 +16,8 @@ import (
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"warmroute/render/testkit/must"
 )
 
 // browser is a tab, and everything that it complained about or fetched.
@@ -28,10 +30,7 @@ type browser struct {
 
 func open(t *testing.T) *browser {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "chromium-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.MkdirTemp("", "chromium-"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // a browser that is just ending may still write there
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(dir),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-quic", true))

@@ -14,6 +14,7 @@ import (
 
 	"warmroute/internal/testenv"
 	"warmroute/lab/stage"
+	"warmroute/render/testkit/must"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -24,11 +25,7 @@ const secret = "ZEBRA-LANTERN-77"
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	testenv.Until(t, time.Minute, what, ok)
 }
 
 // stack runs two simulated replicas, the router with these sections in its configuration
@@ -45,10 +42,7 @@ var simulated = stage.Fleet{Replicas: 2, Blocks: 2048, BlockSize: 16, Model: "si
 // lastID is the request id of the last decision, as Envoy gave it.
 func lastID(t *testing.T, admin string) string {
 	t.Helper()
-	answer, err := http.Get("http://" + admin + "/debug/explain?n=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	answer := must.Get(http.Get("http://" + admin + "/debug/explain?n=1"))(t)
 	defer answer.Body.Close()
 	var explained struct{ Decisions []struct{ ID string } }
 	if err := json.NewDecoder(answer.Body).Decode(&explained); err != nil || len(explained.Decisions) != 1 || explained.Decisions[0].ID == "" {
@@ -147,10 +141,7 @@ func TestPage(t *testing.T) {
 		t.Error("a prompt's text is on the page")
 	}
 	for _, path := range []string{"/debug/explain?n=50", "/debug/replicas", "/debug/history"} {
-		answer, err := http.Get("http://" + admin + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(http.Get("http://" + admin + path))(t)
 		var all strings.Builder
 		_ = answer.Write(&all)
 		answer.Body.Close()
@@ -192,15 +183,10 @@ func TestTrial(t *testing.T) {
 // shows the fleet with the right one, and keeps it for the tab alone.
 func TestToken(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(secret, []byte("admin-token-of-the-test\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(secret, []byte("admin-token-of-the-test\n"), 0o600))
 	_, admin := stack(t, "  token_file: "+secret+"\n")
 	for _, path := range []string{"/debug/replicas", "/debug/history", "/debug/explain", "/policy"} {
-		answer, err := http.Get("http://" + admin + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(http.Get("http://" + admin + path))(t)
 		answer.Body.Close()
 		if answer.StatusCode != http.StatusUnauthorized {
 			t.Errorf("%s without the token: %s", path, answer.Status)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"warmroute/lab/stage"
+	"warmroute/render/testkit/must"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -81,13 +82,8 @@ func (b *browser) picture(t *testing.T, state string, height int64) {
 			b.do(t, chromedp.Evaluate(fmt.Sprintf(`scrollTo(0, document.getElementById(%q).getBoundingClientRect().top + scrollY - 150)`, below), nil))
 		}
 		b.do(t, chromedp.Sleep(3*time.Second), chromedp.CaptureScreenshot(&shot))
-		small, err := reduce(shot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join("../../docs/images", "dashboard-"+state+"-"+device+".png"), small, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		small := must.Get(reduce(shot))(t)
+		must.Do(t, os.WriteFile(filepath.Join("../../docs/images", "dashboard-"+state+"-"+device+".png"), small, 0o644))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"warmroute/lab/stage"
+	"warmroute/render/testkit/must"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
@@ -477,13 +478,9 @@ func TestDeadRouter(t *testing.T) {
 			t.Errorf("%q, greyed out: %v", state, faint)
 		}
 	}
-	if err := site.Router.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, site.Router.Signal(syscall.SIGSTOP))
 	dead()
-	if err := site.Router.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, site.Router.Signal(syscall.SIGCONT))
 	b.do(t, chromedp.WaitNotVisible("#lost", chromedp.ByQuery))
 	until(t, "ready again", func() bool { return b.text(t, "#state") == "ready" })
 	site.Router.Kill()

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -112,13 +110,7 @@ func readLog(t *testing.T, path string) string {
 
 func page(t *testing.T, url string) string {
 	t.Helper()
-	resp := must.Get(http.Get(url))(t)
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s, %v", url, resp.Status, err)
-	}
-	return string(b)
+	return must.Get(testenv.Get(t.Context(), url))(t)
 }
 
 // TestClientsMakeNoSeries: the models, tenants, ids and paths that requests

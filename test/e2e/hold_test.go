@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/lab/cli/agents"
 	"warmroute/lab/cli/replay"
 	"warmroute/lab/vllmsim"
 	"warmroute/render/testkit/must"
@@ -245,31 +247,47 @@ func TestHeldRequestsGoOn(t *testing.T) {
 	}
 }
 
-// agents have so many sessions at work in a closed loop, each of turns that continue its last one,
-// until the time is over. It returns the turns that were answered, and their hit rate.
-func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits float64) {
-	const head, step, length = 3200, 160, 12
+// Sessions of agents: so many of them are at work in a closed loop, each with turns that continue its
+// last one. Together they need four times the cache.
+const (
+	agentSessions = 14
+	agentTurns    = 12
+	agentHead     = 3200 // tokens of a session's first prompt
+	agentStep     = 160  // tokens more in each turn
+	agentAnswer   = 4    // tokens
+	agentPause    = 100 * time.Millisecond
+	agentRate     = 8000 // tokens of prefill in a second
+	agentBlocks   = 1024 // of the cache
+)
+
+// agents have sessions at work until the time is over. It returns the turns that were answered
+// after the first quarter, in which sessions start one by one, and their hit rate.
+func (c *crammed) agents(span time.Duration) (turns int, hits float64) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	prompt, cached, end := 0, 0, time.Now().Add(span)
-	for i := range sessions {
+	prompt, cached, from := 0, 0, time.Now().Add(span/4)
+	end := from.Add(span - span/4)
+	for i := range agentSessions {
 		all.Go(func() {
-			time.Sleep(time.Duration(i) * span / 4 / time.Duration(sessions)) // they do not start at once
+			time.Sleep(time.Duration(i) * span / 4 / agentSessions)
 			for time.Now().Before(end) {
-				ids := testenv.Tokens(c.prompts.Add(1), head)
-				for range length {
-					a := c.post(completionsPath, fmt.Appendf(nil, `{"model":"sim","max_tokens":4,"prompt":[%s]}`, ids))
+				ids := testenv.Tokens(c.prompts.Add(1), agentHead)
+				for range agentTurns {
+					a := c.post(completionsPath, fmt.Appendf(nil, `{"model":"sim","max_tokens":%d,"prompt":[%s]}`, agentAnswer, ids))
 					if a.status != http.StatusOK {
 						c.t.Errorf("status %d", a.status)
 					}
-					if time.Now().After(end) {
+					now := time.Now()
+					if now.After(end) {
 						return
 					}
-					mu.Lock()
-					turns, prompt, cached = turns+1, prompt+a.prompt, cached+a.cached
-					mu.Unlock()
-					ids += "," + testenv.Tokens(c.prompts.Add(1), step)
-					time.Sleep(100 * time.Millisecond)
+					if now.After(from) {
+						mu.Lock()
+						turns, prompt, cached = turns+1, prompt+a.prompt, cached+a.cached
+						mu.Unlock()
+					}
+					ids += "," + testenv.Tokens(c.prompts.Add(1), agentStep)
+					time.Sleep(agentPause)
 				}
 			}
 		})
@@ -278,6 +296,31 @@ func (c *crammed) agents(sessions int, span time.Duration) (turns int, hits floa
 	return turns, float64(cached) / float64(max(1, prompt))
 }
 
+// simulatedGain returns the turns of the same sessions that lab's simulator completes with holding,
+// over those without.
+func simulatedGain(t *testing.T) float64 {
+	var session []agents.Turn
+	for i := range agentTurns {
+		turn := agents.Turn{Input: agentHead + i*agentStep, Output: agentAnswer}
+		if i > 0 {
+			turn.Same, turn.After = session[i-1].Input, agentPause.Seconds()
+		}
+		session = append(session, turn)
+	}
+	done := map[string]float64{}
+	for _, name := range []string{"today", "hold"} {
+		cell := must.Get(agents.Run(t.Context(), name, agents.Options{
+			All: [][]agents.Turn{session}, Tokens: 16 * agentBlocks, Rate: agentRate,
+			Clients: agentSessions, Replicas: 1, Hours: 0.1, Seed: 1, Share: 0.1,
+		}))(t)
+		done[name] = float64(cell.Completed)
+	}
+	return done["hold"] / done["today"]
+}
+
+// holdSpan is how long TestHoldingPastTheCliff has agents at work.
+var holdSpan = flag.Duration("hold-span", 12*time.Second, "how long agents are at work past the cliff; from a minute on, which needs a quiet machine, the gain must be the simulator's within 15 %")
+
 // TestHoldingPastTheCliff: with more sessions than the replica's cache has room for, holding cold
 // prompts completes more turns, of which more is cached. A replay of the trace without it says so.
 func TestHoldingPastTheCliff(t *testing.T) {
@@ -285,7 +328,7 @@ func TestHoldingPastTheCliff(t *testing.T) {
 	begin := func(config string) *crammed {
 		c := new(crammed)
 		c.stack = start(t, setup{
-			replicas: 1, sim: vllmsim.Options{PrefillRate: 8000, DecodeRate: 40, Blocks: 1024}, config: config,
+			replicas: 1, sim: vllmsim.Options{PrefillRate: agentRate, DecodeRate: 40, Blocks: agentBlocks}, config: config,
 			envoy: envoy.Options{Hold: 10 * time.Minute},
 		})
 		for range 3 { // the router learns the replica's speed
@@ -299,13 +342,18 @@ func TestHoldingPastTheCliff(t *testing.T) {
 	var turns, held int
 	var hits, heldHits float64
 	var both sync.WaitGroup // side by side, so that a busy machine is as busy for the one as for the other
-	both.Go(func() { turns, hits = first.agents(14, 12*time.Second) })
-	both.Go(func() { held, heldHits = holding.agents(14, 12*time.Second) })
+	both.Go(func() { turns, hits = first.agents(*holdSpan) })
+	both.Go(func() { held, heldHits = holding.agents(*holdSpan) })
 	both.Wait()
 	t.Logf("first come: %d turns, hit rate %.2f; %v", turns, hits, first.reasons())
 	t.Logf("holding: %d turns, hit rate %.2f; %v", held, heldHits, holding.reasons())
 	if float64(held) < 1.15*float64(turns) || heldHits < hits+0.1 {
 		t.Errorf("%d turns with a hit rate of %.2f, first come %d with %.2f", held, heldHits, turns, hits)
+	}
+	gain, simulated := float64(held)/float64(max(1, turns)), simulatedGain(t)
+	t.Logf("× %.2f, simulated × %.2f", gain, simulated)
+	if apart := gain / simulated; *holdSpan >= time.Minute && (apart < 1/1.15 || apart > 1.15) {
+		t.Errorf("the gain is %.2f of the simulator's", apart)
 	}
 	file := must.Get(os.Open(trace))(t)
 	defer file.Close()

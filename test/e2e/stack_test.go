@@ -40,7 +40,6 @@ type stack struct {
 	listen  string // of extproc's gRPC
 	admin   string // of extproc
 	config  string // extproc's configuration file
-	log     string // Envoy's access log, "" = none that is read
 }
 
 // setup describes the stack to build.

@@ -210,7 +210,7 @@ func (tor *torture) compare(t *testing.T, proto string, s *sent, got arrival) {
 		}
 	}
 	if hinted := got.header.Get(envoy.HeaderDestination) != ""; s.hint && !hinted {
-		t.Errorf("%s: no hint arrived\n%s", proto, tor.explained(1))
+		t.Errorf("%s: no hint arrived\n%s", proto, page(t, "http://"+tor.admin+"/debug/explain?n=1"))
 	}
 }
 

@@ -3,7 +3,6 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -212,9 +211,5 @@ func (st *stack) logged(file string, answers map[string]counted) {
 // page reads a page of the admin port.
 func (st *stack) page(path string, to any) {
 	st.t.Helper()
-	resp := must.Get(http.Get("http://" + st.admin + path))(st.t)
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(to); err != nil {
-		st.t.Fatalf("%s: %v", path, err)
-	}
+	must.Do(st.t, json.Unmarshal([]byte(page(st.t, "http://"+st.admin+path)), to))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"warmroute/envoy"
+	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 )
 
@@ -26,9 +27,9 @@ func (s *stack) splits() envoy.Split {
 	return envoy.Split{On: true, Wait: wait}
 }
 
-// legs is how many prefill legs have ended so.
-func (s *stack) legs(outcome string) int {
-	return int(s.router.metric(fmt.Sprintf("warmroute_prefill_legs_total{outcome=%q}", outcome)))
+// legs is how many requests that were to be split have ended so.
+func (s *stack) legs(reason decision.SplitReason) int {
+	return int(s.router.metric(fmt.Sprintf("warmroute_split_decisions_total{reason=%q}", reason)))
 }
 
 // splitsBy sends requests until the router has had replica i compute a prompt.
@@ -61,10 +62,10 @@ func apartFaults() []fault {
 		signal(0, syscall.SIGCONT)(s)
 		s.splitsBy(0)
 	}
-	failed := func(outcome string, left int) func(*stack) {
+	failed := func(reason decision.SplitReason, left int) func(*stack) {
 		return func(s *stack) {
-			if s.legs(outcome) == 0 {
-				s.t.Errorf("no leg ended as %s", outcome)
+			if s.legs(reason) == 0 {
+				s.t.Errorf("no leg ended as %s", reason)
 			}
 			fleet(s, left)
 			s.wantHints(true)
@@ -82,9 +83,9 @@ func apartFaults() []fault {
 	return []fault{
 		{name: "router killed", apply: kill, heal: func(s *stack) { s.router.start() }, check: func(s *stack) { s.wantHints(false) }},
 		{name: "router frozen", apply: freeze, heal: thaw, check: func(s *stack) { s.wantHints(false) }},
-		{name: "P killed", apply: func(s *stack) { s.replicas[0].Kill() }, heal: start(0), check: failed("failed", 3)},
-		{name: "P frozen", apply: signal(0, syscall.SIGSTOP), heal: thawed, check: failed("slow", 3)},
-		{name: "every P killed", apply: func(s *stack) { s.replicas[0].Kill(); s.replicas[1].Kill() }, heal: start(0, 1), check: failed("failed", 2)},
+		{name: "P killed", apply: func(s *stack) { s.replicas[0].Kill() }, heal: start(0), check: failed(decision.SplitPrefillFailed, 3)},
+		{name: "P frozen", apply: signal(0, syscall.SIGSTOP), heal: thawed, check: failed(decision.SplitPrefillSlow, 3)},
+		{name: "every P killed", apply: func(s *stack) { s.replicas[0].Kill(); s.replicas[1].Kill() }, heal: start(0, 1), check: failed(decision.SplitPrefillFailed, 2)},
 		{name: "D killed", cuts: true, apply: func(s *stack) { s.replicas[2].Kill() }, heal: start(2), check: func(s *stack) { fleet(s, 3); s.wantHints(true) }},
 		// Requests on a frozen replica wait as long as it is frozen.
 		{name: "D frozen, thawed once noticed", apply: func(s *stack) { signal(2, syscall.SIGSTOP)(s); fleet(s, 3); signal(2, syscall.SIGCONT)(s) },
@@ -105,8 +106,8 @@ func TestNothingFailsApart(t *testing.T) {
 		apply := f.apply
 		f.apply = func(at *stack) {
 			s = at
-			before := at.legs("done")
-			until(at.t, "splits under way", func() bool { return at.legs("done") > before+5 })
+			before := at.legs(decision.SplitDone)
+			until(at.t, "splits under way", func() bool { return at.legs(decision.SplitDone) > before+5 })
 			apply(at)
 		}
 	}

@@ -42,7 +42,7 @@ func newPrompts() *prompts {
 			}
 			c.tokens = append(c.tokens, uint32(1000*own+at))
 		}
-		c.keys = prefixhash.AppendTokens(nil, prefixhash.TokenRoot(scope.Model, scope.LoRA), c.tokens, blockSize, nil)
+		c.keys = prefixhash.AppendTokens(nil, prefixhash.TokenRoot(scope.Model, scope.LoRA), c.tokens, prefixhash.Blocks{Size: blockSize}, nil)
 		for _, k := range c.keys {
 			h := uint64(k)*0x9e3779b97f4a7c15 | 1 // any other number, the same for the same block
 			c.hashes = append(c.hashes, h)

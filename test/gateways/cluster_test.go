@@ -78,10 +78,7 @@ func (c *cluster) startServer() {
 
 // try sends a request as the administrator; 0: no answer.
 func (c *cluster) try(method, path, contentType string, body []byte) (int, []byte) {
-	req, err := http.NewRequestWithContext(c.Context(), method, "https://"+apiServer+path, bytes.NewReader(body))
-	if err != nil {
-		c.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(c.Context(), method, "https://"+apiServer+path, bytes.NewReader(body)))(c)
 	req.Header.Set("Authorization", "Bearer "+c.admin)
 	req.Header.Set("Accept", "application/json")
 	if contentType != "" {
@@ -104,10 +101,7 @@ func (c *cluster) do(method, path, contentType string, body any) object {
 	c.Helper()
 	var text []byte
 	if body != nil { // "null" would replace the query's values
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			c.Fatal(err)
-		}
+		text = must.Get(json.Marshal(body))(c)
 	}
 	code, answer := c.try(method, path, contentType, text)
 	if code/100 != 2 {
@@ -165,10 +159,7 @@ func (c *cluster) apply(o object, dry bool) (int, string) {
 	if dry {
 		query += "&dryRun=All"
 	}
-	text, err := json.Marshal(o)
-	if err != nil {
-		c.Fatal(err)
-	}
+	text := must.Get(json.Marshal(o))(c)
 	code, answer := c.try(http.MethodPatch, c.path(o)+query, "application/apply-patch+yaml", text)
 	return code, string(answer)
 }

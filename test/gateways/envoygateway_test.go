@@ -166,19 +166,12 @@ func (g *gateway) patched() {
 // configure writes the files that Envoy Gateway reads.
 func (g *gateway) configure(replicas []string, patches bool) {
 	g.Helper()
-	binary, err := testenv.EnvoyBinary()
-	if err != nil {
-		g.Fatal(err)
-	}
+	binary := must.Get(testenv.EnvoyBinary())(g)
 	where := filepath.Join(g.dir, "data", "envoy-versions", envoy.Version, "bin")
 	for _, dir := range []string{where, filepath.Join(g.dir, "objects")} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			g.Fatal(err)
-		}
+		must.Do(g, os.MkdirAll(dir, 0o755))
 	}
-	if err := os.Symlink(binary, filepath.Join(where, "envoy")); err != nil {
-		g.Fatal(err)
-	}
+	must.Do(g, os.Symlink(binary, filepath.Join(where, "envoy")))
 	objects := append([]object{
 		{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": object{"name": "eg"}, "spec": object{
 			"controllerName": "gateway.envoyproxy.io/gatewayclass-controller",

@@ -17,6 +17,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/internal/testenv/manifest"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 const (
@@ -111,15 +112,12 @@ func (m *mesh) startIstiod(features []string) {
 		"users":    []any{object{"name": "c", "user": object{"token": m.api.admin}}},
 		"contexts": []any{object{"name": "c", "context": object{"cluster": "c", "user": "c", "namespace": inference}}},
 	})
-	process, err := testenv.Start(m.dir, "istiod", append([]string{
+	process := must.Get(testenv.Start(m.dir, "istiod", append([]string{
 		// Filters that are only in Istio's build of Envoy.
 		"PILOT_ENABLE_ALPN_FILTER=false", "PILOT_ENABLE_METADATA_EXCHANGE=false",
 		"POD_NAMESPACE=istio-system", "POD_NAME=istiod-1",
 	}, features...), installed(m.T, "pilot-discovery"), "discovery", "--kubeconfig", m.kubeconfig(), "--meshConfig", m.config(), "--grpcAddr", istiod, "--secureGRPCAddr", "",
-		"--httpAddr", "127.0.0.1:8080", "--httpsAddr", "", "--monitoringAddr", "127.0.0.1:15014", "--ctrlz_port", "0")
-	if err != nil {
-		m.Fatal(err)
-	}
+		"--httpAddr", "127.0.0.1:8080", "--httpsAddr", "", "--monitoringAddr", "127.0.0.1:15014", "--ctrlz_port", "0"))(m)
 	m.Cleanup(process.Stop)
 	m.Cleanup(func() {
 		if m.Failed() {
@@ -143,9 +141,7 @@ func (m *mesh) configureMesh(settings object) {
 	}
 	maps.Copy(all, settings)
 	write(m.T, m.config()+".new", all)
-	if err := os.Rename(m.config()+".new", m.config()); err != nil {
-		m.Fatal(err)
-	}
+	must.Do(m, os.Rename(m.config()+".new", m.config()))
 }
 
 // startEnvoy starts an Envoy that takes its whole configuration from istiod, as
@@ -156,7 +152,7 @@ func (m *mesh) startEnvoy() {
 		"grpc_services": []any{object{"envoy_grpc": object{"cluster_name": "xds-grpc"}}}}
 	ads := object{"ads": object{}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"}
 	name := inference + "-istio-1"
-	boot, err := json.Marshal(object{
+	boot := must.Get(json.Marshal(object{
 		"node": object{
 			"id":       fmt.Sprintf("router~%s~%s.%s~%s.svc.cluster.local", gatewayIP, name, inference, inference),
 			"cluster":  inference + "-istio." + inference,
@@ -172,14 +168,8 @@ func (m *mesh) startEnvoy() {
 			}},
 			"load_assignment": object{"cluster_name": "xds-grpc", "endpoints": []any{object{"lb_endpoints": []any{object{"endpoint": object{"address": socket(istiod)}}}}}},
 		}}},
-	})
-	if err != nil {
-		m.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(m.dir, "envoy", boot, "127.0.0.1:80", envoyAdmin, "--file-flush-interval-msec", "200")
-	if err != nil {
-		m.Fatal(err)
-	}
+	}))(m)
+	e := must.Get(testenv.StartEnvoy(m.dir, "envoy", boot, "127.0.0.1:80", envoyAdmin, "--file-flush-interval-msec", "200"))(m)
 	m.Cleanup(e.Stop)
 	m.Cleanup(func() {
 		if m.Failed() {

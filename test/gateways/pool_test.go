@@ -114,24 +114,16 @@ func (p *pool) newToken() {
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
 		"spec": object{"expirationSeconds": 3600, "boundObjectRef": object{"apiVersion": "v1", "kind": "Secret", "name": name}},
 	})
-	if err := os.WriteFile(filepath.Join(p.dir, "token"), []byte(at(answer, "status", "token").(string)), 0o600); err != nil {
-		p.Fatal(err)
-	}
+	must.Do(p, os.WriteFile(filepath.Join(p.dir, "token"), []byte(at(answer, "status", "token").(string)), 0o600))
 }
 
 // revoke makes the router's token worthless and waits until it is.
 func (p *pool) revoke() {
 	p.Helper()
-	token, err := os.ReadFile(filepath.Join(p.dir, "token"))
-	if err != nil {
-		p.Fatal(err)
-	}
+	token := must.Get(os.ReadFile(filepath.Join(p.dir, "token")))(p)
 	p.do(http.MethodDelete, fmt.Sprintf("/api/v1/namespaces/inference/secrets/token-%d", p.tokens), "", nil)
 	until(p.T, "the token is refused", func() bool {
-		req, err := http.NewRequestWithContext(p.Context(), http.MethodGet, "https://"+apiServer+pods, nil)
-		if err != nil {
-			p.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(p.Context(), http.MethodGet, "https://"+apiServer+pods, nil))(p)
 		req.Header.Set("Authorization", "Bearer "+string(token))
 		resp, err := p.client.Do(req)
 		if err != nil {
@@ -203,17 +195,10 @@ func (p *pool) startEnvoy() *testenv.Envoy {
 		o.Replicas = append(o.Replicas, r.addr(), r.ip+":28000")
 	}
 	var boot bytes.Buffer
-	if err := envoy.WriteBootstrap(&boot, o); err != nil {
-		p.Fatal(err)
-	}
-	e, err := testenv.StartEnvoy(p.dir, "envoy", boot.Bytes(), o.Listen, o.Admin)
-	if err != nil {
-		p.Fatal(err)
-	}
+	must.Do(p, envoy.WriteBootstrap(&boot, o))
+	e := must.Get(testenv.StartEnvoy(p.dir, "envoy", boot.Bytes(), o.Listen, o.Admin))(p)
 	p.Cleanup(e.Stop)
-	if err := e.WaitHealthy(p.Context(), "warmroute"); err != nil {
-		p.Fatal(err)
-	}
+	must.Do(p, e.WaitHealthy(p.Context(), "warmroute"))
 	return e
 }
 
@@ -347,9 +332,7 @@ func (p *pool) interrupted() {
 
 func (p *pool) open() {
 	p.Helper()
-	if err := p.gate.Open(); err != nil {
-		p.Fatal(err)
-	}
+	must.Do(p, p.gate.Open())
 }
 
 // compacted: while the router is away there are more changes than the API server
@@ -357,19 +340,14 @@ func (p *pool) open() {
 func (p *pool) compacted() {
 	_, list := p.try(http.MethodGet, pods, "", nil)
 	var before object
-	if err := json.Unmarshal(list, &before); err != nil {
-		p.Fatal(err)
-	}
+	must.Do(p, json.Unmarshal(list, &before))
 	p.gate.Close()
 	version := ""
 	for i := range 400 {
 		o := p.do(http.MethodPatch, pods+"/vllm-1", "application/merge-patch+json", object{"metadata": object{"annotations": object{"step": strconv.Itoa(i)}}})
 		version = at(o, "metadata", "resourceVersion").(string)
 	}
-	resp, err := http.Post(etcd+"/v3/kv/compaction", "application/json", strings.NewReader(fmt.Sprintf(`{"revision": %s, "physical": true}`, version)))
-	if err != nil {
-		p.Fatal(err)
-	}
+	resp := must.Get(http.Post(etcd+"/v3/kv/compaction", "application/json", strings.NewReader(fmt.Sprintf(`{"revision": %s, "physical": true}`, version))))(p)
 	resp.Body.Close()
 	p.server.Kill() // its memory of changes goes too
 	p.startServer()

@@ -32,11 +32,7 @@ const hang = 90 * time.Second
 // until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(hang); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", hang, what)
-		}
-	}
+	testenv.Until(t, hang, what, ok)
 }
 
 // installed returns the path of a program that scripts/install-gateways.sh built.

@@ -179,9 +179,5 @@ func (s *site) reasons() map[string]int {
 // test that hangs.
 func (s *site) await(what string, ok func() bool) {
 	s.t.Helper()
-	for hang := time.Now().Add(3 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(hang) {
-			s.t.Fatalf("waited in vain for %s\n%s", what, s.router.Tail())
-		}
-	}
+	testenv.Until(s.t, 3*time.Minute, what, ok, func() any { return s.router.Tail() })
 }

@@ -23,6 +23,7 @@ func TestBinariesSayWhatTheyAre(t *testing.T) {
 	out := t.TempDir()
 	// In the same folder each time, for the same packages are not compiled twice then.
 	clone := filepath.Join(os.TempDir(), fmt.Sprintf("warmroute-clone-%x", crc32.ChecksumIEEE([]byte(root))))
+	must.Do(t, os.RemoveAll(clone)) // a run that was killed leaves files that are no longer there
 	t.Cleanup(func() { os.RemoveAll(clone) })
 	copyTo(t, clone, root, files)
 	git := func(args ...string) string {

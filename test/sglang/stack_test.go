@@ -51,10 +51,7 @@ func start(t *testing.T) *stack {
 		s.traffic, all = append(s.traffic, k), append(all, k.replicas...)
 	}
 	replicas := s.python(specs)
-	var err error
-	if s.binary, err = testenv.Build(s.dir, "warmroute/cmd/extproc"); err != nil { // while they import
-		t.Fatal(err)
-	}
+	s.binary = must.Get(testenv.Build(s.dir, "warmroute/cmd/extproc"))(t) // while they import
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	for _, addr := range all {

@@ -9,6 +9,7 @@ require (
 	go.opentelemetry.io/collector/receiver/otlpreceiver v0.156.0
 	go.opentelemetry.io/collector/receiver/receivertest v0.156.0
 	warmroute/lab v0.0.0
+	warmroute/render v0.0.0
 )
 
 require (
@@ -20,7 +21,6 @@ require (
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260817212433-ac3dfec99bb1 // indirect
-	warmroute/render v0.0.0 // indirect
 )
 
 require (

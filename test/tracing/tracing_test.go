@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/testenv"
 	"warmroute/lab/stage"
+	"warmroute/render/testkit/must"
 
 	"go.opentelemetry.io/collector/component/componenttest"
 	"go.opentelemetry.io/collector/consumer/consumertest"
@@ -32,24 +33,15 @@ func collect(t *testing.T, addr string) *consumertest.TracesSink {
 	config := factory.CreateDefaultConfig().(*otlpreceiver.Config)
 	grpc := config.Protocols.GRPC.GetOrInsertDefault()
 	grpc.NetAddr.Endpoint = addr
-	receiver, err := factory.CreateTraces(t.Context(), receivertest.NewNopSettings(factory.Type()), config, sink)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := receiver.Start(t.Context(), componenttest.NewNopHost()); err != nil {
-		t.Fatal(err)
-	}
+	receiver := must.Get(factory.CreateTraces(t.Context(), receivertest.NewNopSettings(factory.Type()), config, sink))(t)
+	must.Do(t, receiver.Start(t.Context(), componenttest.NewNopHost()))
 	t.Cleanup(func() { _ = receiver.Shutdown(context.Background()) })
 	return sink
 }
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	testenv.Until(t, time.Minute, what, ok)
 }
 
 // ask sends a chat with a trace context of these flags.

@@ -22,6 +22,7 @@ import (
 	"warmroute/internal/decision"
 	"warmroute/internal/testenv"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // member is a replica by the address that Envoy dials, with its role.
@@ -32,38 +33,28 @@ func (f *trio) through(t *testing.T, name, mode string, members ...member) *fixt
 	t.Helper()
 	g := &fixture{version: version{name: name}, t: t, dir: t.TempDir(), folder: f.folder, counted: map[string]int{}}
 	copy(g.replicas[:], f.replicas[:])
-	var err error
-	if g.binary, err = router(); err != nil {
-		t.Fatal(err)
-	}
+	g.binary = must.Get(router())(t)
 	local := testenv.Addresses(t, 4)
 	g.listen, g.admin = local[0], local[1]
 	var b strings.Builder
 	fmt.Fprintf(&b, "listen: %s\nadmin: {listen: %s}\nxds: {listen: \"\"}\n", g.listen, g.admin)
-	fmt.Fprintf(&b, "envoy: {listen: %s, admin: %s, usage_share: 100, served_header: true, message_timeout: 3s}\n", local[2], local[3])
+	fmt.Fprintf(&b, "envoy: {listen: %s, admin: %s, usage_share: 100, served_header: true, message_timeout: 20s}\n", local[2], local[3])
 	// The delay of a running answer counts for a million times as much as one's own: a
 	// replica with such an answer computes no prompt itself.
 	fmt.Fprintf(&b, "prefill_decode: {mode: %s}\npolicy: {prefill_decode: {theta: 1000000}}\n", mode)
-	fmt.Fprintf(&b, "filter: {token_budget: 2s}\nfleet:\n  replicas:\n")
+	fmt.Fprintf(&b, "filter: {token_budget: 15s}\nfleet:\n  replicas:\n")
 	for _, m := range members {
 		fmt.Fprintf(&b, "  - {address: %q, role: %s}\n", m.addr, m.role)
 	}
 	g.config = filepath.Join(g.dir, "warmroute.yaml")
-	if err := os.WriteFile(g.config, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(g.config, []byte(b.String()), 0o644))
 	g.startExtproc()
 	g.awaitPartners(t, len(members))
-	bootstrap, err := exec.Command(g.binary, "envoy-config", "-static", "-config", g.config).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	bootstrap := must.Get(exec.Command(g.binary, "envoy-config", "-static", "-config", g.config).Output())(t)
 	if mode == "pull" {
 		bootstrap = []byte(testenv.Patient(t, string(bootstrap), 30*time.Second, testenv.Keepalive))
 	}
-	if g.envoy, err = testenv.StartEnvoy(g.dir, "envoy", bootstrap, local[2], local[3]); err != nil {
-		t.Fatal(err)
-	}
+	g.envoy = must.Get(testenv.StartEnvoy(g.dir, "envoy", bootstrap, local[2], local[3]))(t)
 	t.Cleanup(g.envoy.Stop)
 	return g
 }
@@ -71,15 +62,11 @@ func (f *trio) through(t *testing.T, name, mode string, members ...member) *fixt
 // awaitPartners waits until the router knows the KV connector of each replica.
 func (f *fixture) awaitPartners(t *testing.T, replicas int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		page, err := testenv.Get(t.Context(), "http://"+f.admin+"/debug/replicas")
-		if err == nil && strings.Count(page, `"NixlConnector"`) == replicas {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the router does not know the replicas' connectors: %v, %s", err, page)
-		}
-	}
+	page := ""
+	testenv.Until(t, time.Minute, "the router knows the replicas' connectors", func() bool {
+		page, _ = testenv.Get(t.Context(), "http://"+f.admin+"/debug/replicas")
+		return strings.Count(page, `"NixlConnector"`) == replicas
+	}, func() any { return page })
 }
 
 // monologue is a long answer on the replica that answers: a prompt computed there would delay it.
@@ -98,10 +85,7 @@ func (g *fixture) beginMonologue(t *testing.T) *monologue {
 	ctx, end := context.WithCancel(t.Context())
 	k := &monologue{end: end, over: make(chan struct{})}
 	body := []byte(`{"model":"` + served + `","prompt":[11,12,13],"max_tokens":3900,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"temperature":0}`)
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, g.envoy.URL+"/v1/completions", bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodPost, g.envoy.URL+"/v1/completions", bytes.NewReader(body)))(t)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil || resp.StatusCode != http.StatusOK {
@@ -122,11 +106,7 @@ func (g *fixture) beginMonologue(t *testing.T) *monologue {
 			}
 		}
 	}()
-	for end := time.Now().Add(time.Minute); k.tokens.Load() < 2; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a long answer has no token after a minute")
-		}
-	}
+	testenv.Until(t, time.Minute, "a long answer's first tokens", func() bool { return k.tokens.Load() >= 2 })
 	return k
 }
 
@@ -157,20 +137,12 @@ func (f *trio) sidecar(t *testing.T) {
 	if _, err := os.Stat(program); err != nil {
 		t.Skip("llm-d's sidecar is not built: scripts/install-gateways.sh llmd")
 	}
-	port, err := testenv.FreePorts(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(testenv.FreePorts(1))(t)
 	addr := fmt.Sprintf("127.0.0.1:%d", port[0])
 	_, behind, _ := strings.Cut(f.replicas[1].Addr, ":")
-	p, err := testenv.Start(t.TempDir(), "sidecar", nil, program, "--port", strconv.Itoa(port[0]), "--vllm-port", behind, "--connector", "nixlv2", "--secure-proxy=false")
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(testenv.Start(t.TempDir(), "sidecar", nil, program, "--port", strconv.Itoa(port[0]), "--vllm-port", behind, "--connector", "nixlv2", "--secure-proxy=false"))(t)
 	t.Cleanup(p.Stop)
-	if err := p.WaitHTTP(t.Context(), "http://"+addr+"/health"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.WaitHTTP(t.Context(), "http://"+addr+"/health"))
 	g := f.through(t, "sidecar", "header", member{f.replicas[0].Addr, "prefill"}, member{addr, "decode"})
 	f.talk(t, g, 6000, 3)
 }
@@ -206,10 +178,7 @@ func (f *trio) talk(t *testing.T, g *fixture, from, conversations int) {
 // split sends one chat and holds it to the prediction. It returns the answer's text.
 func (f *trio) split(t *testing.T, g *fixture, name string, body object) string {
 	t.Helper()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(body))(t)
 	var before [2]map[string]float64
 	for i := range before {
 		before[i] = testenv.Metrics(t, f.replicas[i].Addr)

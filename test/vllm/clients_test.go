@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // clients: the official OpenAI and Anthropic clients, which vLLM installs with
@@ -59,17 +60,9 @@ func (f *fixture) startClients(t *testing.T) func(clientCall) clientAnswer {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, filepath.Join(root, ".cache", "vllm", f.name, "bin", "python"),
 		filepath.Join(root, "test", "vllm", "clients.py"), f.envoy.URL, served)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(cmd.StdinPipe())(t)
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
 		if err := cmd.Wait(); err != nil {
@@ -80,16 +73,12 @@ func (f *fixture) startClients(t *testing.T) func(clientCall) clientAnswer {
 	lines := bufio.NewScanner(out)
 	return func(c clientCall) clientAnswer {
 		t.Helper()
-		if err := json.NewEncoder(in).Encode(c); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.NewEncoder(in).Encode(c))
 		if !lines.Scan() {
 			t.Fatalf("clients.py ended: %v", lines.Err())
 		}
 		var a clientAnswer
-		if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(lines.Bytes(), &a))
 		return a
 	}
 }

@@ -76,9 +76,7 @@ func (c coded) folder(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} {
-		if err := os.Symlink(filepath.Join(checkout.Root(), ".cache", "models", c.files, file), filepath.Join(dir, file)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(filepath.Join(checkout.Root(), ".cache", "models", c.files, file), filepath.Join(dir, file)))
 	}
 	c.writeConfig(t, dir, c.kind)
 	return dir
@@ -88,9 +86,7 @@ func (c coded) writeConfig(t *testing.T, dir, kind string) {
 	t.Helper()
 	kind, architecture, _ := strings.Cut(kind, " ")
 	config := fmt.Sprintf(`{"model_type":%q,"architectures":[%q],%s}`, kind, architecture, sizes)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o644))
 }
 
 // question and rendering are the input and output of render.py.
@@ -119,10 +115,7 @@ func wanted(t *testing.T) (models []coded, requests int) {
 	}
 	requests = 200
 	if n := os.Getenv("CODED_REQUESTS"); n != "" {
-		var err error
-		if requests, err = strconv.Atoi(n); err != nil {
-			t.Fatal(err)
-		}
+		requests = must.Get(strconv.Atoi(n))(t)
 	}
 	return models, requests
 }
@@ -154,22 +147,14 @@ func TestCoded(t *testing.T) {
 	}
 	seed := uint64(20260305)
 	if s := os.Getenv("CODED_SEED"); s != "" {
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
+		seed = must.Get(strconv.ParseUint(s, 10, 64))(t)
 	}
 	for _, c := range models {
 		t.Run(c.name, func(t *testing.T) {
 			c.ours.MaxLen, c.ours.StartDate = 131072, "2026-03-05"
 			c.confirmed(t, p, folders[c.name], ready.URLs[c.name])
-			model, err := render.Open(t.Context(), folders[c.name], c.ours)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ours, err := model.Server(t.Context(), "0.32.0", time.Now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			model := must.Get(render.Open(t.Context(), folders[c.name], c.ours))(t)
+			ours := must.Get(model.Server(t.Context(), "0.32.0", time.Now))(t)
 			c.compare(t, p, ours, chattest.GenerateCoded(seed, c.requests(requests), "m", "<|start|>", "<|end|>", "<|message|>", "<|channel|>final",
 				"<｜User｜>", "<think>", "</think>", "｜DSML｜", "<｜end▁of▁sentence｜>", "<tool_result>", "<｜System｜>"))
 		})
@@ -203,9 +188,7 @@ func (c coded) confirmed(t *testing.T, p *oracle.Process, folder, url string) {
 		t.Fatal(err)
 	}
 	// The environment is the process's; a line that is answered has set it.
-	if err := p.Ask(question{c.name, "/v1/completions", `{"model":"m","prompt":"x"}`, c.env}, &rendering{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Ask(question{c.name, "/v1/completions", `{"model":"m","prompt":"x"}`, c.env}, &rendering{}))
 	endpoints := []tokens.Endpoint{{URL: url, Version: "0.32.0", Render: true}}
 	remote := tokens.NewRemote(tokens.RemoteOptions{Timeout: time.Minute, // not a test of speed
 		Endpoints: func(tokens.Served) []tokens.Endpoint { return endpoints }})
@@ -215,9 +198,7 @@ func (c coded) confirmed(t *testing.T, p *oracle.Process, folder, url string) {
 		Checked: func(_, outcome string) { outcomes[outcome]++ },
 		Demoted: func(_, feature string) { t.Errorf("the start-up check: %s differs", feature) },
 	}})
-	if err := local.Load("m", model); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, local.Load("m", model))
 	local.CheckAll(t.Context())
 	t.Logf("the start-up check: %v", outcomes)
 	if outcomes[tokens.Equal] < 15 {
@@ -237,9 +218,7 @@ func (c coded) compare(t *testing.T, p *oracle.Process, ours *render.Server, cas
 	answered, equal, refused, objected := 0, 0, map[string]int{}, 0
 	for _, q := range cases {
 		var theirs rendering
-		if err := p.Ask(question{c.name, q.Route.String(), q.Body, c.env}, &theirs); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, p.Ask(question{c.name, q.Route.String(), q.Body, c.env}, &theirs))
 		ids, err := ours.Tokenize(q.Route.String(), []byte(q.Body))
 		var refusal *render.Refusal
 		switch {
@@ -288,13 +267,8 @@ func (c coded) line(t *testing.T, v map[string]any) {
 	if name == "" {
 		return
 	}
-	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
 	defer f.Close()
 	v["model"] = c.name
-	if err := json.NewEncoder(f).Encode(v); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewEncoder(f).Encode(v))
 }

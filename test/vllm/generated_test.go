@@ -15,6 +15,7 @@ import (
 	"warmroute/internal/testenv"
 	"warmroute/render"
 	"warmroute/render/testkit/chattest"
+	"warmroute/render/testkit/must"
 )
 
 // generatedRequests is how many requests are generated for a version. 0.21 has no
@@ -33,14 +34,8 @@ func (f *fixture) generatedRequests() int {
 // whose schema it cannot compile) has no count to compare with.
 func (f *fixture) generated(t *testing.T) {
 	f.awaitTrust(t)
-	model, err := render.Open(t.Context(), f.folder, render.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	requests, err := model.Server(t.Context(), f.name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	model := must.Get(render.Open(t.Context(), f.folder, render.Flags{Transformers: f.transformers(), ResponsesToolFields: f.toolFields(), MaxLen: 4000}))(t)
+	requests := must.Get(model.Server(t.Context(), f.name, nil))(t)
 	before := f.tokenSources(t)
 	equal, left, sent, refused := 0, 0, 0, 0
 	for _, c := range chattest.Generate(20261121, f.generatedRequests(), served) {
@@ -122,10 +117,7 @@ func (f *fixture) toolFields() []string {
 func (f *fixture) awaitTrust(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		log, err := os.ReadFile(f.extproc.Log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := must.Get(os.ReadFile(f.extproc.Log))(t)
 		for line := range strings.Lines(string(log)) {
 			if !strings.Contains(line, "in-process tokens verified") {
 				continue

@@ -16,6 +16,7 @@ import (
 
 	"warmroute/internal/cli/predict"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // talk is a conversation so far.
@@ -114,11 +115,7 @@ func (f *fixture) resetAll(t *testing.T) {
 			testenv.Post(t, "http://"+rep.Addr+call.path, []byte(call.body)).Into(t, nil)
 		}
 	}
-	for end := time.Now().Add(time.Minute); f.clears(t) < before+len(f.replicas); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the router got no event of a reset")
-		}
-	}
+	testenv.Until(t, time.Minute, "the events of all resets", func() bool { return f.clears(t) >= before+len(f.replicas) })
 	f.quiet(t)
 }
 
@@ -151,20 +148,11 @@ func (f *fixture) watch(t *testing.T) *watch {
 	for _, rep := range f.replicas {
 		sub := zmq4.NewSub(ctx)
 		t.Cleanup(func() { _ = sub.Close() })
-		if err := sub.Dial(rep.Events); err != nil {
-			t.Fatal(err)
-		}
-		if err := sub.SetOption(zmq4.OptionSubscribe, ""); err != nil {
-			t.Fatal(err)
-		}
-		p, err := predict.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sub.Dial(rep.Events))
+		must.Do(t, sub.SetOption(zmq4.OptionSubscribe, ""))
+		p := must.Get(predict.New(nil))(t)
 		t.Cleanup(p.Close)
-		if _, err := p.Take([]byte(`{"version":"` + f.name + `"}`)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(p.Take([]byte(`{"version":"` + f.name + `"}`)))(t)
 		w.judges[rep.Addr] = p
 		running.Go(func() { w.follow(sub, rep.Addr) })
 	}
@@ -201,28 +189,17 @@ func (w *watch) follow(sub zmq4.Socket, addr string) {
 // ask predicts each replica's hit of a prompt.
 func (w *watch) ask(t *testing.T, tokens []uint32) map[string]predict.Answer {
 	t.Helper()
-	query, err := json.Marshal(object{"query": object{"tokens": tokens}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	query := must.Get(json.Marshal(object{"query": object{"tokens": tokens}}))(t)
 	out := map[string]predict.Answer{}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for addr, p := range w.judges {
 		for _, payload := range w.frames[addr] {
-			frame, err := json.Marshal(object{"frame": object{"payload": payload}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := p.Take(frame); err != nil {
-				t.Fatal(err)
-			}
+			frame := must.Get(json.Marshal(object{"frame": object{"payload": payload}}))(t)
+			must.Get(p.Take(frame))(t)
 		}
 		w.frames[addr] = nil
-		a, err := p.Take(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(p.Take(query))(t)
 		out[addr] = *a
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 
 	"warmroute/internal/fleet"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // trio are three replicas that hand KV blocks to each other over NIXL: the fixture's, and one
@@ -30,10 +31,7 @@ var nixl = []string{"--kv-transfer-config",
 // sideChannel is the environment of one: where the others reach it.
 func (f *fixture) sideChannel() []string {
 	f.t.Helper()
-	port, err := testenv.FreePorts(1)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	port := must.Get(testenv.FreePorts(1))(f.t)
 	// An idle replica polls for transfers: its threads must not spin as well.
 	return []string{"VLLM_NIXL_SIDE_CHANNEL_HOST=127.0.0.1", "VLLM_NIXL_SIDE_CHANNEL_PORT=" + strconv.Itoa(port[0]), "OMP_WAIT_POLICY=PASSIVE"}
 }
@@ -59,10 +57,7 @@ func (a answer) text() string { return a.Choices[0].Text + a.Choices[0].Message.
 // ask sends a request to a replica itself; more is put before the body's last brace.
 func (f *trio) ask(t *testing.T, replica int, path string, body object, more string) (a answer) {
 	t.Helper()
-	raw, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(body))(t)
 	if more != "" {
 		raw = append(raw[:len(raw)-1], ","+more+"}"...)
 	}
@@ -222,10 +217,7 @@ func (f *trio) found(t *testing.T) {
 	for i, r := range f.replicas {
 		o.Replicas = append(o.Replicas, fleet.ReplicaOptions{Address: r.Addr, Role: roles[i].String()})
 	}
-	fl, err := fleet.New(o, fleet.Hooks{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	fl := must.Get(fleet.New(o, fleet.Hooks{}))(t)
 	testenv.Run(t, fl.Run)
 	of := func(i int) *fleet.Replica { return fl.Snapshot().Replica(f.replicas[i].Addr) }
 	known := func() bool { // the page that names the connector may come after the replica is ready
@@ -236,11 +228,7 @@ func (f *trio) found(t *testing.T) {
 		}
 		return fl.Snapshot().Ready == len(roles)
 	}
-	for end := time.Now().Add(time.Minute); !known(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d replicas are ready, and not all have a known connector", fl.Snapshot().Ready)
-		}
-	}
+	testenv.Until(t, time.Minute, "all replicas have a known connector", known, func() any { return fl.Snapshot().Ready })
 	for i, role := range roles {
 		if r := of(i); r.Role != role || r.Transfer != (fleet.Transfer{Connector: "NixlConnector", From: fleet.FoundInMetrics}) {
 			t.Errorf("replica %d: role %v, transfer %+v", i, r.Role, r.Transfer)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // pairs are the replicas that are booted, two of each, and their tests: one pair shows
@@ -290,9 +291,7 @@ func (f *fixture) killRouter(t *testing.T) {
 		t.Errorf("statuses %v", status)
 	}
 	f.startExtproc()
-	if err := f.envoy.WaitHealthy(t.Context(), "warmroute"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.envoy.WaitHealthy(t.Context(), "warmroute"))
 	f.quiet(t)
 	// The blocks that were cached while the router was dead are learned by replay.
 	f.send(t, "/v1/chat/completions", completion(user(story(1000)))).exact(t, "after the router's restart")
@@ -314,11 +313,7 @@ func (f *fixture) restart(t *testing.T) {
 	}
 	body := completion(user(story(400)))
 	f.replicas[0].Kill()
-	for end := time.Now().Add(10 * time.Second); sum(testenv.Metrics(t, f.admin), `warmroute_fleet_replicas{state="ready"}`) != 1; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the dead replica is still ready after 10 s")
-		}
-	}
+	testenv.Until(t, 10*time.Second, "the dead replica is not ready", func() bool { return sum(testenv.Metrics(t, f.admin), `warmroute_fleet_replicas{state="ready"}`) == 1 })
 	for i := range 5 {
 		raw, _ := json.Marshal(completion(user(story(500 + i))))
 		o := f.post(t, "/v1/chat/completions", raw)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"warmroute/internal/cli/predict"
+	"warmroute/render/testkit/must"
 )
 
 // offloaded counts the predictions for caches with CPU memory behind them.
@@ -51,9 +52,7 @@ func (d *drive) offloaded(a *predict.Answer, cached, host int) {
 		}
 	}
 	if strings.Contains(d.config, "-busy-") { // only counts show silent resets
-		if _, err := d.p.Take([]byte(`{"usage":` + strconv.Itoa(cached) + `}`)); err != nil {
-			d.t.Fatal(err)
-		}
+		must.Get(d.p.Take([]byte(`{"usage":` + strconv.Itoa(cached) + `}`)))(d.t)
 	}
 }
 

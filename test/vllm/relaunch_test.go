@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // relaunch starts a killed replica again with the same addresses and waits
@@ -13,16 +14,9 @@ import (
 func (f *fixture) relaunch(i int) {
 	f.t.Helper()
 	old := f.replicas[i]
-	v, err := testenv.RestartVLLM(f.dir, old)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	v := must.Get(testenv.RestartVLLM(f.dir, old))(f.t)
 	f.t.Cleanup(v.Stop)
 	f.replicas[i] = v
 	f.awaitHealth(v)
-	for end := time.Now().Add(20 * time.Second); sum(testenv.Metrics(f.t, f.admin), `warmroute_fleet_replicas{state="ready"}`) != 2; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			f.t.Fatal("the restarted replica is not ready after 20 s")
-		}
-	}
+	testenv.Until(f.t, 20*time.Second, "the restarted replica is ready", func() bool { return sum(testenv.Metrics(f.t, f.admin), `warmroute_fleet_replicas{state="ready"}`) == 2 })
 }

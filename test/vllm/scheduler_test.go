@@ -18,6 +18,7 @@ import (
 
 	"warmroute/internal/cli/predict"
 	"warmroute/render/testkit/checkout"
+	"warmroute/render/testkit/must"
 )
 
 // schedulers are the releases whose own scheduler is driven. 0.33.0 is there as
@@ -131,13 +132,8 @@ func (d *drive) run(captures []string) {
 	cmd := d.command(append([]string{"--requests", fmt.Sprint(driveRequests)}, captures...)...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		d.t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(d.t)
+	must.Do(d.t, cmd.Start())
 	d.read(out)
 	if err := cmd.Wait(); err != nil {
 		d.t.Fatalf("%v: %v\n%s", cmd, err, said.Bytes())
@@ -171,9 +167,7 @@ func (d *drive) line(text []byte) {
 		Host    *int   `json:"host"` // nil: there is no CPU memory
 		Reset   *reset `json:"reset"`
 	}
-	if err := json.Unmarshal(text, &l); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, json.Unmarshal(text, &l))
 	if l.Version != "" {
 		d.begin(text, fmt.Sprintf("%s %s:%d", l.Version, l.Config, l.Seed))
 		return
@@ -214,9 +208,7 @@ func (d *drive) line(text []byte) {
 // begin starts a capture. The predictor gets the settings that an operator can know.
 func (d *drive) begin(header []byte, config string) {
 	var all map[string]json.RawMessage
-	if err := json.Unmarshal(header, &all); err != nil {
-		d.t.Fatal(err)
-	}
+	must.Do(d.t, json.Unmarshal(header, &all))
 	d.reports = strings.Contains(config, "-report:")
 	told := map[string]json.RawMessage{}
 	for _, field := range []string{"version", "hash_algo", "none_hash", "assume", "cache_config_info"} {

@@ -4,6 +4,7 @@ package vllm
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"warmroute/internal/kvevents"
 	"warmroute/internal/testenv"
 	"warmroute/prefixhash"
+	"warmroute/render/testkit/must"
 )
 
 // reported is an index that only sidecars feed, one for each replica.
@@ -33,10 +35,7 @@ type reported struct {
 // by its own events, under either scheme; a second turn's prefix is looked up on
 // the replica that has it, and vLLM then hits exactly as many tokens.
 func (f *fixture) sidecar(t *testing.T) {
-	kvsub, err := sidecar()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kvsub := must.Get(sidecar())(t)
 	tokens := f.reportedTo(t, kvsub, index.SchemeTokens)
 	engine := f.reportedTo(t, kvsub, kvevents.SchemeEngine)
 	caches := f.caches(t)
@@ -48,17 +47,11 @@ func (f *fixture) sidecar(t *testing.T) {
 	prompt := f.tokenize(t, second)
 	usable := (len(prompt) - 1) / f.blockSize // the last token is always computed
 	q := &indexpb.LookupRouteRequest{Model: served, HashScheme: index.SchemeTokens, BlockSize: uint32(f.blockSize)}
-	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot(served, prefixhash.LoRA{}), prompt[:usable*f.blockSize], f.blockSize, nil) {
-		q.BlockHashes = append(q.BlockHashes, prefixhash.KeyDigest(k).Bytes())
+	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot(served, prefixhash.LoRA{}), prompt[:usable*f.blockSize], prefixhash.Blocks{Size: f.blockSize}, nil) {
+		q.BlockHashes = append(q.BlockHashes, binary.BigEndian.AppendUint64(nil, uint64(k)))
 	}
-	own, err := tokens.client.LookupRoute(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	routers, err := dial(t, f.service).LookupRoute(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(tokens.client.LookupRoute(t.Context(), q))(t)
+	routers := must.Get(dial(t, f.service).LookupRoute(t.Context(), q))(t)
 	for name, out := range map[string]*indexpb.LookupRouteResponse{"through kvsub": own, "the router's": routers} {
 		if out.GetHint() != indexpb.Hint_USE_HINT || len(out.GetRoutes()) == 0 || out.GetRoutes()[0].GetReplicaId() != first.replica {
 			t.Errorf("%s: %v, want a hint to %s first", name, out, first.replica)
@@ -77,26 +70,12 @@ func (f *fixture) reportedTo(t *testing.T, kvsub, scheme string) *reported {
 	t.Helper()
 	x := index.New(index.Options{})
 	t.Cleanup(x.Close)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	s := indexrpc.New(x, indexrpc.Options{})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	testenv.Run(t, func(ctx context.Context) error { return s.Serve(ctx, l) })
 	for i, r := range f.replicas {
-		p, err := testenv.Start(f.dir, fmt.Sprintf("kvsub-%s-%d", scheme, i), nil, kvsub, "-replica", r.Addr, "-model", served, "-hash-scheme", scheme,
-			"-endpoint", r.Events, "-replay", r.Replay, "-index", l.Addr().String(), "-metrics", "http://"+r.Addr+"/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(testenv.Start(f.dir, fmt.Sprintf("kvsub-%s-%d", scheme, i), nil, kvsub, "-replica", r.Addr, "-model", served, "-hash-scheme", scheme,
+			"-endpoint", r.Events, "-replay", r.Replay, "-index", l.Addr().String(), "-metrics", "http://"+r.Addr+"/metrics"))(t)
 		t.Cleanup(p.Stop)
 	}
 	out := &reported{scheme, dial(t, l.Addr().String()), prometheus.NewRegistry()}
@@ -106,10 +85,7 @@ func (f *fixture) reportedTo(t *testing.T, kvsub, scheme string) *reported {
 
 func dial(t *testing.T, addr string) indexpb.CacheIndexClient {
 	t.Helper()
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials())))(t)
 	t.Cleanup(func() { _ = conn.Close() })
 	return indexpb.NewCacheIndexClient(conn)
 }
@@ -156,20 +132,13 @@ func (f *fixture) caches(t *testing.T) map[string]*cache {
 	for _, r := range f.replicas {
 		c := new(cache)
 		c.Begin(index.Holder{})
-		s, err := kvevents.New(kvevents.Options{Replica: r.Addr, Endpoint: r.Events, ReplayEndpoint: r.Replay, Model: served, Scheme: kvevents.SchemeEngine, Observe: c.observe}, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(kvevents.New(kvevents.Options{Replica: r.Addr, Endpoint: r.Events, ReplayEndpoint: r.Replay, Model: served, Scheme: kvevents.SchemeEngine, Observe: c.observe}, c))(t)
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { _ = s.Run(ctx) })
 		t.Cleanup(running.Wait)
 		t.Cleanup(cancel)
-		for end := time.Now().Add(20 * time.Second); !s.Status().Complete; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("no whole history of %s: %+v", r.Addr, s.Status())
-			}
-		}
+		testenv.Until(t, 20*time.Second, "the whole history of "+r.Addr, func() bool { return s.Status().Complete }, func() any { return s.Status() })
 		out[r.Addr] = c
 	}
 	return out
@@ -199,10 +168,7 @@ func (f *fixture) equal(t *testing.T, caches map[string]*cache, indexes ...*repo
 
 func (x *reported) differs(t *testing.T, caches map[string]*cache) error {
 	t.Helper()
-	state, err := x.client.GetCacheState(t.Context(), &indexpb.GetCacheStateRequest{AllTenants: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(x.client.GetCacheState(t.Context(), &indexpb.GetCacheStateRequest{AllTenants: true}))(t)
 	held := make(map[string]uint64)
 	for _, r := range state.GetReplicas() {
 		held[r.GetReplicaId()] = r.GetBlocks()
@@ -219,10 +185,7 @@ func (x *reported) differs(t *testing.T, caches map[string]*cache) error {
 			return fmt.Errorf("scheme %s: the index holds %d blocks of %s, vLLM %d", x.scheme, held[addr], addr, n)
 		}
 	}
-	families, err := x.metrics.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(x.metrics.Gather())(t)
 	entries := -1.0
 	for _, m := range families {
 		if m.GetName() == "warmroute_index_entries" && len(m.GetMetric()) == 1 {

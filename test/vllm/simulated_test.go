@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"warmroute/lab/simulator"
+	"warmroute/render/testkit/must"
 )
 
 // TestSchedulerSimulated gives the scheduler of lab/simulator the requests that vLLM's own
@@ -75,9 +76,7 @@ const simulatedBlock = 16
 
 func (s *simulated) line(text []byte) {
 	var l scripted
-	if err := json.Unmarshal(text, &l); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, json.Unmarshal(text, &l))
 	switch {
 	case l.Blocks > 0: // one of them is vLLM's null block
 		hw := simulator.Hardware{Capacity: (l.Blocks - 1) * simulatedBlock, Budget: l.Batch, Sequences: l.Seqs}

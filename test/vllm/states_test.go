@@ -13,6 +13,7 @@ import (
 
 	"warmroute/envoy"
 	"warmroute/internal/testenv"
+	"warmroute/render/testkit/must"
 )
 
 // reloadedAdapter loads the adapter again under its name from another path: what the replica
@@ -21,10 +22,7 @@ func (f *fixture) reloadedAdapter(t *testing.T) {
 	if !f.adapters {
 		return
 	}
-	path, err := testenv.TinyAdapter(filepath.Join(f.dir, "again"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(testenv.TinyAdapter(filepath.Join(f.dir, "again")))(t)
 	chat := completion(user(story(210)))
 	chat["model"] = adapter
 	for i := range 2 {
@@ -68,10 +66,7 @@ func (f *fixture) paused(t *testing.T) {
 	first := f.send(t, "/v1/chat/completions", chat)
 	testenv.Post(t, "http://"+first.replica+"/pause?mode=keep", []byte(nil)).Into(t, nil)
 	waits := make(chan outcome)
-	raw, err := json.Marshal(chat)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(chat))(t)
 	go func() { waits <- f.post(t, "/v1/chat/completions", raw) }()
 	passed := "replica " + first.replica + " is passed over: stalled"
 	f.until(t, "the router passes it over", func() bool { return strings.Contains(f.ready(t), passed) })
@@ -88,30 +83,20 @@ func (f *fixture) paused(t *testing.T) {
 // until waits for a state of the router.
 func (f *fixture) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !is(); time.Sleep(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s\n%s", what, f.ready(t))
-		}
-	}
+	testenv.Until(t, time.Minute, what, is, func() any { return f.ready(t) })
 }
 
 // ready returns the router's /readyz.
 func (f *fixture) ready(t *testing.T) string {
 	t.Helper()
-	text, err := testenv.Get(t.Context(), "http://"+f.admin+"/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(testenv.Get(t.Context(), "http://"+f.admin+"/readyz"))(t)
 	return text
 }
 
 // foreseen returns the cached tokens that the router would predict for a chat now.
 func (f *fixture) foreseen(t *testing.T, chat object) int {
 	t.Helper()
-	raw, err := json.Marshal(chat)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(chat))(t)
 	var v struct {
 		Decision struct {
 			Predicted int `json:"predicted_cached_tokens"`

@@ -64,8 +64,11 @@ func newBuckets(p *offheap.Pool, n int) ([]uint64, buckets) {
 // fingerprints.
 func (b buckets) home(print uint64) int { return int(print * uint64(len(b)) >> printBits) }
 
-// touch starts loading the home bucket of a hash.
+// touch starts loading the home bucket of a hash, if there are any.
 func (b buckets) touch(hash uint64) uint64 {
+	if len(b) == 0 {
+		return 0
+	}
 	return atomic.LoadUint64(&b[b.home(hash>>PlaceBits)].tags)
 }
 

@@ -15,12 +15,7 @@ type Index struct {
 func (x *Index) Init(p *offheap.Pool) { *x = Index{pool: p} }
 
 // Touch starts loading the bucket of a key.
-func (x *Index) Touch(key uint64) uint64 {
-	if len(x.buckets) == 0 {
-		return 0
-	}
-	return x.buckets.touch(key * Golden)
-}
+func (x *Index) Touch(key uint64) uint64 { return x.buckets.touch(key * Golden) }
 
 // Next continues a search for a key, to the next place that may have it; 0 means
 // that the key is absent.

@@ -33,12 +33,7 @@ func (x *SharedIndex) View() *View { return x.view.Load() }
 func (v *View) hash(key uint64) uint64 { return (key ^ v.seed) * Golden }
 
 // Touch starts loading the bucket of a key.
-func (v *View) Touch(key uint64) uint64 {
-	if len(v.buckets) == 0 {
-		return 0
-	}
-	return v.buckets.touch(v.hash(key))
-}
+func (v *View) Touch(key uint64) uint64 { return v.buckets.touch(v.hash(key)) }
 
 // Next continues a search for a key, to the next place that may have it; 0 means
 // that the key is absent. Once in some billions a place is another key's.

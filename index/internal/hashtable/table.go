@@ -45,7 +45,6 @@ type Table struct {
 
 type part struct {
 	rows  []Row
-	n     uint64
 	words []uint64 // their memory
 }
 
@@ -67,7 +66,6 @@ func (t *Table) newPart(n int) *part {
 	}
 	p := &part{words: t.pool.Zeroed(words)}
 	p.rows = offheap.Of[Row](p.words)
-	p.n = uint64(len(p.rows))
 	return p
 }
 
@@ -75,7 +73,7 @@ func (t *Table) newPart(n int) *part {
 func (t *Table) home(key uint64) (*part, uint64) {
 	m := (key ^ t.seed) * Golden
 	p := t.parts[m>>(64-partBits)].Load()
-	i, _ := bits.Mul64(m<<partBits, p.n)
+	i, _ := bits.Mul64(m<<partBits, uint64(len(p.rows)))
 	return p, i
 }
 
@@ -90,7 +88,7 @@ func (t *Table) Get(key uint64) uint32 {
 		case 0:
 			return 0
 		}
-		if i++; i == p.n {
+		if i++; i == uint64(len(p.rows)) {
 			i = 0
 		}
 	}
@@ -108,7 +106,7 @@ func (t *Table) Find(key uint64) *Row {
 		if s.key == 0 {
 			return nil
 		}
-		if i++; i == p.n {
+		if i++; i == uint64(len(p.rows)) {
 			i = 0
 		}
 	}
@@ -117,26 +115,22 @@ func (t *Table) Find(key uint64) *Row {
 // Insert returns the row of a key. It makes an absent row, which has no set; other
 // rows are void then.
 func (t *Table) Insert(key uint64) *Row {
-	m := (key ^ t.seed) * Golden
-	q := int(m >> (64 - partBits))
-	for {
-		p := t.parts[q].Load()
-		i, _ := bits.Mul64(m<<partBits, p.n)
+	for q := t.partOf(key); ; t.rebuild(int(q), roomy) {
+		p, i := t.home(key)
 		s := &p.rows[i]
 		for ; s.key != 0; s = &p.rows[i] {
 			if s.key == key {
 				return s
 			}
-			if i++; i == p.n {
+			if i++; i == uint64(len(p.rows)) {
 				i = 0
 			}
 		}
-		if (t.used[q]+1)*4 <= int(p.n)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
+		if (t.used[q]+1)*4 <= len(p.rows)*3 { // at most 75 % full: 8 probes for an absent key, in about 3 cache lines
 			t.used[q]++
 			atomic.StoreUint64(&s.key, key)
 			return s
 		}
-		t.rebuild(q, roomy)
 	}
 }
 

@@ -23,9 +23,9 @@ func (t *Table) rebuild(q, percent int) {
 	n = (n + step - 1) / step * step
 	p := t.newPart(n)
 	for s := range t.Each(q) {
-		i, _ := bits.Mul64((s.key^t.seed)*Golden<<partBits, p.n)
+		i, _ := bits.Mul64((s.key^t.seed)*Golden<<partBits, uint64(len(p.rows)))
 		for p.rows[i].key != 0 {
-			if i++; i == p.n {
+			if i++; i == uint64(len(p.rows)) {
 				i = 0
 			}
 		}
@@ -40,7 +40,7 @@ func (t *Table) rebuild(q, percent int) {
 // Trim rebuilds arrays that are not compact.
 func (t *Table) Trim() {
 	for q := range t.parts {
-		if p := t.parts[q].Load(); p.n > 4*minPart && t.live[q]*100 < int(p.n)*p.sparse() {
+		if p := t.parts[q].Load(); len(p.rows) > 4*minPart && t.live[q]*100 < len(p.rows)*p.sparse() {
 			t.rebuild(q, compact)
 		}
 	}

@@ -93,6 +93,20 @@ func (s *Sets) Word(id ID, i int) uint64 {
 	return 0
 }
 
+// Agree reports whether a set has a slot, and leaves in agree the slots, as bits, of which the
+// same is true. No set has a slot below 0.
+func (s *Sets) Agree(id ID, slot int, agree []uint64) (has bool) {
+	has = slot >= 0 && s.Has(id, slot)
+	for w := range agree {
+		word := s.Word(id, w)
+		if !has {
+			word = ^word
+		}
+		agree[w] &= word
+	}
+	return has
+}
+
 // Size returns how many slots a set has. Writer only.
 func (s *Sets) Size(id ID) int {
 	switch {
@@ -117,6 +131,16 @@ func (s *Sets) Each(id ID, f func(slot int)) {
 			}
 		}
 	}
+}
+
+// AppendIn appends the slots of a set that are in a mask.
+func (s *Sets) AppendIn(dst []int, id ID, m *Mask) []int {
+	s.Each(id, func(slot int) {
+		if m.Has(slot) {
+			dst = append(dst, slot)
+		}
+	})
+	return dst
 }
 
 func (s *Sets) print(id ID) uint64 {
@@ -148,7 +172,7 @@ func (s *Sets) Toggle(id ID, slot int) (to ID, ok bool) {
 	}
 	print := s.print(id) ^ zobrist(slot)
 	if to, ok = s.byPrint[print]; ok {
-		s.Retain(to, 1)
+		s.Retain(to)
 		return to, true
 	}
 	return s.build(id, slot, print)
@@ -222,20 +246,20 @@ func (s *Sets) reuse(id ID) {
 	s.free[w] = append(s.free[w], id)
 }
 
-// Retain counts n more references to id.
-func (s *Sets) Retain(id ID, n int) {
+// Retain counts a reference to id.
+func (s *Sets) Retain(id ID) {
 	if id >= FirstInterned {
-		s.of[id-FirstInterned].refs += uint32(n)
+		s.of[id-FirstInterned].refs++
 	}
 }
 
-// Release counts n references fewer. An id without references is used again.
-func (s *Sets) Release(id ID, n int) {
+// Release counts a reference fewer. An id without references is used again.
+func (s *Sets) Release(id ID) {
 	if id < FirstInterned {
 		return
 	}
 	o := &s.of[id-FirstInterned]
-	if o.refs -= uint32(n); o.refs == 0 {
+	if o.refs--; o.refs == 0 {
 		delete(s.byPrint, o.print)
 		s.unused.Put(id)
 	}

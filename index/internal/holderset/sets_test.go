@@ -37,7 +37,7 @@ func TestSetsAreInterned(t *testing.T) {
 		if !ok {
 			t.Fatal("no room")
 		}
-		sets.Release(ids[i], 1)
+		sets.Release(ids[i])
 		ids[i] = to
 		if want[i][slot] = !want[i][slot]; !want[i][slot] {
 			delete(want[i], slot)
@@ -50,6 +50,17 @@ func TestSetsAreInterned(t *testing.T) {
 		for slot := range 200 {
 			if sets.Has(to, slot) != want[i][slot] || sets.Word(to, slot>>6)>>(slot&63)&1 != 0 != want[i][slot] {
 				t.Fatalf("slot %d of %v", slot, want[i])
+			}
+		}
+		slot -= rnd.IntN(2) * (slot + 1) // perhaps -1
+		agree := []uint64{rnd.Uint64(), rnd.Uint64(), rnd.Uint64(), rnd.Uint64()}
+		was := slices.Clone(agree)
+		if sets.Agree(to, slot, agree) != want[i][slot] {
+			t.Fatalf("slot %d of %v", slot, want[i])
+		}
+		for other := range 256 {
+			if left := was[other>>6]>>(other&63)&1 != 0 && want[i][other] == want[i][slot]; agree[other>>6]>>(other&63)&1 != 0 != left {
+				t.Fatalf("slots %d and %d of %v agree: %v", slot, other, want[i], left)
 			}
 		}
 		refs := map[ID]uint32{}
@@ -68,7 +79,7 @@ func TestSetsAreInterned(t *testing.T) {
 		}
 	}
 	for i := range ids {
-		sets.Release(ids[i], 1)
+		sets.Release(ids[i])
 	}
 	if sets.Len() != 0 {
 		t.Errorf("%d sets are left", sets.Len())
@@ -100,11 +111,19 @@ func TestSlotsAreGivenAgainLate(t *testing.T) {
 	if slot, _ := slots.Take(10); slot != first {
 		t.Errorf("slot %d, want %d again", slot, first)
 	}
-	live := 0
-	slots.Each(func(int) { live++ })
-	if live != 3 || slots.Words() != 1 {
+	if live := len(liveOf(&slots)); live != 3 || slots.Words() != 1 {
 		t.Errorf("%d live slots in %d words", live, slots.Words())
 	}
+}
+
+// liveOf returns the live slots.
+func liveOf(s *Slots) (all []int) {
+	for slot := range s.Words() << 6 {
+		if s.Live.Has(slot) {
+			all = append(all, slot)
+		}
+	}
+	return all
 }
 
 // TestHoldersAreFound: by any number, those of slots in later words too, and no
@@ -126,9 +145,7 @@ func TestHoldersAreFound(t *testing.T) {
 		}
 		want = append(want, slot)
 	}
-	var got []int
-	slots.Each(func(slot int) { got = append(got, slot) })
-	if !slices.Equal(got, want) || slots.Words() != 2 {
+	if got := liveOf(&slots); !slices.Equal(got, want) || slots.Words() != 2 {
 		t.Errorf("live are %v in %d words", got, slots.Words())
 	}
 	for holder := int32(1001); holder < 4100; holder++ {
@@ -193,7 +210,7 @@ func TestSetsTakeTheRoomTheyNeed(t *testing.T) {
 	}
 	release := func(ids []ID) {
 		for _, id := range ids {
-			sets.Release(id, 1)
+			sets.Release(id)
 		}
 	}
 	const page = setsPerPage * (8 + 16) // a word and an info for each set

@@ -1,7 +1,6 @@
 package holderset
 
 import (
-	"math/bits"
 	"slices"
 	"sync/atomic"
 
@@ -108,13 +107,4 @@ func (s *Slots) Free(slots []int) {
 		s.swept.Put(slot)
 	}
 	s.dead = slices.DeleteFunc(s.dead, func(slot int) bool { return slices.Contains(slots, slot) })
-}
-
-// Each calls f for every live slot.
-func (s *Slots) Each(f func(slot int)) {
-	for i := range s.Words() {
-		for w := s.Live.Load(i); w != 0; w &= w - 1 {
-			f(i<<6 + bits.TrailingZeros64(w))
-		}
-	}
 }

@@ -132,11 +132,6 @@ func TestContentsLinkKeys(t *testing.T) {
 	for i, hash := range hashes {
 		equal(t, "key", m.held.keys[hash], uint64(want[i]))
 	}
-	for id := range uint64(1100) {
-		m.root(prefixhash.LoRA{Name: string(rune('a'+id%26)) + string(rune('a'+id/26))})
-	}
-	equal(t, "roots", len(m.roots) > 50 && len(m.roots) < 200, true)
-	equal(t, "the root again", m.root(prefixhash.LoRA{}), uint64(root))
 }
 
 // TestTheFewestHits: each setting that is not given has its worst value.

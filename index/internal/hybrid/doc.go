@@ -14,17 +14,17 @@
 // hold parts of the prompt a0 … a7, in blocks of 16 tokens:
 //
 //	member 0   full     a0 a1 a2 a3 a4 a5 a6 a7
-//	           window         a2 a3       a6 a7    ends: after a3, after a7
+//	           window         a2 a3       a6 a7
 //	member 1   full     a0 a1 a2 a3 a4
-//	           window            a3 a4             ends: after a4
+//	           window            a3 a4
 //
-// An end is where a hit may stop as far as the other groups are concerned: the window needs
-// the last two blocks before it. The Shard keeps the ends along the nodes of full attention,
-// with the set of members that have each (package ends).
+// The Shard keeps the window's blocks along the nodes of full attention, with the set of
+// members that have each (package spans).
 //
 // A lookup of a0 … a5 b6 b7 finds in the nodes that full attention of member 0 has six
-// blocks of it, and of member 1 five. It then reads the ends from the last block backwards:
-// after a4 for member 1, after a3 for member 0. So the answers are
+// blocks of it, and of member 1 five. It then evaluates vLLM's rule once for each of these
+// depths, which looks for the last two blocks in a row that the window has, span by span:
+// a3 and a4 for member 1, a2 and a3 for member 0. So the answers are
 //
 //	member 0   Hit 64, Full 96
 //	member 1   Hit 80, Full 80
@@ -33,8 +33,8 @@
 //
 //   - search: look the prompt up in the nodes of the group that the caller names.
 //   - elsewhere: look it up in the other homes of full attention, for their members.
-//   - evaluate: for members whose hit neither a depth nor an end shows, evaluate vLLM's
-//     rule, once for all members for which every probe of a block has the same result.
+//   - evaluate: for members whose blocks are not all in nodes, evaluate vLLM's rule block by
+//     block, once for all members for which every probe of a block has the same result.
 //   - below: for members whose connector copies blocks to CPU memory (tier.go), evaluate the
 //     connector's rule behind what they take from the GPU.
 //
@@ -44,7 +44,7 @@
 //     derive the Layout, plan lookups by it, and publish the blocks for them.
 //   - repeat: leave events out that only announce a request's hit again.
 //   - store, remove: count copies by group and hash; publish a block when all groups of a
-//     spec have it, and have the Shard work out the ends that it changes.
+//     spec have it, and have the Shard read which specs have it.
 //
 // # Invariants
 //
@@ -58,5 +58,5 @@
 //
 // One writer at a time changes a Member (Host.Lock), and one a Shard. A Model has a lock of
 // its own for writers. Lookups have entered an epoch and take no lock: they read the roster, the
-// plans, the tables and the ends, each of which is immutable or atomic. A Layout and a Plan are immutable.
+// plans, the tables and the spans, each of which is immutable or atomic. A Layout and a Plan are immutable.
 package hybrid

@@ -84,7 +84,7 @@ func (l *Lookup) Explain(g *Groups, m *Member, q *Query, index Index) {
 			g.Trust = Trust{Why: why}
 		}
 	}
-	g.Hit = p.layout.Hit(n, p.assumed, b)
+	g.Hit = p.hit(n, b)
 	g.FullOnly = b.Depth(spec, max(0, n-1)/g.Block) * g.Block
 	least := n
 	for i := range p.layout.Specs {

@@ -60,9 +60,7 @@ func (n *nodesByHand) Probe(p *Probe) {
 	for seat, m := range p.Members {
 		if m != nil {
 			d := n.depths[p.Home][m.ID]
-			if p.Held[seat], p.Hit[seat] = d.held, d.held; p.Tokens >= 0 {
-				p.Hit[seat] = d.hit
-			}
+			p.Held[seat], p.Hit[seat] = d.held, d.hit
 		}
 	}
 }

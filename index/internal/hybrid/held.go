@@ -7,7 +7,7 @@ type held struct {
 	copies map[groupHash]uint32
 	keys   map[uint64]uint64 // own key at the chain's unit
 	lost   bool              // the member has stored more than the budget allows
-	moved  []uint64          // blocks whose groups have changed since the index's ends were settled
+	moved  []uint64          // blocks whose groups have changed since the index's shard read them
 }
 
 // groupHash is a block of one group.
@@ -16,8 +16,12 @@ type groupHash struct {
 	hash  uint64
 }
 
-func newHeld() held {
-	return held{groups: map[uint64]uint32{}, copies: map[groupHash]uint32{}, keys: map[uint64]uint64{}}
+// lose records that the member has stored more than the budget allows.
+func (m *Member) lose() {
+	if !m.held.lost {
+		m.held.lost = true
+		m.updateTrust()
+	}
 }
 
 // has reports whether a group holds a block.
@@ -32,7 +36,7 @@ func (m *Member) add(b groupHash) {
 		return
 	}
 	if !known && !m.model.budget.take() {
-		m.held.lost = true
+		m.lose()
 		return
 	}
 	m.held.groups[b.hash] = was | bit
@@ -66,7 +70,7 @@ func (m *Member) drop(b groupHash) {
 // changed lets lookups see that other groups hold a block.
 func (m *Member) changed(b groupHash, was, is uint32) {
 	m.publish(b.hash, was, is)
-	if p := m.joined.Load(); p != nil && p.shape != nil && b.group != p.home.Group {
+	if p := m.joined.Load(); p != nil && p.hasOthers() && b.group != p.home.Group {
 		m.held.moved = append(m.held.moved, b.hash)
 	}
 }
@@ -83,7 +87,7 @@ func (m *Member) setKey(hash, key uint64) {
 			}
 		}
 		if len(m.held.keys) >= m.model.budget.Max {
-			m.held.lost = true
+			m.lose()
 			return
 		}
 	}

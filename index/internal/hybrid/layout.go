@@ -2,7 +2,6 @@ package hybrid
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -20,12 +19,7 @@ const (
 
 var kindNames = [...]string{Unknown: "unknown", Full: "full attention", Window: "sliding window", Chunked: "chunked attention", Mamba: "Mamba state"}
 
-func (k Kind) String() string {
-	if int(k) < len(kindNames) {
-		return kindNames[k]
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
+func (k Kind) String() string { return kindNames[k] }
 
 // KindOf returns the kind with a kv_cache_spec_kind of vLLM.
 func KindOf(spec string) Kind {
@@ -53,7 +47,7 @@ type Group struct {
 }
 
 // WindowBlocks returns how many blocks before the next token the window reads.
-func (g *Group) WindowBlocks() int { return (g.Window - 1 + g.Block - 1) / g.Block }
+func (g *Group) WindowBlocks() int { return ceil(g.Window-1, g.Block) }
 
 // Rule is a generation of vLLM's lookup.
 type Rule uint8
@@ -103,10 +97,7 @@ func NewLayout(rule Rule, groups []Group, unit int) *Layout {
 		return nil
 	}
 	slices.SortStableFunc(g.Specs, func(a, b Spec) int {
-		if c := cmp.Compare(order(a.Kind), order(b.Kind)); c != 0 {
-			return c
-		}
-		return cmp.Compare(a.Index, b.Index)
+		return cmp.Or(cmp.Compare(order(a.Kind), order(b.Kind)), cmp.Compare(a.Index, b.Index))
 	})
 	for i := range g.Specs {
 		s := &g.Specs[i]
@@ -153,12 +144,11 @@ func (g *Layout) measure(unit int) {
 		g.Align = min(g.Align/gcd(g.Align, b)*b, maxAlign)
 		g.Unit = gcd(g.Unit, b)
 	}
-	told := unit > 0 && g.Unit%unit == 0
-	if len(g.Specs) == 1 && len(g.Specs[0].Groups) == 1 {
-		g.Step = g.Align
+	g.Step = g.Align
+	if g.one() {
 		return
 	}
-	if told {
+	if unit > 0 && g.Unit%unit == 0 {
 		g.Unit = unit
 	}
 	for i := range g.Specs {
@@ -171,9 +161,7 @@ func (g *Layout) measure(unit int) {
 			fine = false
 		}
 	}
-	g.Partial = inside && fine
-	g.Step = g.Align
-	if g.Partial {
+	if g.Partial = inside && fine; g.Partial {
 		g.Step = g.Unit
 	}
 }
@@ -196,30 +184,10 @@ func (g *Layout) FullSpec() int {
 // ByTokens reports whether the blocks of full attention show where the blocks of all groups
 // lie, because no group has finer ones. No hash of vLLM is needed then.
 func (g *Layout) ByTokens() bool {
-	if !g.Known || g.full == 0 || g.Partial {
+	if !g.Known || g.full != 1 || g.Partial {
 		return false
 	}
-	b := 0
-	for i := range g.full {
-		b = gcd(b, g.Specs[i].Block)
-	}
-	for i := range g.Specs {
-		if g.Specs[i].Block%b != 0 {
-			return false
-		}
-	}
-	return g.full == 1
-}
-
-// reallyDrop returns Drops without the Mamba specs, which never drop a block.
-func (g *Layout) reallyDrop(groups uint32) (specs uint32) {
-	specs = g.Drops(groups)
-	for i := range g.Specs {
-		if g.Specs[i].Kind == Mamba {
-			specs &^= 1 << i
-		}
-	}
-	return specs
+	return !slices.ContainsFunc(g.Specs, func(s Spec) bool { return s.Block%g.Specs[0].Block != 0 })
 }
 
 // lacksChunk reports whether the chunk of a spec is not configured.
@@ -252,9 +220,6 @@ func (g *Layout) Drops(groups uint32) (specs uint32) {
 
 // Same reports whether two layouts are equal.
 func (g *Layout) Same(o *Layout) bool {
-	if g == nil || o == nil {
-		return g == o
-	}
 	return g.Rule == o.Rule && g.Unit == o.Unit && g.Known == o.Known && g.Partial == o.Partial &&
 		slices.EqualFunc(g.Specs, o.Specs, func(a, b Spec) bool { return a.Group == b.Group && a.Mask == b.Mask })
 }

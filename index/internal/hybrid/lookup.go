@@ -15,7 +15,7 @@ type Lookup struct {
 	request Probe
 
 	chains memo[Keying, []prefixhash.Key]
-	depths memo[probed, depths]
+	depths memo[Home, depths]
 	todo   []uint64 // the seats that are not answered yet, as bits
 	prober prober
 	one    [1]*Member
@@ -79,12 +79,12 @@ func (l *Lookup) elsewhere(r *roster, searched int) {
 		if here && (!r.lastToken || l.query.Tokens/home.Block <= len(l.query.Keys)) {
 			continue
 		}
-		d := l.probe(home, l.query.Tokens)
+		d := l.probe(home)
 		for seat, m := range l.members {
 			if m == nil {
 				continue
 			}
-			if p := m.joined.Load(); p != nil && p.method.by != byRule && p.home == home && (!here || p.method.lastToken) {
+			if p := m.joined.Load(); p != nil && p.along && p.home == home && (!here || p.lastToken) {
 				l.index.Answer(m, Answer{d.hit[seat] * int32(home.Block), d.held[seat] * int32(home.Block)})
 			}
 		}
@@ -108,7 +108,7 @@ func (l *Lookup) evaluate(g *Model, r *roster) {
 			}
 			l.aim(g, p, seat)
 			l.agree(p, seat)
-			a := Answer{Hit: int32(p.layout.Hit(l.query.Tokens, p.assumed, &l.prober))}
+			a := Answer{Hit: int32(p.hit(l.query.Tokens, &l.prober))}
 			if p.inNodes(0) {
 				a.Full = int32(l.prober.full)
 			}
@@ -129,7 +129,7 @@ func (l *Lookup) aim(g *Model, p *Plan, seat int) {
 	b.keys = l.keys(p.keying)
 	b.held, b.full = nil, 0
 	if p.inNodes(0) {
-		b.held = l.probe(p.home, -1).held
+		b.held = l.probe(p.home).held
 		b.full = int(b.held[seat]) * p.home.Block
 	}
 }
@@ -172,10 +172,9 @@ func (l *Lookup) keys(c Keying) []prefixhash.Key {
 	return *k
 }
 
-// probe returns the members' depths in a home; with the length of the prompt, also their
-// hits.
-func (l *Lookup) probe(home Home, tokens int) depths {
-	d, known := l.depths.at(probed{home, tokens >= 0})
+// probe returns the members' depths in a home.
+func (l *Lookup) probe(home Home) depths {
+	d, known := l.depths.at(home)
 	if known {
 		return *d
 	}
@@ -184,7 +183,7 @@ func (l *Lookup) probe(home Home, tokens int) depths {
 	clear(d.held)
 	clear(d.hit)
 	if keys := l.keys(home.keying()); len(keys) > 0 {
-		l.request = Probe{Home: home, Keys: keys, Tokens: tokens, Members: l.members, Held: d.held, Hit: d.hit}
+		l.request = Probe{Home: home, Keys: keys, Tokens: l.query.Tokens, Members: l.members, Held: d.held, Hit: d.hit}
 		l.index.Probe(&l.request)
 		l.request = Probe{}
 	}
@@ -203,29 +202,24 @@ type prober struct {
 	agree []uint64 // seats, as bits
 }
 
-// Held reports whether the member holds the block of a spec that ends after end tokens.
-func (b *prober) Held(spec, end int) bool {
+// Run implements Prober.
+func (b *prober) Run(spec, end int) (held bool, from int) {
 	unit := b.plan.keying.Unit
-	at := end / unit
-	if end%unit != 0 || at < 1 || at > len(b.keys) {
-		return false
+	switch at := end / unit; {
+	case end%unit != 0 || at < 1 || at > len(b.keys):
+	case b.plan.inNodes(spec):
+		held = end <= b.full
+	default:
+		held = b.model.table.probe(b.plan.rowOf(spec, uint64(b.keys[at-1])), b.seat, b.agree)
 	}
-	if b.plan.inNodes(spec) {
-		return end <= b.full
-	}
-	return b.model.table.probe(b.plan.rowOf(spec, uint64(b.keys[at-1])), b.seat, b.agree)
+	return held, end - 1
 }
 
-// Depth returns how many blocks of a spec the member holds from the start, at most limit.
+// Depth implements Prober.
 func (b *prober) Depth(spec, limit int) int {
 	block := b.plan.layout.Specs[spec].Block
 	if b.plan.inNodes(spec) {
 		return min(limit, b.full/block)
 	}
-	for k := range limit {
-		if !b.Held(spec, (k+1)*block) {
-			return k
-		}
-	}
-	return limit
+	return depthOf(b, spec, block, limit)
 }

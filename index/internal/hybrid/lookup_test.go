@@ -198,25 +198,25 @@ func TestADropIsFoundByDepth(t *testing.T) {
 		t.Errorf("hits %d, %v", hit, ok)
 	}
 	for _, home := range []Home{{Block: 32}, {Group: 1, Block: 16}} {
-		if _, ok := m.Hit(home, 5, 100); ok || m.HasEnds(home) {
+		if _, ok := m.Hit(home, 5, 100); ok || m.HasOthers(home) {
 			t.Errorf("%v is its home", home)
 		}
 	}
 }
 
-// TestEndsHaveAHome: ends along a home decide the hit of a member with a window.
-func TestEndsHaveAHome(t *testing.T) {
+// TestOthersHaveAHome: other groups along a home decide the hit of a member with a window.
+func TestOthersHaveAHome(t *testing.T) {
 	m, _ := newMember(newTestModel(), 0, known)
-	equal(t, "before any event", m.HasEnds(fullHome), false)
+	equal(t, "before any event", m.HasOthers(fullHome), false)
 	apply(m, Keying{}, windowEvent, fullEvent)
-	equal(t, "at home", m.HasEnds(fullHome), true)
-	equal(t, "elsewhere", m.HasEnds(Home{Block: 16}), false)
+	equal(t, "at home", m.HasOthers(fullHome), true)
+	equal(t, "elsewhere", m.HasOthers(Home{Block: 16}), false)
 	if _, ok := m.Hit(fullHome, 5, 100); ok {
 		t.Error("depth alone decides the hit")
 	}
 	plain, _ := newMember(newTestModel(), 0, &Settings{EagleKnown: true, Eagle: 1})
 	apply(plain, Keying{}, fullEvent)
-	equal(t, "of full attention alone", plain.HasEnds(fullHome), false)
+	equal(t, "of full attention alone", plain.HasOthers(fullHome), false)
 	equal(t, "windows keep a part", m.Partial(), true)
 	equal(t, "full attention keeps all", plain.Partial(), false)
 }

@@ -1,7 +1,6 @@
 package hybrid
 
 import (
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -47,7 +46,6 @@ type Member struct {
 
 	published
 
-	roots map[prefixhash.LoRA]uint64 // a cache of the keys before first blocks
 	scratch
 }
 
@@ -115,9 +113,7 @@ func (m *Member) ObserveKeying(c Keying) (news bool) {
 // Doubt makes the member's answers upper bounds, for a reason in one sentence.
 func (m *Member) Doubt(why string) {
 	m.observed.doubt = why
-	if p := m.plan.Load(); p != nil {
-		m.updateTrust(p)
-	}
+	m.updateTrust()
 }
 
 // Reshape derives the layout from settings and events, and makes lookups find
@@ -142,10 +138,9 @@ func (m *Member) Reshape() {
 // join plans how lookups find the member, and makes them find it so.
 func (m *Member) join(l *Layout) {
 	told := m.told()
-	p := newPlan(l, told.assumed(), m.observed.keying, m.observed.ahead)
-	m.updateTrust(p)
-	p = m.model.share(p)
+	p := m.model.share(newPlan(l, told.assumed(), m.observed.keying, m.observed.ahead))
 	m.plan.Store(p)
+	m.updateTrust()
 	was := m.joined.Load()
 	switch {
 	case !l.Known, m.plain && m.tier == nil && p.assumed.None() && p.home.Group == 0 && p.home.Ahead == 0:
@@ -153,7 +148,7 @@ func (m *Member) join(l *Layout) {
 		m.joined.Store(nil)
 	case was != nil && m.Seat() >= 0 && was.sameBlocks(p): // other settings
 		m.joined.Store(p)
-		if p.method.by != byRule {
+		if p.along {
 			m.host.Attach() // before lookups leave the member to the shards
 		}
 		m.model.mu.Lock()
@@ -174,22 +169,19 @@ func (m *Member) join(l *Layout) {
 // cleared its cache is not known. With alone, the tier is known to be left.
 func (m *Member) Clear(alone bool) {
 	if !alone {
-		m.doubtBelow()
+		m.changeTier(func(*tier) { m.doubt(false) })
 	}
 	m.reports.forget()
-	if p := m.plan.Load(); p != nil {
-		m.updateTrust(p)
+	if !m.plain {
+		p, keys := m.joined.Load(), m.held.keys
+		m.leave()
+		m.empty()
+		if m.tier != nil {
+			m.held.keys = keys // the tier may still announce these blocks
+		}
+		m.enter(p)
 	}
-	if m.plain {
-		return
-	}
-	p, keys := m.joined.Load(), m.held.keys
-	m.leave()
-	m.empty()
-	if m.tier != nil {
-		m.held.keys = keys // the tier may still announce these blocks
-	}
-	m.enter(p)
+	m.updateTrust()
 }
 
 // End takes the member out of lookups for good: its holder ends or begins anew.
@@ -205,7 +197,7 @@ func (m *Member) End() {
 // empty drops the blocks of a member that no lookup finds.
 func (m *Member) empty() {
 	m.model.budget.give(len(m.held.groups))
-	m.held = newHeld()
+	m.held = held{groups: map[uint64]uint32{}, copies: map[groupHash]uint32{}, keys: map[uint64]uint64{}}
 }
 
 // Stored applies an event that Repeats does not leave out.
@@ -260,7 +252,7 @@ func (m *Member) Removed(group int, hashes []uint64) {
 	m.settle()
 }
 
-// settle makes the index's ends follow the blocks whose groups have changed.
+// settle makes the index's shard read the blocks whose groups have changed.
 func (m *Member) settle() {
 	if len(m.held.moved) > 0 {
 		m.host.Settle(m.held.moved)
@@ -270,7 +262,7 @@ func (m *Member) settle() {
 
 // link records the own keys of an event's blocks, of which the event leaves none out.
 func (m *Member) link(e *Event) {
-	key, known := m.root(e.LoRA), true
+	key, known := uint64(prefixhash.TokenRoot(m.model.name, e.LoRA)), true
 	if e.HasParent {
 		key, known = m.held.keys[e.Parent]
 	}
@@ -283,24 +275,27 @@ func (m *Member) link(e *Event) {
 	}
 }
 
-// root returns the key before the first block of a prompt.
-func (m *Member) root(l prefixhash.LoRA) uint64 {
-	if k, ok := m.roots[l]; ok {
-		return k
-	}
-	if m.roots == nil || len(m.roots) > 1024 {
-		m.roots = map[prefixhash.LoRA]uint64{}
-	}
-	l.Name = strings.Clone(l.Name)
-	k := uint64(prefixhash.TokenRoot(m.model.name, l))
-	m.roots[l] = k
-	return k
-}
-
-// Attached reports whether the shard of a group follows the member.
+// Attached reports whether the shard of a group follows the member, because its hits follow from what
+// lies along that group's nodes.
 func (m *Member) Attached(group int) bool {
 	p := m.joined.Load()
-	return p != nil && p.decides(group)
+	return p != nil && p.along && p.home.Group == group
+}
+
+// HasOthers reports whether groups besides full attention decide the member's hits along a home.
+func (m *Member) HasOthers(home Home) bool {
+	p := m.joined.Load()
+	return p != nil && p.hasOthers() && p.home == home
+}
+
+// Hit returns how many blocks of a prompt the member hits if it holds the first ones in a
+// home. It returns false unless the member has no other groups and drops blocks.
+func (m *Member) Hit(home Home, held int32, tokens int) (hit int32, ok bool) {
+	p := m.joined.Load()
+	if p == nil || !p.along || p.hasOthers() || p.home != home {
+		return 0, false
+	}
+	return int32(p.hit(tokens, depthProber(held)) / home.Block), true
 }
 
 // Unknown reports whether it is not known which groups prove a cached prefix.

@@ -84,7 +84,7 @@ func (m *Member) enter(p *Plan) {
 	if p == nil {
 		return
 	}
-	if p.method.by != byRule {
+	if p.along {
 		m.host.Attach() // before lookups leave the member to the shards
 	}
 	g := m.model
@@ -95,7 +95,7 @@ func (m *Member) enter(p *Plan) {
 	if n := len(g.free); n > minFreeSeats {
 		seat, g.free = g.free[0], g.free[1:]
 	} else if seat == holderset.MaxSlots {
-		m.held.lost = true
+		m.lose()
 		return
 	} else {
 		all = append(all, nil)
@@ -141,7 +141,7 @@ func (g *Model) list(members []*Member) {
 			next.tiered = append(next.tiered, make([]uint64, max(0, seat>>6+1-len(next.tiered)))...)
 			next.tiered[seat>>6] |= 1 << (seat & 63)
 		}
-		if p.method.by == byRule {
+		if !p.along {
 			next.ruled = append(next.ruled, make([]uint64, max(0, seat>>6+1-len(next.ruled)))...)
 			next.ruled[seat>>6] |= 1 << (seat & 63)
 			continue
@@ -149,7 +149,7 @@ func (g *Model) list(members []*Member) {
 		if !slices.Contains(next.homes, p.home) {
 			next.homes = append(next.homes, p.home)
 		}
-		next.lastToken = next.lastToken || p.method.lastToken
+		next.lastToken = next.lastToken || p.lastToken
 	}
 	g.roster.Store(next)
 }

@@ -69,10 +69,9 @@ func TestBudget(t *testing.T) {
 	m, _ := newMember(g, 1, known)
 	event := windowEvent.with(hashesOf(16, 16, 32, 48, 64))
 	event.Keys = true
-	apply(m, Keying{}, event)
+	apply(m, Keying{}, fullEvent, event)
 	equal(t, "kept", b.Used(), 3)
 	equal(t, "room", b.take(), false)
-	m.Reshape()
 	trust, _ := m.Trust()
 	equal(t, "exact", trust.Exact, false)
 	for range 2 { // the second removal finds nothing
@@ -83,6 +82,8 @@ func TestBudget(t *testing.T) {
 	equal(t, "again", b.Used(), 3)
 	m.Clear(false)
 	equal(t, "cleared", b.Used(), 0)
+	trust, _ = m.Trust()
+	equal(t, "exact once it keeps all of its blocks", trust.Exact, true)
 }
 
 // TestCopiesAreCounted: a block is held until all its copies are removed, in each group.
@@ -113,13 +114,16 @@ func TestAssumptionsKeepTheSeat(t *testing.T) {
 	equal(t, "seat", m.Seat(), 0)
 	m.Configure(&Settings{EagleKnown: true, Eagle: 3})
 	equal(t, "with other assumptions", m.Seat(), 0)
-	equal(t, "method", m.joined.Load().method.endDrops, int32(1))
+	equal(t, "drops", m.joined.Load().assumed.Eagle, uint32(3))
 	apply(m, Keying{}, seen(2, 16, "mamba", 0))
 	equal(t, "with another layout", m.Seat(), 1)
 	apply(m, Keying{}, seen(0, 16, "sliding_window", 128))
+	equal(t, "and a third", m.Seat(), 2)
+	equal(t, "attached", m.Attached(1), true)
+	m.Configure(&Settings{EagleKnown: true, Eagle: 1})
 	equal(t, "by the rule, too", m.Seat(), 2)
 	equal(t, "listed", g.roster.Load().ruled[0], uint64(4))
-	equal(t, "attached", m.Attached(1), false)
+	equal(t, "attached by the rule", m.Attached(1), false)
 	plain, _ := newMember(g, 2, known)
 	apply(plain, Keying{}, fullEvent.in(0))
 	equal(t, "full attention alone has no seat", plain.Seat(), -1)

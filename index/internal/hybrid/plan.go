@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"warmroute/index/internal/ends"
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
@@ -34,8 +34,10 @@ type Plan struct {
 	keying  Keying   // of the keys in the model's table
 	home    Home     // of full attention, then of spec 0; zero: no single group shows where all blocks lie
 	rows    []uint64 // by spec, the value that is mixed with its keys in the model's table
-	method  method
-	shape   *ends.Shape // the ends at which the other groups allow a hit, of byEnds
+	// along says that the nodes of full attention show all blocks that the rule reads, so that the
+	// shard finds the members' hits.
+	along     bool
+	lastToken bool // full attention is looked up to the prompt's last token, not the one before
 }
 
 // newPlan chooses how the blocks of a layout are joined with prompts. hashed is the keying
@@ -64,18 +66,59 @@ func (p *Plan) complete() {
 		if p.keying.Hash != nil {
 			row = ^row
 		}
-		p.rows = append(p.rows, row*golden)
+		p.rows = append(p.rows, row*hashtable.Golden)
 	}
-	p.method, p.shape = p.chooseMethod()
+	p.along = p.isAlong()
+	p.lastToken = p.along && len(p.layout.Specs) > 1 && p.layout.Drops(p.assumed.Eagle)&1 != 0 && p.layout.Rule == Rule032
 }
 
-const golden = 0x9e3779b97f4a7c15 // 2^64 / golden ratio
+// isAlong returns along: each spec is read no further than full attention. A window that drops a
+// block for a draft model is read a block further than the hit, so full attention must drop as much.
+// Mamba states drop none.
+func (p *Plan) isAlong() bool {
+	l := p.layout
+	if l.FullSpec() != 0 || !l.ByTokens() {
+		return false
+	}
+	drops := l.Drops(p.assumed.Eagle)
+	for i := range l.Specs {
+		if s := &l.Specs[i]; drops>>i&1 != 0 && s.Kind != Mamba && (drops&1 == 0 || s.Block != p.home.Block) {
+			return false
+		}
+	}
+	return true
+}
 
-// rowOf returns the key of a spec's block in the model's table; it is never 0.
-func (p *Plan) rowOf(spec int, key uint64) uint64 {
-	h := (key ^ p.rows[spec]) * golden
-	h ^= h >> 32
-	return max(1, h)
+// hasOthers reports whether the shard finds hits for which groups besides full attention count.
+func (p *Plan) hasOthers() bool { return p.along && len(p.layout.Specs) > 1 }
+
+// othersOf returns the specs behind full attention, as bits, that hold a block, given the groups,
+// as bits, that hold it.
+func (p *Plan) othersOf(groups uint32) (specs uint32) {
+	for i := range p.layout.Specs[1:] {
+		if mask := p.layout.Specs[i+1].Mask; groups&mask == mask {
+			specs |= 1 << i
+		}
+	}
+	return specs
+}
+
+// hit returns how many tokens of a prompt of n tokens the cache hits. SGLang's hit ends before a
+// block whose key covers the last token, which is computed.
+func (p *Plan) hit(n int, b Prober) int {
+	if p.layout.Rule == RuleSGLang {
+		n -= p.home.Ahead
+	}
+	return p.layout.Hit(n, p.assumed, b)
+}
+
+// rowOf returns the key of a spec's block in the model's table.
+func (p *Plan) rowOf(spec int, key uint64) uint64 { return keyIn(p.rows[spec], key) }
+
+// keyIn mixes a block's key with the row that it is in; the result is never 0.
+func keyIn(row, key uint64) uint64 {
+	h := (key ^ row) * hashtable.Golden
+	return max(1, h^h>>32)
 }
 
 // inNodes reports whether the blocks of a spec are in the index's nodes, not in the
@@ -95,12 +138,6 @@ func (p *Plan) takes(group int) bool {
 // sameBlocks reports whether blocks have the same keys and places in both plans.
 func (p *Plan) sameBlocks(o *Plan) bool {
 	return p.keying == o.keying && p.home == o.home && p.layout.Same(o.layout)
-}
-
-// decides reports whether the hits of members with the plan follow from a group in the
-// index's nodes, by the ends along them.
-func (p *Plan) decides(group int) bool {
-	return p.method.by != byRule && p.home.Group == group
 }
 
 // String describes the layout for a person.

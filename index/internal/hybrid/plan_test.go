@@ -4,10 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	"warmroute/index/internal/hashtable"
 	"warmroute/prefixhash"
 )
 
-// TestPlans: how each layout is joined with prompts, and by which method its hits are found.
+// TestPlans: how each layout is joined with prompts, and who finds its hits.
 func TestPlans(t *testing.T) {
 	hashed := Keying{Hash: new(prefixhash.VLLM), Unit: 16}
 	chunk := func(n int) Group { return Group{Index: 1, Kind: Chunked, Spec: "c", Block: 16, Chunk: n} }
@@ -19,38 +20,34 @@ func TestPlans(t *testing.T) {
 		a      Assumed
 		keying Keying
 		home   Home
-		method method
-		shape  string
+		along  bool // the shard finds the hits
+		last   bool // up to the prompt's last token
 	}{
-		"full attention":            {Rule032, []Group{fullOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byDepth}, ""},
-		"it drops a block":          {Rule032, []Group{fullOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byDepth, fullDrops: 1, replay: 2}, ""},
-		"a window":                  {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 4 0}]"},
-		"a window of one token":     {Rule032, []Group{fullOf16, {Index: 1, Kind: Window, Spec: "w", Block: 16, Window: 1}}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 0}]"},
-		"a window of longer blocks": {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "4 [{4 1 0}]"},
-		"full drops":                {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, fullDrops: 1, replay: 2}, "1 [{1 4 0}]"},
-		"full drops, 0.27":          {Rule027, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, fullDrops: 1}, "1 [{1 4 0}]"},
-		"all drop":                  {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, endDrops: 1}, "1 [{1 5 0}]"},
-		"all drop, longer blocks":   {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
-		"the window alone drops":    {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 2}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
-		"two others, one drops":     {Rule032, []Group{fullOf16, windowOf16, mambaOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
-		"states keep their blocks":  {Rule032, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds, lastToken: true, fullDrops: 1}, "1 [{1 1 0}]"},
-		"chunks":                    {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{by: byEnds}, "1 [{1 1 4}]"},
-		"chunks unknown":            {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
-		"chunks of no whole blocks": {Rule032, []Group{fullOf16, chunk(72)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
-		"chunks beside longer":      {Rule032, []Group{fullOf16, chunk(64), windowOf64.at(2)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
-		"windows alone":             {Rule032, []Group{windowOf16}, 0, Assumed{}, hashed, Home{}, method{}, ""},
-		"coarse full attention":     {Rule032, []Group{fullOf64, windowOf16}, 0, Assumed{}, hashed, Home{}, method{}, ""},
-		"an unknown kind":           {Rule032, []Group{fullOf16, unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, method{}, ""},
+		"full attention":            {Rule032, []Group{fullOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"it drops a block":          {Rule032, []Group{fullOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"a window":                  {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"a window of one token":     {Rule032, []Group{fullOf16, {Index: 1, Kind: Window, Spec: "w", Block: 16, Window: 1}}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"a window of longer blocks": {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"full drops":                {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1, Replay: 32}, Keying{Unit: 16}, Home{0, 16, 0}, true, true},
+		"full drops, 0.27":          {Rule027, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 1}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"all drop":                  {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, true, true},
+		"all drop, longer blocks":   {Rule032, []Group{fullOf16, windowOf64}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, false, false},
+		"the window alone drops":    {Rule032, []Group{fullOf16, windowOf16}, 0, Assumed{Eagle: 2}, Keying{Unit: 16}, Home{0, 16, 0}, false, false},
+		"two others, one drops":     {Rule032, []Group{fullOf16, windowOf16, mambaOf16}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, true, true},
+		"states keep their blocks":  {Rule032, []Group{fullOf16, mambaOf16.at(1)}, 0, Assumed{Eagle: 3}, Keying{Unit: 16}, Home{0, 16, 0}, true, true},
+		"chunks":                    {Rule032, []Group{fullOf16, chunk(64)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"chunks unknown":            {Rule032, []Group{fullOf16, chunk(0)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"chunks of no whole blocks": {Rule032, []Group{fullOf16, chunk(72)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"chunks beside longer":      {Rule032, []Group{fullOf16, chunk(64), windowOf64.at(2)}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, true, false},
+		"windows alone":             {Rule032, []Group{windowOf16}, 0, Assumed{}, hashed, Home{}, false, false},
+		"coarse full attention":     {Rule032, []Group{fullOf64, windowOf16}, 0, Assumed{}, hashed, Home{}, false, false},
+		"an unknown kind":           {Rule032, []Group{fullOf16, unknown}, 0, Assumed{}, Keying{Unit: 16}, Home{0, 16, 0}, false, false},
 	} {
 		given := hashed
 		p := newPlan(NewLayout(c.rule, c.groups, c.unit), c.a, given, 0)
 		p.complete()
-		shape := ""
-		if p.shape != nil {
-			shape = fmt.Sprint(p.shape.Step, " ", p.shape.Specs)
-		}
-		if p.keying != c.keying || p.home != c.home || p.method != c.method || shape != c.shape {
-			t.Errorf("%s: keying %v, home %v, method %+v, shape %q", name, p.keying, p.home, p.method, shape)
+		if p.keying != c.keying || p.home != c.home || p.along != c.along || p.lastToken != c.last {
+			t.Errorf("%s: keying %v, home %v, along %v, last token %v", name, p.keying, p.home, p.along, p.lastToken)
 		}
 	}
 	for _, groups := range [][]Group{{windowOf16}, {fullOf64, windowOf16}} { // rows by hash and by key are apart
@@ -59,7 +56,7 @@ func TestPlans(t *testing.T) {
 		byHash.complete()
 		byKey.complete()
 		s := &l.Specs[0]
-		equal(t, "a row by key", byKey.rows[0], (uint64(s.Mask)|uint64(s.Block)<<32)*golden)
+		equal(t, "a row by key", byKey.rows[0], (uint64(s.Mask)|uint64(s.Block)<<32)*hashtable.Golden)
 		equal(t, "a row by hash is another", byHash.rows[0] != byKey.rows[0], true)
 	}
 	ahead := newPlan(NewLayout(Rule032, []Group{fullOf16}, 0), Assumed{}, Keying{}, 2)

@@ -60,22 +60,16 @@ type Index interface {
 type Probe struct {
 	Home    Home
 	Keys    []prefixhash.Key
-	Tokens  int // the length of the prompt; -1: only Held is wanted
+	Tokens  int // the length of the prompt
 	Members []*Member
 
 	// Results by seat, in blocks from the prompt's start: how many a member holds, and how
-	// many of them it hits.
+	// many of them it hits if the group is its home.
 	Held, Hit []int32
 }
 
 // depths are the results of a probe, in memory that the next lookup uses again.
 type depths struct{ held, hit []int32 }
-
-// probed is the key of a probe.
-type probed struct {
-	home Home
-	hits bool
-}
 
 // memo is a few values by key, in memory that the next lookup uses again.
 type memo[K comparable, V any] struct{ entries []memoized[K, V] }

@@ -113,7 +113,7 @@ func (m *Member) reporting() {
 			m.reports.maybe[b] = true
 		}
 	}
-	m.updateTrust(m.plan.Load())
+	m.updateTrust()
 }
 
 // Review updates the open copies of the blocks that a Removed event of a group names.
@@ -126,7 +126,7 @@ func (m *Member) Review(group int, hashes []uint64) {
 		m.review(groupHash{group, hash})
 	}
 	if was != len(m.reports.maybe) {
-		m.updateTrust(m.plan.Load())
+		m.updateTrust()
 	}
 }
 
@@ -161,7 +161,7 @@ func (m *Member) again(e *Event) {
 	for _, hash := range e.Hashes {
 		delete(m.reports.maybe, groupHash{e.Group, hash})
 	}
-	m.updateTrust(m.plan.Load())
+	m.updateTrust()
 }
 
 // Repeats returns how many of the events, from the first on, only repeat a request's hit.
@@ -225,8 +225,10 @@ func (m *Member) repeatsPlain(e *Event, events []Event) int {
 // depthProber probes a cache of full attention alone, by its depth in blocks.
 type depthProber int
 
-func (p depthProber) Held(int, int) bool { return false }
+// Run implements Prober.
+func (p depthProber) Run(int, int) (held bool, from int) { return false, 0 }
 
+// Depth implements Prober.
 func (p depthProber) Depth(_, limit int) int { return min(limit, int(p)) }
 
 // hashProber probes a member's blocks by the hashes of a prompt's finest blocks.
@@ -237,21 +239,16 @@ type hashProber struct {
 	hashes []uint64
 }
 
-func (b *hashProber) Held(spec, end int) bool {
-	at := end / b.unit
-	if end%b.unit != 0 || at < 1 || at > len(b.hashes) {
-		return false
+// Run implements Prober.
+func (b *hashProber) Run(spec, end int) (held bool, from int) {
+	if at := end / b.unit; end%b.unit == 0 && at >= 1 && at <= len(b.hashes) {
+		mask := b.plan.layout.Specs[spec].Mask
+		held = b.m.held.groups[b.hashes[at-1]]&mask == mask
 	}
-	mask := b.plan.layout.Specs[spec].Mask
-	return b.m.held.groups[b.hashes[at-1]]&mask == mask
+	return held, end - 1
 }
 
+// Depth implements Prober.
 func (b *hashProber) Depth(spec, limit int) int {
-	block := b.plan.layout.Specs[spec].Block
-	for k := range limit {
-		if !b.Held(spec, (k+1)*block) {
-			return k
-		}
-	}
-	return limit
+	return depthOf(b, spec, b.plan.layout.Specs[spec].Block, limit)
 }

@@ -4,12 +4,22 @@ import "fmt"
 
 // Prober reports which blocks of the looked-up prompt a cache holds.
 type Prober interface {
-	// Held reports whether every group of a spec holds the block that ends after end
-	// tokens.
-	Held(spec, end int) bool
+	// Run reports whether every group of a spec holds the block that ends after end
+	// tokens. The same is true of its other blocks that end behind from, which is less.
+	Run(spec, end int) (held bool, from int)
 	// Depth returns how many blocks of a spec the cache holds from the prompt's start
 	// without a gap, at most limit.
 	Depth(spec, limit int) int
+}
+
+// depthOf is the Depth of a Prober that has to run through the blocks.
+func depthOf(p Prober, spec, block, limit int) int {
+	for k := range limit {
+		if held, _ := p.Run(spec, (k+1)*block); !held {
+			return k
+		}
+	}
+	return limit
 }
 
 // Assumed has the settings of a cache that events do not contain.
@@ -86,11 +96,11 @@ func (l *lookup) settle() int {
 		cur := hit
 		for i := range g.Specs {
 			s, bit := &g.Specs[i], uint32(1)<<i
-			if s.Kind == Full && stored&bit != 0 {
+			drop := l.eagle&^verified&bit != 0
+			if stored&bit != 0 && (s.Kind == Full || !drop && found[i] == cur) { // it finds the same again
 				cur = min(cur, found[i])
 				continue
 			}
-			drop := l.eagle&^verified&bit != 0
 			was := cur
 			cur = l.spec(i, l.limit(s, cur, drop), drop)
 			if drop {
@@ -149,7 +159,7 @@ func (l *lookup) full(i, lim int, drop bool) int {
 	if step < b {
 		top := min(lim, (n+1)*b-1)
 		for end := top - top%step; end > hit; end -= step {
-			if l.p.Held(i, end) {
+			if held, _ := l.p.Run(i, end); held {
 				hit = end
 				break
 			}
@@ -168,26 +178,28 @@ func (l *lookup) window(i, lim int, drop bool) int {
 		need++
 	}
 	held, end := 0, 0
-	for k := lim/b - 1; k >= 0; k-- {
+	for k := lim / b; k > 0 && held < need; {
 		if held == 0 && b != step {
-			at := (k + 1) * b
+			at := k * b
 			if drop {
-				at = k * b
+				at -= b
 			}
 			if at%step != 0 {
+				k--
 				continue
 			}
 		}
-		if !l.p.Held(i, (k+1)*b) {
+		has, from := l.p.Run(i, k*b)
+		switch {
+		case !has:
 			held = 0
-			continue
+		case held == 0:
+			end = k * b
+			fallthrough
+		default:
+			held += k - from/b
 		}
-		if held == 0 {
-			end = (k + 1) * b
-		}
-		if held++; held >= need {
-			break
-		}
+		k = from / b
 	}
 	if held == 0 {
 		return 0
@@ -205,14 +217,17 @@ func (l *lookup) window(i, lim int, drop bool) int {
 
 func (l *lookup) chunked(i, lim int, drop bool) int {
 	b, c := l.g.Specs[i].Block, l.g.Specs[i].Chunk
-	k := 0
+	first, end := 0, lim/b
 	if c > 0 {
-		k = lim / c * c / b
+		first = lim / c * c / b
 	}
-	for k < lim/b && l.p.Held(i, (k+1)*b) {
-		k++
+	for k := end; k > first; {
+		has, from := l.p.Run(i, k*b)
+		if k = max(first, from/b); !has {
+			end = k
+		}
 	}
-	hit := k * b
+	hit := end * b
 	if drop && hit > 0 {
 		hit -= b
 	}
@@ -220,15 +235,13 @@ func (l *lookup) chunked(i, lim int, drop bool) int {
 }
 
 func (l *lookup) mamba(i, lim int) int {
-	b, step := l.g.Specs[i].Block, l.g.Step
-	each := step
-	if step < b {
-		each = l.g.Unit
-	}
-	for end := lim - lim%each; end > 0; end -= each {
-		if l.p.Held(i, end) {
+	step := l.g.Step
+	for end := lim - lim%step; end > 0; {
+		held, from := l.p.Run(i, end)
+		if held {
 			return end
 		}
+		end = from - from%step
 	}
 	return 0
 }

@@ -13,6 +13,15 @@ type blocks struct {
 
 func (h *blocks) Held(spec, end int) bool { return h.ends[spec][end] }
 
+// Run returns runs of all lengths.
+func (h *blocks) Run(spec, end int) (held bool, from int) {
+	held, from = h.ends[spec][end], end-h.g.Unit
+	for from > 0 && h.ends[spec][from] == held && from%7 != 0 {
+		from -= h.g.Unit
+	}
+	return held, from
+}
+
 func (h *blocks) Depth(spec, limit int) int {
 	for k := range limit {
 		if !h.ends[spec][(k+1)*h.g.Specs[spec].Block] {

@@ -35,15 +35,7 @@ func (t *table) probe(key uint64, seat int, agree []uint64) bool {
 	if rows := t.rows.Load(); rows != nil {
 		set = rows.Get(key)
 	}
-	has := seat >= 0 && t.sets.Has(set, seat)
-	for w := range agree {
-		if has {
-			agree[w] &= t.sets.Word(set, w)
-		} else {
-			agree[w] &^= t.sets.Word(set, w)
-		}
-	}
-	return has
+	return t.sets.Agree(set, seat, agree)
 }
 
 // flip adds a seat to a block's set, or removes it. When no more sets can be made, the block
@@ -63,7 +55,7 @@ func (t *table) flip(key uint64, seat int, on bool) {
 		to = 0
 	}
 	rows.Set(row, to)
-	t.sets.Release(was, 1)
+	t.sets.Release(was)
 }
 
 // close makes the table empty for good, and frees it.

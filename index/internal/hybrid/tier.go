@@ -1,6 +1,10 @@
 package hybrid
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"warmroute/index/internal/hashtable"
+)
 
 // Connector is the way in which vLLM moves blocks between the GPU and CPU memory.
 type Connector uint8
@@ -23,11 +27,10 @@ type Offload struct {
 // tier is the blocks that a member's connector has in CPU memory: of Chunks the last block
 // of each chunk.
 type tier struct {
-	by      Connector
+	tierFacts
 	held    map[groupHash]tierBlock
 	unknown map[uint64]uint32 // the groups, as bits, that hold a block whose key is not known
 	recent  recentKeys        // of a plain member's blocks
-	chunk   int               // blocks of full attention in a chunk, 0: not known
 	lost    bool              // more was stored than the budget allows
 	clears
 }
@@ -44,10 +47,10 @@ type tierBlock struct {
 // tierFacts is the part of a tier that lookups read, besides the model's table.
 type tierFacts struct {
 	by      Connector
-	chunk   int
-	cleared uint64
-	// undecided reports that the blocks on the GPU count as gone: they may be, and with a clear
-	// of the GPU alone the tier has most of them.
+	chunk   int    // blocks of full attention in a chunk, 0: not known
+	cleared uint64 // the number of the last AllBlocksCleared
+	// undecided reports that the last AllBlocksCleared may be the GPU's or the tier's. The blocks on
+	// the GPU count as gone then: with a clear of the GPU alone the tier has most of them.
 	undecided bool
 }
 
@@ -55,7 +58,7 @@ type tierFacts struct {
 func (m *Member) Offloaded(e *Offload) (stored int) {
 	t := m.tier
 	if t == nil {
-		t = &tier{by: e.By, held: map[groupHash]tierBlock{}, unknown: map[uint64]uint32{}}
+		t = &tier{tierFacts: tierFacts{by: e.By}, held: map[groupHash]tierBlock{}, unknown: map[uint64]uint32{}}
 		m.tier = t
 		m.tiered.Store(&tierFacts{by: t.by})
 		if p := m.plan.Load(); p != nil {
@@ -68,39 +71,36 @@ func (m *Member) Offloaded(e *Offload) (stored int) {
 	}
 	m.locate(hashes)
 	before := len(t.held)
-	m.model.mu.Lock()
-	for i, hash := range hashes {
-		if t.measure(m.found[i].depth); e.Whole {
-			t.chunk = len(e.Hashes)
+	m.changeTier(func(*tier) {
+		for i, hash := range hashes {
+			if t.measure(m.found[i].depth); e.Whole {
+				t.chunk = len(e.Hashes)
+			}
+			m.storeBelow(groupHash{e.Group, hash}, m.found[i])
 		}
-		m.storeBelow(groupHash{e.Group, hash}, m.found[i])
-	}
-	m.model.mu.Unlock()
-	m.updateTier()
+	})
 	return max(0, len(t.held)-before)
 }
 
 // UntrackedBelow records that a lower tier has blocks of which no event tells when they are gone,
-// or how they are looked up. It does not do so if settings say that they are loaded.
+// or how they are looked up.
 func (m *Member) UntrackedBelow() {
-	if m.untracked || m.settings != nil && m.settings.Loads {
-		return
-	}
-	m.untracked = true
-	if p := m.plan.Load(); p != nil {
-		m.updateTrust(p)
+	if !m.untracked {
+		m.untracked = true
+		m.updateTrust()
 	}
 }
 
-// Untracked reports whether UntrackedBelow has been recorded.
-func (m *Member) Untracked() bool { return m.untracked }
+// Untracked reports whether UntrackedBelow has been recorded, and no settings say that the blocks
+// are loaded.
+func (m *Member) Untracked() bool { return m.untracked && (m.settings == nil || !m.settings.Loads) }
 
 // belowWhy returns the reason, in one sentence, why what a prompt loads from lower tiers may
 // differ from the prediction, or "".
 func (m *Member) belowWhy(p *Plan) string {
 	t := m.tier
 	switch {
-	case m.untracked:
+	case m.Untracked():
 		return "a connector copies its blocks to memory or storage and announces no removals, or no order of lookup, that can be followed: use OffloadingConnector or SimpleCPUOffloadConnector without secondary tiers, or set index.storage_ttl to the time for which its storage keeps a block"
 	case t == nil:
 		return ""
@@ -124,14 +124,12 @@ func (m *Member) belowWhy(p *Plan) string {
 func (m *Member) goneWhy() string {
 	t := m.tier
 	switch {
-	case t == nil:
+	case t == nil, !t.doubtful():
 		return ""
 	case t.oldest() <= t.vague:
 		return "its CPU memory was cleared, and no event tells when, so more may be credited than is loaded"
-	case t.doubtful():
-		return "its GPU cache was cleared, and no event tells whether its CPU memory was, so more may be credited than is loaded"
 	}
-	return ""
+	return "its GPU cache was cleared, and no event tells whether its CPU memory was, so more may be credited than is loaded"
 }
 
 // Announces reports whether the connector announces the clears of its tier, which look like the
@@ -167,31 +165,36 @@ func (m *Member) Below() int {
 }
 
 // Unloaded applies a Removed event of CPU memory, and returns how many of the blocks the
-// tier had.
-func (m *Member) Unloaded(group int, hashes []uint64) (known int) {
+// tier had. later says that no AllBlocksCleared is in the same batch, which the removal may have
+// come before.
+func (m *Member) Unloaded(group int, hashes []uint64, later bool) (known int) {
+	m.changeTier(func(t *tier) {
+		kept := false
+		for _, hash := range hashes {
+			b := groupHash{group, hash}
+			one := t.held[b]
+			kept = kept || later && one.copies == 0 && one.doubt && t.oldest() > t.vague
+			if m.dropBelow(b, false) {
+				known++
+			}
+		}
+		if kept { // a clear announces no removals
+			m.resolve(true)
+		}
+	})
+	return known
+}
+
+// changeTier changes the tier, if there is one, with model.mu held, and publishes the tier's facts
+// and how reliable the member's answers are.
+func (m *Member) changeTier(change func(t *tier)) {
 	if m.tier == nil {
-		return 0
+		return
 	}
 	m.model.mu.Lock()
-	kept := false
-	for _, hash := range hashes {
-		b := groupHash{group, hash}
-		if one := m.tier.held[b]; one.at > 0 {
-			if one.at <= m.tier.vague {
-				m.setVague(one.at - 1) // the last clear came before
-			}
-			kept = kept || m.tier.by == Singles && one.copies == 0 && one.at < m.tier.cleared
-		}
-		if m.dropBelow(b, false) {
-			known++
-		}
-	}
+	change(m.tier)
 	m.model.mu.Unlock()
-	if kept { // a clear announces no removals
-		m.settleBelow(true)
-	}
 	m.updateTier()
-	return known
 }
 
 // storeBelow puts a block into the tier. model.mu is held.
@@ -291,23 +294,20 @@ func (m *Member) publishTier(on bool) {
 	}
 }
 
-// rowBelow returns the key of a group's block in the model's table of tiers; it is never 0.
+// rowBelow returns the key of a group's block in the model's table of tiers.
 func (p *Plan) rowBelow(group int, key uint64, doubt bool) uint64 {
-	h := uint64(group)<<1 | uint64(p.keying.Unit)<<32
+	row := uint64(group)<<1 | uint64(p.keying.Unit)<<32
 	if doubt {
-		h |= 1
+		row |= 1
 	}
-	h = (key ^ h*golden) * golden
-	h ^= h >> 32
-	return max(1, h)
+	return keyIn(row*hashtable.Golden, key)
 }
 
 // updateTier publishes the tier's facts and how reliable the member's answers are.
 func (m *Member) updateTier() {
-	if f := (tierFacts{m.tier.by, m.tier.chunk, m.tier.cleared, m.tier.undecided}); *m.tiered.Load() != f {
+	if *m.tiered.Load() != m.tier.tierFacts {
+		f := m.tier.tierFacts
 		m.tiered.Store(&f)
 	}
-	if p := m.plan.Load(); p != nil {
-		m.updateTrust(p)
-	}
+	m.updateTrust()
 }

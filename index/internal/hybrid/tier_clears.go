@@ -10,21 +10,18 @@ import (
 // stores one that it has. So if it stores one that the tier seems to have, the tier was cleared:
 // at the last AllBlocksCleared if the chunk was stored before it, otherwise since its store.
 //
-// Until that, or until a replica's count decides (Guess), chunks from before the last
-// AllBlocksCleared are in doubt, and count as held.
+// Until that, until one of them is removed, which shows that they were left, or until a replica's
+// count decides (Guess), chunks from before the last AllBlocksCleared are in doubt, and count as
+// held.
 //
 // A clear without an AllBlocksCleared is known only when a chunk is stored again, or when a
 // replica counts less than predicted. Which of the chunks stored until then are gone stays
-// unknown, until each is stored again or removed. A removal shows that the chunks stored later are
-// there.
+// unknown, until each is stored again or removed.
 type clears struct {
 	number  uint64 // of the last store or clear
-	cleared uint64 // the number of the last AllBlocksCleared
 	settled uint64 // stores up to this number are as good as one of this number
-	// undecided reports that the last AllBlocksCleared may be the GPU's or the tier's.
-	undecided bool
-	vague     uint64 // stores up to this number may be of before a clear without an AllBlocksCleared
-	order     []tierStore
+	vague   uint64 // a clear without an AllBlocksCleared was found then: of older blocks, some may be gone and others not
+	order   []tierStore
 }
 
 // tierStore is a store, which a later one of the same block makes void.
@@ -54,29 +51,9 @@ func (m *Member) provenClear(held tierBlock) {
 	case through < t.cleared:
 		through = t.cleared - 1
 	case through > t.vague: // another clear than the last known one
-		m.setVague(t.number)
+		m.doubt(true)
 	}
 	m.dropThrough(through)
-}
-
-// mayBeGone reports whether a block with a store of a number may be gone.
-func (t *tier) mayBeGone(at uint64) bool {
-	return at <= t.vague || max(at, t.settled) < t.cleared
-}
-
-// setVague changes which blocks may be gone because of a clear without an AllBlocksCleared.
-// model.mu is held.
-func (m *Member) setVague(number uint64) {
-	t := m.tier
-	was := t.vague
-	t.vague = number
-	first, _ := slices.BinarySearchFunc(t.order, min(was, number), func(s tierStore, at uint64) int { return cmp.Compare(s.at, at) })
-	for _, s := range t.order[first:] {
-		if s.at > max(was, number) {
-			break
-		}
-		m.doubtOne(s, t.mayBeGone(s.at))
-	}
 }
 
 // dropThrough drops the blocks with stores up to a number. model.mu is held.
@@ -94,66 +71,43 @@ func (m *Member) dropThrough(number uint64) {
 // ClearBelow drops the blocks of the tier that were stored before the last AllBlocksCleared that
 // is in doubt, or with all, all of them.
 func (m *Member) ClearBelow(all bool) {
-	t := m.tier
-	if t == nil {
-		return
-	}
-	m.model.mu.Lock()
-	if t.undecided = false; all {
-		t.cleared = t.next()
-	}
-	m.dropThrough(t.cleared)
-	m.model.mu.Unlock()
-	m.updateTier()
+	m.changeTier(func(t *tier) {
+		if t.undecided = false; all {
+			t.cleared, t.lost = t.next(), false
+		}
+		m.dropThrough(t.cleared)
+	})
 }
 
 // Undecided records an AllBlocksCleared of which it is not known yet whether it is the GPU's or
 // the tier's.
 func (m *Member) Undecided() {
-	if m.tier != nil {
-		m.tier.undecided = true
-		m.doubtBelow()
-	}
+	m.changeTier(func(t *tier) {
+		t.undecided = true
+		m.doubt(false)
+	})
 }
 
 // Decided records that the last AllBlocksCleared was the GPU's, and whether that is certain.
 func (m *Member) Decided(certain bool) {
-	if m.tier == nil {
-		return
-	}
-	if m.tier.undecided = false; certain {
-		m.settleBelow(true)
-	}
-	m.updateTier()
+	m.changeTier(func(t *tier) {
+		if t.undecided = false; certain {
+			m.resolve(true)
+		}
+	})
 }
 
-// doubtBelow puts the blocks of the tier in doubt, if there is one.
-func (m *Member) doubtBelow() {
-	if m.tier == nil {
-		return
-	}
-	m.model.mu.Lock()
-	m.doubtAll()
-	m.model.mu.Unlock()
-	m.updateTier()
-}
-
-// contradicted records that a replica has loaded less than it would if no block of the tier were
-// gone: it was cleared without an event.
-func (m *Member) contradicted() {
-	m.model.mu.Lock()
-	m.setVague(m.tier.number)
-	m.model.mu.Unlock()
-	m.updateTier()
-}
-
-// doubtAll puts the blocks of the tier in doubt. model.mu is held.
-func (m *Member) doubtAll() {
-	t := m.tier
-	was, first := t.cleared, 0
-	t.cleared = t.next()
-	if t.settled < was { // older blocks are in doubt already
+// doubt puts the blocks of the tier in doubt: all may be gone, or if vague, some of them. model.mu is
+// held.
+func (m *Member) doubt(vague bool) {
+	t, first := m.tier, 0
+	if was := max(t.cleared, t.vague); t.settled < was { // older blocks are in doubt already
 		first, _ = slices.BinarySearchFunc(t.order, was, func(s tierStore, at uint64) int { return cmp.Compare(s.at, at) })
+	}
+	if now := t.next(); vague {
+		t.vague = now
+	} else {
+		t.cleared = now
 	}
 	for _, s := range t.order[first:] {
 		m.doubtOne(s, true)
@@ -166,10 +120,11 @@ func (m *Member) doubtOne(s tierStore, doubt bool) {
 	if !has || one.at != s.at || one.doubt == doubt {
 		return
 	}
-	m.publishBelow(s.block, one, false)
 	one.doubt = doubt
 	m.tier.held[s.block] = one
-	m.publishBelow(s.block, one, true)
+	if p := m.joined.Load(); p != nil && m.Seat() >= 0 && one.known {
+		m.model.tiers.flip(p.rowBelow(s.block.group, one.key, true), m.Seat(), doubt)
+	}
 }
 
 // oldest returns the number of the first store of those whose blocks are held.
@@ -184,24 +139,21 @@ func (t *tier) oldest() uint64 {
 }
 
 // doubtful reports whether the tier has blocks that may be gone.
-func (t *tier) doubtful() bool { return max(t.oldest(), t.settled) < t.cleared }
+func (t *tier) doubtful() bool { return max(t.oldest(), t.settled) < max(t.cleared, t.vague) }
 
-// settleBelow ends the doubt: the blocks of before the last AllBlocksCleared are there, or
-// are gone.
-func (m *Member) settleBelow(kept bool) {
+// resolve ends the doubt: the blocks of before the last AllBlocksCleared are there, or are gone.
+// model.mu is held.
+func (m *Member) resolve(kept bool) {
 	t := m.tier
-	m.model.mu.Lock()
-	if kept {
-		t.settled = t.cleared
-		for _, s := range t.order {
-			if s.at > t.cleared {
-				break
-			}
-			m.doubtOne(s, t.mayBeGone(s.at))
-		}
-	} else {
+	if !kept {
 		m.dropThrough(t.cleared)
+		return
 	}
-	m.model.mu.Unlock()
-	m.updateTier()
+	t.settled = t.cleared
+	for _, s := range t.order {
+		if s.at > t.cleared {
+			break
+		}
+		m.doubtOne(s, false)
+	}
 }

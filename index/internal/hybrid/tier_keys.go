@@ -76,6 +76,7 @@ func (m *Member) rekeyBelow(p *Plan) {
 	if m.tier == nil {
 		return
 	}
+	clear(m.tier.unknown)
 	for b, one := range m.tier.held {
 		if one.key, one.known = b.hash, true; p.keying.Hash == nil {
 			one.key, one.known = m.held.keys[b.hash]

@@ -80,7 +80,6 @@ func (l *Lookup) same(word int, p *Plan, f *tierFacts, device int32) (seats uint
 // loads if all blocks of its tier are there, or none that may be gone. Answered compares it with
 // the replica's count.
 type Guess struct {
-	guessed            bool
 	device, kept, sure int
 	cleared            uint64 // tierFacts.cleared
 }
@@ -110,7 +109,7 @@ func (l *Lookup) Guess(m *Member, q *Query, index Index) (g Guess) {
 func (l *Lookup) guessBelow(f *tierFacts, n int) Guess {
 	b, p, t := &l.prober, l.prober.plan, &l.tier
 	*t = tierProber{table: &b.model.tiers, plan: p, keys: b.keys, seat: b.seat, agree: t.agree[:0]}
-	g := Guess{guessed: true, device: p.layout.Hit(n, p.assumed, b), cleared: f.cleared}
+	g := Guess{device: p.hit(n, b), cleared: f.cleared}
 	g.kept = p.layout.load(f, p.assumed, n, g.device, t).tokens()
 	t.sure = true
 	g.sure = p.layout.load(f, p.assumed, n, g.device, t).tokens()
@@ -123,15 +122,13 @@ func (l *Lookup) guessBelow(f *tierFacts, n int) Guess {
 func (m *Member) Answered(g *Guess, reported int, alone bool) {
 	t := m.tier
 	switch {
-	case !g.guessed || t == nil:
+	case t == nil:
 	case g.cleared != t.cleared, t.by == Singles: // the count is the same if the GPU has the blocks
 	case alone && g.device <= reported && reported < g.sure:
-		m.contradicted()
+		m.changeTier(func(*tier) { m.doubt(true) }) // it was cleared without an event
 	case g.kept == g.sure, t.oldest() <= t.vague: // some blocks may be there, and others not
-	case reported == g.sure:
-		m.settleBelow(false)
-	case reported == g.kept:
-		m.settleBelow(true)
+	case reported == g.sure, reported == g.kept:
+		m.changeTier(func(*tier) { m.resolve(reported == g.kept) })
 	}
 }
 
@@ -159,22 +156,17 @@ func (b *tierProber) has(group, end int) bool {
 	return has && !(b.sure && b.table.probe(b.plan.rowBelow(group, key, true), b.seat, nil))
 }
 
-// Held implements Prober.
-func (b *tierProber) Held(spec, end int) bool {
+// Run implements Prober.
+func (b *tierProber) Run(spec, end int) (held bool, from int) {
 	for _, group := range b.plan.layout.Specs[spec].Groups {
 		if !b.has(group, b.from+end) {
-			return false
+			return false, end - 1
 		}
 	}
-	return true
+	return true, end - 1
 }
 
 // Depth implements Prober.
 func (b *tierProber) Depth(spec, limit int) int {
-	for k := range limit {
-		if !b.Held(spec, (k+1)*b.plan.layout.Specs[spec].Block) {
-			return k
-		}
-	}
-	return limit
+	return depthOf(b, spec, b.plan.layout.Specs[spec].Block, limit)
 }

@@ -31,8 +31,12 @@ func (m *Member) Trust() (t Trust, ok bool) {
 	return Trust{}, false
 }
 
-// updateTrust publishes how reliable a plan is.
-func (m *Member) updateTrust(p *Plan) {
+// updateTrust publishes how reliable the member's plan is, if it has one.
+func (m *Member) updateTrust() {
+	p := m.plan.Load()
+	if p == nil {
+		return
+	}
 	t := m.judge(p)
 	if was := m.trust.Load(); was == nil || *was != t {
 		m.trust.Store(&t)

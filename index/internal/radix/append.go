@@ -9,9 +9,8 @@ import (
 
 // Reserve writes keys and hashes at a place behind the last block of a node, where
 // no reader looks.
-func (n *Nodes) Reserve(p Place, keys, hashes []uint64) { n.reserve(n.at(p.Node()), keys, hashes) }
-
-func (n *Nodes) reserve(nd *node, keys, hashes []uint64) {
+func (n *Nodes) Reserve(p Place, keys, hashes []uint64) {
+	nd := n.at(p.Node())
 	len0 := nd.len()
 	end := len0 + len(keys)
 	if nd.capacity == 0 {
@@ -70,12 +69,13 @@ func (n *Nodes) grow(nd *node, more, slot int) {
 // New makes a node and writes keys and hashes in it, where no reader looks. Begin
 // or Cancel follows. It returns 0 if there are too many nodes.
 func (t *Tree) New(keys, hashes []uint64) Place {
-	id, nd, ok := t.nodes.take()
-	if !ok {
+	id := t.nodes.take()
+	if id == 0 {
 		return 0
 	}
-	t.nodes.reserve(nd, keys, hashes)
-	return At(id, 0)
+	p := At(id, 0)
+	t.nodes.Reserve(p, keys, hashes)
+	return p
 }
 
 // Begin makes the first blocks of a new node, which follow a parent, visible.

@@ -41,20 +41,14 @@ type Position struct {
 	foreign bool
 }
 
-// find returns the position and the place of a hash that is the node's too.
-func (h *Holding) find(hash uint64) (hashtable.Position, Place) {
+// Locate returns the position of a hash and the place of its block, or 0.
+func (h *Holding) Locate(hash uint64) (Position, Place) {
 	at, p := h.own.Next(hash, hashtable.Position{})
 	for p != 0 && h.nodes.at(Place(p).Node()).hash(Place(p).Offset()) != hash {
 		at, p = h.own.Next(hash, at)
 	}
-	return at, Place(p)
-}
-
-// Locate returns the position of a hash and the place of its block, or 0.
-func (h *Holding) Locate(hash uint64) (Position, Place) {
-	at, p := h.find(hash)
 	if p != 0 || h.foreign.Len() == 0 {
-		return Position{at: at}, p
+		return Position{at: at}, Place(p)
 	}
 	return Position{foreign: true}, Place(h.foreign.Get(hash))
 }
@@ -191,12 +185,10 @@ func (h *Holding) Joined(p Place) {
 // are erased already. false: there are too many different sets.
 func (h *Holding) Leave(node uint32, from int) bool {
 	nd := h.nodes.at(node)
-	held := h.nodes.held(nd, h.slot)
-	return held <= from || h.leave(node, nd, from, held)
-}
-
-func (h *Holding) leave(node uint32, nd *node, from, held int) bool {
-	parent := nd.parent
+	held, parent := h.nodes.held(nd, h.slot), nd.parent
+	if held <= from {
+		return true
+	}
 	if !h.nodes.toggle(node, nd, from, held, h.slot) {
 		return false
 	}

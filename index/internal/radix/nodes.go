@@ -61,8 +61,8 @@ func (n *Nodes) Has(p Place, key uint64) bool {
 	return lenOf(nd.state.Load()) > p.Offset() && nd.key(p.Offset()) == key
 }
 
-// take returns an unused node, or false when there is none.
-func (n *Nodes) take() (id uint32, nd *node, ok bool) {
+// take returns the number of an unused node, 0 when there is none.
+func (n *Nodes) take() (id uint32) {
 	if n.retired.Len() >= n.enough {
 		n.retired.Reclaim(n.reuse)
 		n.enough = n.retired.Len() + nodesPerPage
@@ -70,17 +70,17 @@ func (n *Nodes) take() (id uint32, nd *node, ok bool) {
 	if k := len(n.free); k > 0 {
 		id = n.free[k-1]
 		n.free = n.free[:k-1]
-		return id, n.at(id), true
+		return id
 	}
 	if n.made == maxNodes {
-		return 0, nil, false
+		return 0
 	}
 	n.made++
 	if id = n.made; int(id/nodesPerPage) == len(*n.pages.Load()) {
 		pages := append(*n.pages.Load(), new(nodePage)) // readers hold the shorter slice
 		n.pages.Store(&pages)
 	}
-	return id, n.at(id), true
+	return id
 }
 
 func (n *Nodes) reuse(r retired) {
@@ -149,12 +149,7 @@ func (n *Nodes) Clear(ended *holderset.Mask, from uint32, steps int) (next uint3
 	ok = true
 	for next = max(1, from); next <= n.made && steps > 0; next++ {
 		nd := n.at(next)
-		slots = slots[:0]
-		n.sets.Each(nd.view().set, func(slot int) {
-			if ended.Has(slot) {
-				slots = append(slots, slot)
-			}
-		})
+		slots = n.sets.AppendIn(slots[:0], nd.view().set, ended)
 		for _, slot := range slots {
 			ok = n.toggle(next, nd, 0, n.held(nd, slot), slot) && ok
 		}
@@ -178,10 +173,9 @@ func (n *Nodes) Trim() {
 	}
 }
 
-// Add makes a tree.
-func (n *Nodes) Add(t *Tree, seed uint64) {
-	number := slices.Index(n.trees, nil)
-	if number < 0 {
+// Add makes a tree, and returns its number.
+func (n *Nodes) Add(t *Tree, seed uint64) (number int) {
+	if number = slices.Index(n.trees, nil); number < 0 {
 		number = len(n.trees)
 		n.trees = append(n.trees, nil)
 	}
@@ -189,6 +183,7 @@ func (n *Nodes) Add(t *Tree, seed uint64) {
 	t.heads.Init(n.arrays.pool, seed)
 	t.checkpoints.Init(n.arrays.pool, seed)
 	n.trees[number] = t
+	return number
 }
 
 // Drop removes an empty tree, whose number is used again.

@@ -111,7 +111,7 @@ func (n *Nodes) toggle(id uint32, nd *node, from, to, slot int) bool {
 	}
 	n.publish(id, nd, len, old, out)
 	for _, r := range old {
-		n.sets.Release(r.Set, 1)
+		n.sets.Release(r.Set)
 	}
 	return true
 }
@@ -128,7 +128,7 @@ func (n *Nodes) toggleAll(id uint32, nd *node, s uint64, slot int) bool {
 	} else {
 		nd.state.Store(s&^stateSet | uint64(to)<<stateSetShift)
 	}
-	n.sets.Release(was, 1)
+	n.sets.Release(was)
 	return true
 }
 
@@ -138,7 +138,7 @@ func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 	start := 0
 	add := func(end int, set holderset.ID) {
 		if k := len(dst); k > 0 && dst[k-1].Set == set {
-			n.sets.Release(set, 1)
+			n.sets.Release(set)
 			dst[k-1].End = end
 		} else {
 			dst = append(dst, Run{End: end, Set: set})
@@ -147,7 +147,7 @@ func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 	}
 	same := func(end int, set holderset.ID) {
 		if end > start {
-			n.sets.Retain(set, 1)
+			n.sets.Retain(set)
 			add(end, set)
 		}
 	}
@@ -157,7 +157,7 @@ func (n *Nodes) toggled(dst, old []Run, from, to, slot int) (_ []Run, ok bool) {
 			set, ok := n.sets.Toggle(l.Set, slot)
 			if !ok {
 				for _, l := range dst {
-					n.sets.Release(l.Set, 1)
+					n.sets.Release(l.Set)
 				}
 				return dst[:0], false
 			}

@@ -183,8 +183,8 @@ func TestNumbersOfTrees(t *testing.T) {
 		f.nodes.Drop(trees[dropped])
 		f.nodes.Trim()
 		next := new(Tree)
-		if f.nodes.Add(next, 1); next.Number() != dropped {
-			t.Errorf("the tree after number %d is number %d", dropped, next.Number())
+		if number := f.nodes.Add(next, 1); number != dropped {
+			t.Errorf("the tree after number %d is number %d", dropped, number)
 		}
 	}
 }

@@ -22,9 +22,6 @@ type Tree struct {
 	hand uint32 // where the next eviction begins
 }
 
-// Number returns the tree's number in its Nodes.
-func (t *Tree) Number() int { return t.number }
-
 // Blocks returns how many blocks the nodes have. Writer only.
 func (t *Tree) Blocks() int { return t.blocks }
 

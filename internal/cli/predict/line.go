@@ -187,12 +187,12 @@ func eagle(raw json.RawMessage) (uint32, error) {
 func (h *header) hashes() ([]*prefixhash.VLLM, error) {
 	release := prefixhash.ParseRelease(h.Version)
 	if h.NoneHash == "" {
-		all, err := release.Candidates("0")
-		if err == nil && h.Algo != "" {
-			a, err := prefixhash.ParseAlgorithm(h.Algo)
-			return slices.DeleteFunc(all, func(v *prefixhash.VLLM) bool { return v.Algorithm() != a }), err
+		all := release.Candidates("0")
+		if h.Algo == "" {
+			return all, nil
 		}
-		return all, err
+		a, err := prefixhash.ParseAlgorithm(h.Algo)
+		return slices.DeleteFunc(all, func(v *prefixhash.VLLM) bool { return v.Algorithm() != a }), err
 	}
 	raw, err := hex.DecodeString(h.NoneHash)
 	if err != nil {

@@ -250,8 +250,8 @@ func (t *prompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefixhash.
 	}
 	if c.Hash == nil {
 		mix, b := c.Sight.Seen(t.mix), prefixhash.Blocks{Size: c.Unit, Ahead: c.Ahead}
-		extras := mix.AppendExtrasAhead(nil, len(t.tokens)/c.Unit, c.Unit, c.Ahead)
-		return prefixhash.AppendTokensAhead(dst, prefixhash.TokenRoot(model, mix.LoRA), t.tokens, b, mix.InNamespace(extras, t.tokens, b))
+		extras := mix.AppendExtras(nil, len(t.tokens)/c.Unit, c.Unit, c.Ahead)
+		return prefixhash.AppendTokens(dst, prefixhash.TokenRoot(model, mix.LoRA), t.tokens, b, mix.InNamespace(extras, t.tokens, b))
 	}
 	root, ok := c.Hash.Root()
 	if !ok {

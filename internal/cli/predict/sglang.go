@@ -13,7 +13,6 @@ import (
 // short forms of some.
 type sglangHeader struct {
 	PageSize     int      `json:"page_size"`
-	Speculative  *string  `json:"speculative_algorithm"`
 	Hierarchical bool     `json:"enable_hierarchical_cache"`
 	Disabled     bool     `json:"disable_radix_cache"`
 	Config       *string  `json:"kv_events_config"`
@@ -42,7 +41,7 @@ func (h *header) engine(l *cachelayout.Layout) (*index.GroupSettings, kvevents.A
 
 func (h *header) server() *sglang.Server {
 	g := &h.sglangHeader
-	s := &sglang.Server{Version: h.Version, PageSize: g.PageSize, Speculative: g.Speculative, Disabled: g.Disabled,
+	s := &sglang.Server{Version: h.Version, PageSize: g.PageSize, Disabled: g.Disabled,
 		Hierarchical: g.Hierarchical || g.HiCache != nil, Config: g.Config, Kinds: g.Kinds}
 	if g.Format != "" {
 		config := fmt.Sprintf(`{"format":%q}`, g.Format)

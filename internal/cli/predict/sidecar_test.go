@@ -8,15 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
-
 	"warmroute/index"
 	"warmroute/index/indexpb"
 	"warmroute/internal/indexrpc"
 	"warmroute/internal/reporter"
-	"warmroute/render/testkit/must"
+	"warmroute/internal/testenv/rpc"
 )
 
 // sidecar gives batches to the index as kvsub does, over the index service.
@@ -39,19 +35,8 @@ func (s *sidecar) Apply(b *index.Batch) (index.Result, error) {
 
 func newSidecar(t *testing.T, p *Predictor, again int) *sidecar {
 	t.Helper()
-	l := bufconn.Listen(1 << 20)
-	ctx, cancel := context.WithCancel(context.Background())
-	server, served := indexrpc.New(p.index, indexrpc.Options{}), make(chan error, 1)
-	go func() { served <- server.Serve(ctx, l) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
-	conn := must.Get(grpc.NewClient("passthrough:index", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return l.DialContext(ctx) })))(t)
-	t.Cleanup(func() { _ = conn.Close() })
+	server := indexrpc.New(p.index, indexrpc.Options{})
+	conn := rpc.Dial(t, func(ctx context.Context, l net.Listener) error { return server.Serve(ctx, l) })
 	return &sidecar{Reporter: reporter.New(indexpb.NewCacheIndexClient(conn), replica, reporter.Options{Model: model}), again: again}
 }
 

@@ -1,5 +1,6 @@
 // Package configtest makes the reference of the configuration from the comments
-// of its fields in the source.
+// of its fields in the source, and the JSON Schema of its files from that. `make docs` writes both;
+// no program links it.
 package configtest
 
 import (

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -79,18 +80,31 @@ const longest = 24 * time.Hour
 func (c *Cache) Match(p Prompt, now time.Time) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	oldest, i := now.Add(-longest).UnixNano(), 0
-	for i < len(p.Keys) {
-		n := c.nodes[p.Keys[i]]
-		if n == nil || n.evicted || n.seen < oldest {
+	oldest, end := now.Add(-longest).UnixNano(), 0
+	for n, same := range c.along(p.Keys) {
+		if n.evicted || n.seen < oldest {
 			break
 		}
-		same := n.same(p.Keys[i:])
-		if i += same; same < len(n.keys) {
-			break
+		end += same
+	}
+	return p.Marks.End(end)
+}
+
+// along yields the nodes along keys, each with the number of its keys that go on with these.
+func (c *Cache) along(keys []prefixhash.Key) iter.Seq2[*node, int] {
+	return func(yield func(n *node, same int) bool) {
+		for len(keys) > 0 {
+			n := c.nodes[keys[0]]
+			if n == nil {
+				return
+			}
+			same := n.same(keys)
+			if !yield(n, same) || same < len(n.keys) {
+				return
+			}
+			keys = keys[same:]
 		}
 	}
-	return p.Marks.End(i)
 }
 
 // Expect records until when a prompt in use counts as coming: by then the holder's events tell
@@ -103,16 +117,13 @@ func (c *Cache) Expect(p Prompt, until time.Time) {
 		due = 0
 	}
 	c.expected.Store(max(c.expected.Load(), due))
-	for i := 0; i < len(p.Keys); {
-		n := c.nodes[p.Keys[i]]
-		if n == nil { // the cache was emptied
-			return
-		}
-		i += len(n.keys)
+	end := 0
+	for n, same := range c.along(p.Keys) { // there are none if the cache was emptied
+		end += same
 		if n.pins == 1 { // no other request
 			n.due, n.whole = due, min(n.whole, due)
 		}
-		if n.due = max(n.due, due); i == len(p.Keys) {
+		if n.due = max(n.due, due); end == len(p.Keys) {
 			n.whole = max(n.whole, due)
 		}
 	}
@@ -127,21 +138,16 @@ func (c *Cache) Coming(p Prompt, now time.Time) (tokens, whole int) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := 0
-	for i < len(p.Keys) {
-		n := c.nodes[p.Keys[i]]
-		if n == nil || n.due <= at {
+	end := 0
+	for n, same := range c.along(p.Keys) {
+		if n.due <= at {
 			break
 		}
-		same := n.same(p.Keys[i:])
-		if i += same; same < len(n.keys) {
-			break
-		}
-		if n.whole > at {
-			whole = i
+		if end += same; same == len(n.keys) && n.whole > at {
+			whole = end
 		}
 	}
-	return p.Marks.End(i), p.Marks.End(whole)
+	return p.Marks.End(end), p.Marks.End(whole)
 }
 
 // Keeps returns the tokens of a prompt before those that the cache has evicted, or that the
@@ -156,18 +162,12 @@ func (c *Cache) Keeps(p Prompt) (tokens int, known bool) {
 	if c.tokens > c.capacity {
 		return 0, false
 	}
-	for i := 0; i < len(p.Keys); {
-		n := c.nodes[p.Keys[i]]
-		if n == nil {
-			break
-		}
+	end := 0
+	for n, same := range c.along(p.Keys) {
 		if n.evicted {
-			return p.Marks.End(i), true
+			return p.Marks.End(end), true
 		}
-		same := n.same(p.Keys[i:])
-		if i += same; same < len(n.keys) {
-			break
-		}
+		end += same
 	}
 	return 0, false
 }
@@ -212,12 +212,7 @@ func (c *Cache) Relied(now time.Time) {
 // It returns the number of keys that are not, and of these, of those that are not evicted.
 func (c *Cache) pin(p Prompt, now int64) (i, kept int) {
 	var last *node
-	for i < len(p.Keys) {
-		n := c.nodes[p.Keys[i]]
-		if n == nil {
-			break
-		}
-		same := n.same(p.Keys[i:])
+	for n, same := range c.along(p.Keys) {
 		if same < len(n.keys) {
 			c.split(n, same)
 		}
@@ -261,9 +256,8 @@ func (c *Cache) End(p Prompt, h Hold, computed bool, now time.Time) {
 	c.tokens -= int(h.rest)
 	var space [16]*node
 	path := space[:0]
-	for i := 0; i < len(p.Keys); {
-		n := c.nodes[p.Keys[i]]
-		path, i = append(path, n), i+len(n.keys)
+	for n := range c.along(p.Keys) {
+		path = append(path, n)
 	}
 	if computed {
 		c.answered(path, p.Marks, h.rest, at)

@@ -336,20 +336,3 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
-
-func BenchmarkMatch(b *testing.B) {
-	c, p := newCache(), prompt(1, 1, 0, 60)
-	c.used(p, 0, start)
-	b.ReportAllocs()
-	for b.Loop() {
-		c.Match(p, start)
-	}
-}
-
-func BenchmarkUse(b *testing.B) {
-	c := newCache()
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		c.used(prompt(1, i, 12, 60), 300, start)
-	}
-}

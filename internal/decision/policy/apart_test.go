@@ -139,26 +139,6 @@ func TestPickApartIsTheBestPair(t *testing.T) {
 	}
 }
 
-func crowdOf(n int) ([]Candidate, []Partner) {
-	rng := rand.New(rand.NewPCG(3, 3))
-	cands := make([]Candidate, n)
-	for i := range cands {
-		cands[i] = Candidate{Hash: rng.Uint64(), Match: gpu(rng.IntN(4000), 0), Load: Load{Pending: rng.Float64(), InFlight: rng.IntN(20), Live: 1e5, Speed: 1}}
-	}
-	return cands, partnersOf(n)
-}
-
-// 32 replicas that answer, and 32 that only prefill.
-func BenchmarkPickApart32And32(b *testing.B) {
-	s, r := DefaultSettings(), Request{Input: 12_000}
-	cands, partners := crowdOf(64)
-	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
-	b.ReportAllocs()
-	for b.Loop() {
-		ranked, _ = s.PickApart(ranked[:0], 3, r, Crowd{cands, partners, 32}, scores)
-	}
-}
-
 // TestLoadsDelayNothingThatIsMoved: a candidate that loads tokens computes nothing meanwhile, so
 // what another one computes for it waits for no step, and delays no answer behind one.
 func TestLoadsDelayNothingThatIsMoved(t *testing.T) {

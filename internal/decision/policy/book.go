@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,9 +167,9 @@ func (o Overrides) patched(body []byte) (Overrides, error) {
 	if err := o.Validate(); err != nil {
 		return o, err
 	}
-	unset := func(_ string, v *float64) bool { return v == nil }
-	maps.DeleteFunc(o.TTFT, unset)
-	maps.DeleteFunc(o.PrefillDecode, unset)
+	isNull := func(_ string, v *float64) bool { return v == nil }
+	maps.DeleteFunc(o.TTFT, isNull)
+	maps.DeleteFunc(o.PrefillDecode, isNull)
 	return o, nil
 }
 
@@ -192,18 +193,14 @@ func differences(at string, old, now Overrides) []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if a[key] != b[key] {
-			out = append(out, fmt.Sprintf("%s%s: %s -> %s", at, key, valueText(a[key]), valueText(b[key])))
+			out = append(out, fmt.Sprintf("%s%s: %s -> %s", at, key, cmp.Or(a[key], unset), cmp.Or(b[key], unset)))
 		}
 	}
 	return out
 }
 
-func valueText(v string) string {
-	if v == "" {
-		return "default"
-	}
-	return v
-}
+// unset stands for a field without a value.
+const unset = "default"
 
 // values returns the set fields as text, by name.
 func (o Overrides) values() map[string]string {

@@ -6,16 +6,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 func ptr[T any](v T) *T { return &v }
 
 func newBook(t *testing.T, c Config) *Book {
 	t.Helper()
-	b, err := NewBook(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(NewBook(c))(t)
 	return b
 }
 
@@ -108,10 +107,10 @@ func TestARefusedPatchChangesNothing(t *testing.T) {
 		`{"ttft": {"lamda": 1}}`:                                "ttft.lamda: there is no such constant",
 		`{"ttft": {"space": 1e308}}`:                            "ttft.space: 1e+308 is above 1e+12",
 		`{"prefill_decode": {"theta": 1.1e12}}`:                 "prefill_decode.theta: 1.1e+12 is above 1e+12",
-		`{"prefill_decode": {"bandwidth": 1e6}}`:                "prefill_decode.bandwidth: this constant is gone",
 		`{"ttft": {"prefill_token": 0}}`:                        "ttft.prefill_token: 0 is not a positive number",
 		`{"ttft": {"lower_tier": 0.75}}`:                        "ttft.lower_tier: this constant is gone",
-		`{"ttft": {"junction": 0.5}}`:                           "ttft.junction: this constant is gone: half of the prefill",
+		`{"ttft": {"guard_add": 8}}`:                            "ttft.guard_add: this constant is gone: the guard adds 8 requests to the mean",
+		`{"ttft": {"beta": 20}}`:                                "ttft.beta: this constant is gone: a request pays for 20",
 		`{"ttft": {"load_token": -1}}`:                          "ttft.load_token: -1 is not 0 or a positive number",
 		`{"ttft": {"guard": -1}}`:                               "ttft.guard: -1 is not 0 or a positive number",
 		`[]`:                                                    "the patch is not a JSON object",

@@ -3,6 +3,8 @@ package policy
 import (
 	"encoding/json"
 	"testing"
+
+	"warmroute/render/testkit/must"
 )
 
 // TestAMatch: what is counted of stretches with all their credit, a part of it, and none.
@@ -35,9 +37,7 @@ func TestAMatch(t *testing.T) {
 		}
 		text, err := json.Marshal(Candidate{Match: tt.m})
 		var back Candidate
-		if err := json.Unmarshal(text, &back); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, &back))
 		want := tt.m
 		for p := range want {
 			if want[p].Tokens == 0 {

@@ -63,15 +63,15 @@ func TestGuards(t *testing.T) {
 		coming              bool // the match is still being computed
 		want                Verdict
 	}{
-		{0.5, 0, 8, 8, false, Ranked},      // 0.5*8 + 4
-		{0.5, 0, 9, 7, false, LoadGuarded}, //
-		{0.6, 0, 10, 10, false, Ranked},    // 0.6*10 + 4
-		{0, 0, 99, 0, false, Ranked},       // no guard
-		{0, 0.5, 5, 11, true, Ranked},      // 0.5*8 + 1.25
-		{0, 0.5, 6, 10, true, LoadGuarded}, //
-		{0, 0.5, 6, 10, false, Ranked},     // a reported match has no burst
-		{0, 0, 99, 0, true, Ranked},        // no burst guard
-		{0.5, 9, 7, 1, true, LoadGuarded},  // the guard, 6, holds for bursts too
+		{0.5, 0, 12, 4, false, Ranked},      // 0.5*8 + 8
+		{0.5, 0, 13, 3, false, LoadGuarded}, //
+		{0.6, 0, 14, 6, false, Ranked},      // 0.6*10 + 8
+		{0, 0, 99, 0, false, Ranked},        // no guard
+		{0, 0.5, 5, 11, true, Ranked},       // 0.5*8 + 1.25
+		{0, 0.5, 6, 10, true, LoadGuarded},  //
+		{0, 0.5, 6, 10, false, Ranked},      // a reported match has no burst
+		{0, 0, 99, 0, true, Ranked},         // no burst guard
+		{0.5, 9, 11, 0, true, LoadGuarded},  // the guard, 10.75, holds for bursts too
 	} {
 		p := plain()
 		p.Guard, p.BurstGuard = tt.guard, tt.burst

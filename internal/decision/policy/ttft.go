@@ -12,8 +12,9 @@ import "math"
 //	S = Space * (1+Lambda) * P * Reuse * share / (1 + (mean in flight / 4)^2)
 //	O = Crowding                                              of Room, what the request's own tokens take
 //	A = 1 + (Recent / mean(Recent) - 1) * n/(n + e)           its work of late beside the others', from 1/2 to 2; n = mean(RecentRequests); e = 5 + 15*w/(1+w), w = (mean in flight / 2)^2
+//	D = (in flight - mean) / max(2, mean) / (1+w)             answers that stand still meanwhile, beside the others', from -1/2 to 1; mean of those in flight, w = (mean / 16)^2
 //	F = Lambda * Reuse * N * (A-1) * w/(1+w)                  what will go on from a new prompt; w = (mean in flight / 16)^2
-//	cost = W + (1+L+Lambda*(A-1))*P + L*R + 3*L*O + S + F + speed*beta*DecodeToken*(Live+Stagger) - J/2
+//	cost = W + (1+L+Lambda*(A-1)+D)*P + L*R + 3*L*O + S + F + speed*beta*DecodeToken*(Live+Stagger) - J/2
 //
 // The engine loads while it computes for other requests, one load after the other: Loading is
 // the time until a new load begins.
@@ -30,6 +31,10 @@ import "math"
 // A makes prompts that are new, or hardly cached, go where little prefill was sent: where one begins,
 // those that go on from it will come too. Without A a beginning that many prompts share draws them to
 // the replica that has it, and those keep returning there.
+//
+// D is the price for the answers that run on the candidate: they stand still while the prompt is computed,
+// which no time to a first token shows. It counts less the more requests are in flight on all of them: then
+// one request more or less makes no difference.
 //
 // N is the prefill of what no candidate holds of the prompt, if that is at least half of it. The prompts
 // that go on from it, as many as Reuse says, will come to the replica where it begins: F counts their
@@ -59,7 +64,7 @@ type TTFT struct {
 	DecodeToken  float64 `yaml:"decode_token" unit:"seconds"`  // a decode step, for each token of context
 	Lambda       float64 `yaml:"lambda" unit:"factor"`         // price of a request's prefill to later requests
 	Kappa        float64 `yaml:"kappa" unit:"factor"`          // the same for each waiting request
-	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus 4, is passed over; 0 = off
+	Guard        float64 `yaml:"guard" unit:"factor"`          // a replica with more than this times the mean in flight, plus 8, is passed over; 0 = off
 	BurstGuard   float64 `yaml:"burst_guard" unit:"factor"`    // the same for one that still computes the match, plus 1.25
 	Space        float64 `yaml:"space" unit:"factor"`          // price of tokens that a request evicts, in later prefill; 0 = none
 	LoadToken    float64 `yaml:"load_token" unit:"seconds"`    // loading a token from below the GPU; 0 = learned
@@ -75,7 +80,7 @@ const junction = 0.5
 const crowded = 3
 
 const (
-	guardAdd    = 4    // requests that the guard adds to the mean
+	guardAdd    = 8    // requests that the guard adds to the mean
 	burstAdd    = 1.25 // requests that the burst guard adds to it
 	beta        = 20   // decode steps of running requests that a request pays for
 	adapterLoad = 0.05 // seconds to load a LoRA adapter; evicting one takes as long again
@@ -88,7 +93,7 @@ const (
 func DefaultTTFT() TTFT {
 	return TTFT{
 		PrefillToken: 35e-6, PrefillPair: 1e-9, DecodeToken: 5.2e-8,
-		Lambda: 3, Kappa: 0.7, Guard: 1.5, BurstGuard: 1.05, Space: 1,
+		Lambda: 3, Kappa: 0.7, Guard: 1.3, BurstGuard: 1.05, Space: 1,
 	}
 }
 
@@ -146,15 +151,16 @@ func (t *TTFT) Pick(ranked []int32, n int, r Request, cands []Candidate, scores 
 	for i := range cands {
 		c := &cands[i]
 		beyond := work.beyond(c)
-		scores[i] = Score{Cost: t.score(r, c, lambda, space*c.Space+t.Lambda*beyond) + later*beyond + spread(r, c), Verdict: verdict(c, limits.of(c))}
+		scores[i] = Score{Cost: t.score(r, c, lambda, space*c.Space+t.Lambda*beyond+limits.delayed(c)) + later*beyond + spread(r, c), Verdict: verdict(c, limits.of(c))}
 	}
 	by := ranking{cands: cands, scores: scores, ordinal: r.Ordinal, live: true}
 	return by.best(ranked, n)
 }
 
 // limits are the requests in flight beyond which a candidate is guarded out: burst while
-// its match is still being computed; and the mean of those that do not fail.
-type limits struct{ all, burst, mean float64 }
+// its match is still being computed; the mean of the candidates that do not fail; and the D of one request
+// more than that.
+type limits struct{ all, burst, mean, delay float64 }
 
 // of returns the limit of a candidate.
 func (l *limits) of(c *Candidate) float64 {
@@ -175,7 +181,7 @@ func (t *TTFT) limits(cands []Candidate) (l limits, awaiting float64) {
 		}
 	}
 	mean := inFlight / max(1, working)
-	l = limits{math.Inf(1), math.Inf(1), mean}
+	l = limits{math.Inf(1), math.Inf(1), mean, (1 - fullness(mean, busy)) / max(idle, mean)}
 	if t.Guard > 0 {
 		l.all = t.Guard*mean + guardAdd
 		l.burst = l.all
@@ -184,6 +190,11 @@ func (t *TTFT) limits(cands []Candidate) (l limits, awaiting float64) {
 		l.burst = min(l.all, t.BurstGuard*mean+burstAdd)
 	}
 	return l, awaiting
+}
+
+// delayed returns D of a candidate.
+func (l *limits) delayed(c *Candidate) float64 {
+	return within((float64(c.InFlight) - l.mean) * l.delay)
 }
 
 // lambda returns L for so many waiting requests on so many candidates.
@@ -255,14 +266,18 @@ func workOf(cands []Candidate, inFlight float64) work {
 	return work{mean: prefill / n, trust: requests / (requests + (evenIdle+(even-evenIdle)*fullness(inFlight, idle))*n)}
 }
 
-// beyond returns how much more than the mean a candidate was sent, as a share of the mean, and at most
-// half of it less or all of it more: a replica that has just come shall not draw a queue.
+// beyond returns how much more than the mean a candidate was sent, as a share of the mean, as far as the
+// difference is trusted.
 func (w *work) beyond(c *Candidate) float64 {
 	if w.mean == 0 {
 		return 0
 	}
-	return min(1, max(-0.5, (c.Recent/w.mean-1)*w.trust))
+	return within((c.Recent/w.mean - 1) * w.trust)
 }
+
+// within bounds how much more than the mean's share counts: at most half of it less or all of it more. A
+// replica that has just come shall not draw a queue.
+func within(more float64) float64 { return min(1, max(-0.5, more)) }
 
 // score returns the cost of a candidate, whose prefill has a price of lambda and more.
 func (t *TTFT) score(r Request, c *Candidate, lambda, more float64) float64 {

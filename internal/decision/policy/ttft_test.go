@@ -98,7 +98,7 @@ func TestAFailingReplicaLowersNoGuard(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
 	c[0].Match, c[0].InFlight, c[1].InFlight = gpu(900, 900), 20, 6
 	c[2].Failing, c[3].Failing = true, true
-	if got := pick(&p, 1, Request{Input: 10000}, c); !slices.Equal(got, []int32{0}) {
+	if got := pick(&p, 1, Request{Input: 1000}, c); !slices.Equal(got, []int32{0}) {
 		t.Errorf("Pick = %v, want the warm one", got)
 	}
 }
@@ -156,17 +156,6 @@ func TestPickAllocatesNothing(t *testing.T) {
 	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
 	if n := testing.AllocsPerRun(100, func() { ranked = p.Pick(ranked[:0], 3, Request{Input: 12288}, c, scores) }); n != 0 {
 		t.Errorf("Pick allocates %v times", n)
-	}
-}
-
-func BenchmarkPick64(b *testing.B) {
-	p, c := DefaultTTFT(), fleet(64)
-	for i := range c {
-		c[i].Match, c[i].Live = gpu(i*100, 0), float64(i)
-	}
-	scores, ranked := make([]Score, 64), make([]int32, 0, 3)
-	for b.Loop() {
-		ranked = p.Pick(ranked[:0], 3, Request{Input: 12288}, c, scores)
 	}
 }
 
@@ -283,6 +272,31 @@ func TestNewPromptsBeginWhereLittleWasSent(t *testing.T) {
 		c[1].Pending = 2 * p.Prefill(4_000, 0)
 		c[2].Pending, c[2].Match = 100, gpu(tt.elsewhere, tt.elsewhere)
 		if got := pick(&p, 1, Request{Input: 4_000, Reuse: tt.reuse}, c); got[0] != tt.want {
+			t.Errorf("%s: replica %d, want %d", name, got[0], tt.want)
+		}
+	}
+}
+
+// TestPromptsAreComputedBesideFewAnswers: a prompt is computed where fewer answers stand still meanwhile,
+// even behind a short queue; not where it is cached elsewhere, nor where many are in flight everywhere.
+func TestPromptsAreComputedBesideFewAnswers(t *testing.T) {
+	p := DefaultTTFT()
+	for name, tt := range map[string]struct {
+		here, there, cached int
+		want                int32
+	}{
+		"alike":              {2, 2, 0, 0},
+		"fewer there":        {3, 1, 0, 1},
+		"fewer, but cached":  {3, 1, 3_500, 0},
+		"many, fewer there":  {96, 32, 0, 0},
+		"nobody has any yet": {0, 0, 0, 0},
+	} {
+		c := fleet(2)
+		c[0].InFlight, c[1].InFlight = tt.here, tt.there
+		c[0].Match = gpu(tt.cached, tt.cached)
+		c[1].Pending = 0.3 * p.Prefill(4_000, 0)
+		p.Guard, p.BurstGuard = 0, 0
+		if got := pick(&p, 1, Request{Input: 4_000}, c); got[0] != tt.want {
 			t.Errorf("%s: replica %d, want %d", name, got[0], tt.want)
 		}
 	}

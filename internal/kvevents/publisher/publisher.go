@@ -121,13 +121,6 @@ func (p *Publisher) Publish(payload []byte) (seq uint64) {
 	return n.seq
 }
 
-// SendLive sends a payload under any sequence to subscribers and nowhere else.
-func (p *Publisher) SendLive(seq uint64, payload []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.send(numbered{seq, payload})
-}
-
 func (p *Publisher) send(n numbered) {
 	for _, s := range p.conns {
 		if s.wants(p.topic) {

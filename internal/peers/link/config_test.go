@@ -53,15 +53,10 @@ func TestConfigIsValidated(t *testing.T) {
 
 // TestALostServerIsLeft: the connection to a NATS server whose machine is lost ends within seconds.
 func TestALostServerIsLeft(t *testing.T) {
-	options, err := (&Link{c: Config{URL: "nats://h:1"}}).options()
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := must.Get((&Link{c: Config{URL: "nats://h:1"}}).options())(t)
 	o := nats.GetDefaultOptions()
 	for _, set := range options {
-		if err := set(&o); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, set(&o))
 	}
 	if after := o.PingInterval * time.Duration(o.MaxPingsOut+1); after <= 0 || after > 15*time.Second {
 		t.Errorf("it ends after %v", after)

@@ -64,13 +64,12 @@ func (d *discovery) run(ctx context.Context, dial func([]string) error, log *slo
 	if d.c.DNS == "" {
 		return
 	}
-	clock := time.NewTicker(d.every)
-	defer clock.Stop()
+	clock := time.Tick(d.every)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-clock.C:
+		case now := <-clock:
 			all, changed := d.routes(ctx, now)
 			if !changed || ctx.Err() != nil {
 				continue

@@ -26,10 +26,7 @@ func embed(o Config, id string, routes []string) (natsServer, []nats.Option, err
 	if err != nil {
 		return nil, nil, fmt.Errorf("peers.listen: %w", err)
 	}
-	host, port, err := net.SplitHostPort(listen)
-	if err != nil {
-		return nil, nil, fmt.Errorf("peers.listen: %w", err)
-	}
+	host, port, _ := net.SplitHostPort(listen) // withPort has done so
 	number, err := strconv.Atoi(port)
 	if err != nil {
 		return nil, nil, fmt.Errorf("peers.listen: %w", err)

@@ -2,11 +2,10 @@ package link
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -97,9 +96,7 @@ func open(c Config, found *discovery, o peers.Options, log *slog.Logger) (*Link,
 	if !l.conn.IsConnected() {
 		l.lost = time.Now()
 	}
-	var epoch [8]byte
-	_, _ = rand.Read(epoch[:]) // never fails
-	o.ID, o.Epoch, o.Adopted = l.id, binary.LittleEndian.Uint64(epoch[:]), l.adopted
+	o.ID, o.Epoch, o.Adopted = l.id, rand.Uint64(), l.adopted
 	l.machine = peers.New(o)
 	return l, nil
 }
@@ -175,8 +172,7 @@ func (l *Link) Run(ctx context.Context) error {
 		defer found.Wait() // before the server stops
 		found.Go(func() { l.found.run(ctx, l.server.dial, l.log) })
 	}
-	clock := time.NewTicker(lookEvery)
-	defer clock.Stop()
+	clock := time.Tick(lookEvery)
 	l.outbox.Notify()
 	ready, rested := l.outbox.Ready(), time.NewTimer(rest)
 	defer rested.Stop()
@@ -200,7 +196,7 @@ func (l *Link) Run(ctx context.Context) error {
 			}
 		case m := <-l.in:
 			l.read(m.Data)
-		case now := <-clock.C:
+		case now := <-clock:
 			l.mu.Lock()
 			due := l.machine.Tick(now)
 			l.mu.Unlock()

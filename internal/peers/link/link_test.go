@@ -17,6 +17,7 @@ import (
 	"warmroute/internal/decision/policy"
 	"warmroute/internal/load"
 	"warmroute/internal/peers"
+	"warmroute/internal/testenv"
 	"warmroute/render/testkit/must"
 )
 
@@ -110,11 +111,7 @@ func cluster(t *testing.T, n int, change func(*Config)) (all []*linked) {
 // within waits until a condition holds; it hangs only if the condition never holds.
 func within(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
+	testenv.Until(t, time.Minute, what, is)
 }
 
 func (r *linked) peers() int { return len(r.link.State().Peers) }

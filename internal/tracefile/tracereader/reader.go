@@ -51,6 +51,8 @@ type decided struct {
 type session struct {
 	Session uint64  `json:"session"`
 	Turn    int     `json:"turn"`
+	Idle    float64 `json:"idle"` // s
+	Live    bool    `json:"live"`
 	Waited  float64 `json:"waited"` // s
 	Lacked  int     `json:"lacked"` // tokens
 	Behind  int     `json:"behind"` // requests
@@ -270,10 +272,10 @@ func (r *Reader) request(l *line) error {
 	out := &Request{Run: r.run, Decided: tracefile.Decided{
 		Number: l.Number, At: at, Route: l.Route, Model: l.Model, Reason: l.Reason, Replica: l.To,
 		Tokens: l.Tokens, BlockTokens: l.Block, Cached: cached, Held: l.Held, Withheld: l.Why,
-		Session: tracefile.Session{Number: l.Session, Turn: l.Turn, Waited: time.Duration(l.Waited * 1e9), Lacked: l.Lacked, Behind: l.Behind},
+		Session: tracefile.Session{Number: l.Session, Turn: l.Turn, Idle: time.Duration(l.Idle * 1e9), Live: l.Live, Waited: time.Duration(l.Waited * 1e9), Lacked: l.Lacked, Behind: l.Behind},
 	}}
-	if !(l.Waited >= 0 && l.Waited < 1e6) || min(l.Turn, l.Lacked, l.Behind) < 0 {
-		return fmt.Errorf("turn %d, after %g s, behind %d, with %d tokens lacking", l.Turn, l.Waited, l.Behind, l.Lacked)
+	if !(l.Waited >= 0 && l.Waited < 1e6 && l.Idle >= 0 && l.Idle < 1e9) || min(l.Turn, l.Lacked, l.Behind) < 0 {
+		return fmt.Errorf("turn %d, idle for %g s, after %g s, behind %d, with %d tokens lacking", l.Turn, l.Idle, l.Waited, l.Behind, l.Lacked)
 	}
 	if out.Spans, err = spans(l); err != nil {
 		return err

@@ -12,6 +12,7 @@ const begin = `{"trace":1,"run":"a","t":1}` + "\n"
 func TestBadLinesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		begin + `{"n":1,"t":1,"waited":1e7}` + "\n": "after 1e+07 s",
+		begin + `{"n":1,"t":1,"idle":-1}` + "\n":    "idle for -1 s",
 		begin + `{"n":1,"t":1,"lacked":-1}` + "\n":  "-1 tokens lacking",
 		`{"n":1}` + "\n":                                                     "line 1: the file does not begin",
 		"x\n":                                                                "line 1: ",

@@ -51,10 +51,9 @@ func (o *options) compareTiers(cells []cell, out, log io.Writer) error {
 
 // The runs of a cell behind those with constants.
 const (
-	learned     = iota // prices are learned from the replicas' counters and from first tokens
-	firstTokens        // from first tokens alone
-	gpuAlone           // there is no tier
-	noCaches           // nor any common prefix
+	learned  = iota // prices are learned from first tokens
+	gpuAlone        // there is no tier
+	noCaches        // nor any common prefix
 	tierRuns
 )
 
@@ -65,8 +64,6 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 		settings, name := "{}", "learned"
 		switch i - n {
 		case learned:
-		case firstTokens:
-			name = "from first tokens"
 		case gpuAlone:
 			name, c.tier = "GPU alone", simulator.Tier{Token: c.tier.Token}
 		case noCaches:
@@ -75,7 +72,7 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 			name = worths[i].name
 			settings = fmt.Sprintf(`{"ttft":{"load_token":%g}}`, (1-worths[i].of)*o.hardware().PrefillToken)
 		}
-		r, err := o.tiered(c, settings, i == n+firstTokens)
+		r, err := o.tiered(c, settings)
 		o.log(log, c, fmt.Sprintf("%g GB/s, %s", c.gigabytes(), name), r)
 		return r, err
 	})
@@ -86,7 +83,7 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 	for _, w := range worths {
 		fmt.Fprintf(out, " %s |", w.name)
 	}
-	fmt.Fprintf(out, " learned | by first tokens alone | over the best | prefill, most over mean | GPU alone | without caches | time, most over mean | GPU alone | without caches |\n|%s\n", strings.Repeat("---|", n+14))
+	fmt.Fprintf(out, " learned | over the best | prefill, most over mean | GPU alone | without caches | time, most over mean | GPU alone | without caches |\n|%s\n", strings.Repeat("---|", n+13))
 	sums, rows, worst := make([]float64, n), 0, 0.0
 	for k, c := range runs {
 		if c.seed != 1 {
@@ -104,7 +101,7 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 			best, sums[i] = min(best, ttft(i)), sums[i]+math.Log(ttft(i)/ours)
 		}
 		rows, worst = rows+1, max(worst, ours/best)
-		fmt.Fprintf(out, " %.3f | %.3f | %.3f |", ours, ttft(n+firstTokens), ours/best)
+		fmt.Fprintf(out, " %.3f | %.3f |", ours, ours/best)
 		for _, i := range []int{learned, gpuAlone, noCaches} {
 			fmt.Fprintf(out, " %.3f |", mean(same, func(k int) float64 { return results[n+i][k].Imbalance }))
 		}
@@ -126,14 +123,14 @@ func (c *cell) gigabytes() float64 { return math.Round(simulator.KVBytes/c.tier.
 
 // tiered runs the router's decision on a cell with a tier; uncounted: the replicas do not
 // count the time of their loads.
-func (o *options) tiered(c cell, settings string, uncounted bool) (simulator.Result, error) {
+func (o *options) tiered(c cell, settings string) (simulator.Result, error) {
 	one := *o
 	one.settings = settings
 	b, err := one.brain(c, brain.OneGroup)
 	if err != nil {
 		return simulator.Result{}, err
 	}
-	b.Store, b.Uncounted = c.tier.Shared, uncounted
+	b.Store = c.tier.Shared
 	p, err := brain.NewPolicy(b)
 	if err != nil {
 		return simulator.Result{}, err

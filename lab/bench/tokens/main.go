@@ -193,7 +193,7 @@ func measure(ref *oracle.Process, name, open, end, text string) error {
 		}
 		encode := func() {
 			ids = stored.Encode(ids[:0], raw, false)
-			keys = prefixhash.AppendTokens(keys[:0], 1, ids, 16, nil)
+			keys = prefixhash.AppendTokens(keys[:0], 1, ids, prefixhash.Blocks{Size: 16}, nil)
 		}
 		encode()
 		for range 5 {

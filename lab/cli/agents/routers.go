@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"warmroute/internal/decision/policy"
-	"warmroute/internal/sessions"
 	"warmroute/lab/simulator"
 	"warmroute/lab/simulator/brain"
 )
@@ -25,7 +24,7 @@ func newRouter(name string, o *Options) (router, error) {
 	case "today", "hold":
 		b := brain.Options{Replicas: o.Replicas, Block: block, Capacity: o.Tokens, Policy: speeds(o.Rate)}
 		if name == "hold" {
-			b.Policy.Sessions = sessions.Settings{Share: o.Share}
+			b.Policy.Sessions = policy.Sessions{Share: o.Share}
 		}
 		if o.Routers > 1 {
 			return several(o, b)

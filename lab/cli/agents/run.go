@@ -23,7 +23,7 @@ type Options struct {
 	Delay    float64 // s that a message between them takes; below 0 they send none
 	Hours    float64 // that count
 	Seed     uint64
-	Share    float64        // of the hold: sessions.Settings.Share
+	Share    float64        // of the hold: policy.Sessions.Share
 	Patience float64        // s after which a client gives up and tries again at once; 0 = never
 	Tier     simulator.Tier // CPU memory of each replica; Capacity 0 = none. Only one router, and only the simulator's own engines, have one
 	Jobs     int            // a fixed list of so many sessions is run to its end; 0 = sessions follow each other

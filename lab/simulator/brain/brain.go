@@ -27,7 +27,6 @@ type Options struct {
 	Source      Source         // where matches come from
 	Capacity    int            // tokens of a replica's cache; 0 = not known
 	Store       bool           // the replicas' tier below the GPU is one store of all; else it is CPU memory of each
-	Uncounted   bool           // the replicas do not count the time of their loads
 }
 
 // Source says what a brain knows of the replicas' caches.
@@ -331,9 +330,6 @@ func (b *Brain) Scraped(pages []simulator.Page) {
 		c.Load = []fleet.Load{{Running: float64(pages[i].Running), Waiting: float64(pages[i].Waiting), KVUsage: pages[i].KVUsage, At: b.now}}
 		c.Load[0].Answers = fleet.Answers{Count: pages[i].Answers, Tokens: pages[i].AnswerTokens}
 		c.Load[0].Decode = fleet.Spent{Requests: pages[i].Answers, Seconds: pages[i].AnswerSeconds}
-		if !b.o.Uncounted {
-			c.Load[0].LoadSeconds, c.Load[0].LoadedTokens = pages[i].LoadSeconds, pages[i].Loaded
-		}
 		next[i] = &c
 	}
 	b.replicas, b.fleet = next, fleet.NewSnapshot(next...)

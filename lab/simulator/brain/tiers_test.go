@@ -8,11 +8,10 @@ import (
 	"warmroute/lab/simulator"
 )
 
-// TestLoadsArePriced: with CPU memory too slow to help, learned prices are clearly better than
-// a token set to be worth 0.75 of one on the GPU, whether the replicas count their loads or
-// first tokens show them; with fast memory and with stores they are not worse. So near
-// saturation one seed alone moves a row by a third, so that the mean of several counts: a fast
-// store's may then still be 5 % off.
+// TestLoadsArePriced: with CPU memory too slow to help, prices that first tokens show are clearly
+// better than a token set to be worth 0.75 of one on the GPU; with fast memory and with stores they
+// are not worse. So near saturation one seed alone moves a row by a third, so that the mean of
+// several counts: a fast store's may then still be 5 % off.
 func TestLoadsArePriced(t *testing.T) {
 	hw := simulator.H100()
 	hw.Capacity = 150_000 // most prompts come back after their blocks were evicted
@@ -25,16 +24,15 @@ func TestLoadsArePriced(t *testing.T) {
 		traces[i], rates[i] = trace, 0.9*simulator.Saturation(trace, simulator.Config{Replicas: 4, Hardware: hw})
 	}
 	for _, tt := range []struct {
-		name              string
-		token             float64 // s
-		shared, uncounted bool
-		most              float64 // of the constant's mean time
+		name   string
+		token  float64 // s
+		shared bool
+		most   float64 // of the constant's mean time
 	}{
-		{"slow CPU memory, counted", 100e-6, false, false, 0.7},
-		{"slow CPU memory, by first tokens", 100e-6, false, true, 0.7},
-		{"fast CPU memory", 2.4e-6, false, false, 1.06},
-		{"slow store", 100e-6, true, false, 1},
-		{"fast store", 2.4e-6, true, false, 1.1},
+		{"slow CPU memory", 100e-6, false, 0.7},
+		{"fast CPU memory", 2.4e-6, false, 1.06},
+		{"slow store", 100e-6, true, 1},
+		{"fast store", 2.4e-6, true, 1.1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +40,7 @@ func TestLoadsArePriced(t *testing.T) {
 			for seed, trace := range traces {
 				rate, seed := rates[seed], uint64(seed)
 				run := func(set policy.Constants) float64 {
-					p, err := NewPolicy(Options{Replicas: 4, Block: simulator.Block, Store: tt.shared, Uncounted: tt.uncounted, Policy: policy.Config{Overrides: policy.Overrides{TTFT: set}}})
+					p, err := NewPolicy(Options{Replicas: 4, Block: simulator.Block, Store: tt.shared, Policy: policy.Config{Overrides: policy.Overrides{TTFT: set}}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -22,7 +22,7 @@ func (st *state) getattr(v any, name string) any {
 	if x, ok := st.subscript(v, name); ok {
 		return x
 	}
-	return undefinedMember(v, name)
+	return st.undefinedMember(v, name)
 }
 
 // getitem returns the sandbox's v[key]: the item, or else the attribute.
@@ -38,7 +38,7 @@ func (st *state) getitem(v, key any) any {
 			return x
 		}
 	}
-	return undefinedMember(v, key)
+	return st.undefinedMember(v, key)
 }
 
 // subscript returns v[key]; false: Python raises TypeError or LookupError.

@@ -6,7 +6,16 @@ import "warmroute/render/internal/pyvalue"
 type args struct {
 	pos   []any
 	names []string
+	boxed []any // the names, if they are known as values
 	vals  []any
+}
+
+// name returns the i-th keyword as a value.
+func (a *args) name(i int) any {
+	if a.boxed != nil {
+		return a.boxed[i]
+	}
+	return a.names[i]
 }
 
 var noArgs = &args{}
@@ -16,6 +25,10 @@ func (c *compiler) args(n *callArgs, sc scope) func(st *state, f *frame) *args {
 		return func(*state, *frame) *args { return noArgs }
 	}
 	pos, vals, names := c.exprs(n.args, sc), c.exprs(n.kwValues, sc), n.kwNames
+	boxed := make([]any, len(names))
+	for i, name := range names {
+		boxed[i] = name
+	}
 	var dynArgs, dynKwargs evalFn
 	if n.dynArgs != nil {
 		dynArgs = c.expr(n.dynArgs, sc)
@@ -24,7 +37,9 @@ func (c *compiler) args(n *callArgs, sc scope) func(st *state, f *frame) *args {
 		dynKwargs = c.expr(n.dynKwargs, sc)
 	}
 	return func(st *state, f *frame) *args {
-		a := &args{pos: evalAll(st, f, pos), names: names}
+		a := &st.calls.carve(1)[0]
+		a.names, a.boxed = names, boxed
+		a.pos = evalAll(st, f, pos)
 		a.vals = evalAll(st, f, vals)
 		if dynArgs != nil {
 			items := st.items(dynArgs(st, f))
@@ -45,7 +60,7 @@ func (st *state) spread(a *args, v any) {
 		defined(v)
 		typeError("argument after ** must be a mapping, not %s", pyvalue.TypeName(v))
 	}
-	a.names = append([]string(nil), a.names...)
+	a.names, a.boxed = append([]string(nil), a.names...), nil
 	for k, val := range d.All() {
 		st.work.Step(stepCost + len(a.names)) // it is compared with every name before it
 		st.work.Memory(entryBytes)
@@ -140,6 +155,34 @@ func (c *compiler) callParts(e *callExpr, sc scope) func(st *state, f *frame) (a
 		a := bind(st, f)
 		st.at(line)
 		return v, a
+	}
+}
+
+// textCall compiles the call of a method that texts have, and makes no value of it if the object
+// is a text. It returns nil for other calls.
+func (c *compiler) textCall(e *callExpr, sc scope) evalFn {
+	of, ok := e.fn.(*getattrExpr)
+	if !ok || textMethods[of.attr] == nil {
+		return nil
+	}
+	object, bind, line := c.expr(of.object, sc), c.args(&e.callArgs, sc), e.line
+	name, method := of.attr, textMethods[of.attr]
+	return func(st *state, f *frame) any {
+		v := object(st, f)
+		s, isText := v.(string)
+		var fn any
+		if isText {
+			st.work.Read(len(name))
+		} else {
+			fn = st.getattr(v, name)
+		}
+		a := bind(st, f)
+		st.at(line)
+		if !isText {
+			return st.call(fn, a)
+		}
+		st.step()
+		return method(st, s, a)
 	}
 }
 

@@ -54,6 +54,9 @@ func (c *compiler) exprOf(e expr, sc scope) evalFn {
 		holds := c.test(e, sc)
 		return func(st *state, f *frame) any { return holds(st, f) }
 	case *callExpr:
+		if call := c.textCall(e, sc); call != nil {
+			return call
+		}
 		call := c.callParts(e, sc)
 		return func(st *state, f *frame) any {
 			fn, a := call(st, f)
@@ -105,7 +108,7 @@ func evalAll(st *state, f *frame, fns []evalFn) []any {
 		return nil
 	}
 	st.work.Make(16 * len(fns))
-	out := make([]any, len(fns))
+	out := st.values.carve(len(fns))
 	for i, fn := range fns {
 		out[i] = fn(st, f)
 	}
@@ -211,6 +214,12 @@ func (c *compiler) emit(e expr, sc scope) execFn {
 			return jumpNone
 		}
 	case *callExpr:
+		if text := c.textCall(e, sc); text != nil {
+			return func(st *state, f *frame) jump {
+				st.writeValue(text(st, f))
+				return jumpNone
+			}
+		}
 		call := c.callParts(e, sc)
 		return func(st *state, f *frame) jump {
 			fn, a := call(st, f)
@@ -426,7 +435,7 @@ func (c *compiler) getattr(e *getattrExpr, sc scope) evalFn {
 				if x, ok := o.GetString(name); ok {
 					return x
 				}
-				return undefinedMember(v, boxed)
+				return st.undefinedMember(v, boxed)
 			}
 		case *loopContext:
 			if x, ok := o.attr(name); ok {

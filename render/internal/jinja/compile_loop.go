@@ -130,7 +130,8 @@ func (l *loopCode) run(st *state, f, up *frame, iterable any, depth int) jump {
 	it := st.iterate(iterable)
 	var lc *loopContext
 	if l.extended {
-		lc = &loopContext{st: st, iterable: iterable, rest: it, index0: -1, length: -1, code: l, up: up, depth0: depth}
+		lc = &st.loops.carve(1)[0]
+		*lc = loopContext{st: st, iterable: iterable, rest: it, index0: -1, length: -1, code: l, up: up, depth0: depth}
 	}
 	empty := true // no iteration ran to the end of the body
 	for {

@@ -89,12 +89,13 @@ func (c *compiler) target(e expr, sc scope) setFn {
 		return c.storeVar(sc.sym, e.name)
 	case *nsRefExpr:
 		ref, attr := c.rawVar(sc.sym.fn, sc.sym, e.name), e.attr
+		boxed := any(attr)
 		return func(st *state, f *frame, v any) {
 			ns, ok := ref(st, f).(*namespace)
 			if !ok {
 				typeError("object does not support item assignment")
 			}
-			st.setAttr(ns, attr, v)
+			st.setAttr(ns, attr, boxed, v)
 		}
 	case *tupleExpr:
 		var sets []setFn

@@ -111,7 +111,7 @@ func filterAttr(st *state, v any, a *args) any {
 	if x, ok := st.attribute(v, name); ok {
 		return x
 	}
-	return undefinedMember(v, name)
+	return st.undefinedMember(v, name)
 }
 
 func filterCenter(st *state, v any, a *args) any {

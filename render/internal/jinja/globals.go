@@ -78,7 +78,7 @@ func (st *state) makeDict(fn string, a *args) *dict {
 	if len(a.pos) > 1 {
 		typeError("%s expected at most 1 argument, got %d", fn, len(a.pos))
 	}
-	d := pyvalue.NewDict()
+	d := pyvalue.NewDictOf(len(a.names))
 	if len(a.pos) == 1 {
 		switch v := a.pos[0].(type) {
 		case *dict:
@@ -99,8 +99,8 @@ func (st *state) makeDict(fn string, a *args) *dict {
 			}
 		}
 	}
-	for i, name := range a.names {
-		d.Set(name, a.vals[i])
+	for i := range a.names {
+		d.Set(a.name(i), a.vals[i])
 	}
 	return d
 }

@@ -27,6 +27,7 @@ type state struct {
 	outputMax int
 	own       work.Budget // the budget of a render without one
 	guard     bool        // Options.GuardNamespace
+	arena
 }
 
 // resolved is the value of a name; known: the name has been looked up.
@@ -225,12 +226,12 @@ func (st *state) less(a, b any) bool {
 	return lt
 }
 
-// setAttr sets an attribute of a namespace.
-func (st *state) setAttr(n *namespace, name string, v any) {
+// setAttr sets an attribute of a namespace; boxed is its name.
+func (st *state) setAttr(n *namespace, name string, boxed, v any) {
 	if st.guard {
 		st.guardName(name)
 	}
-	n.attrs.Set(name, v)
+	n.attrs.Set(boxed, v)
 }
 
 func (st *state) guardName(name string) {

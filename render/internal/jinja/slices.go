@@ -103,7 +103,7 @@ func (st *state) slice(v any, bounds [3]any) any {
 		start, step, n := sliceBounds(bounds, len(items))
 		st.charge(16 * n)
 		st.walk(n)
-		out := make([]any, n)
+		out := st.values.carve(n)
 		for i := range out {
 			out[i] = items[start+i*step]
 		}

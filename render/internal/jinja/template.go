@@ -93,12 +93,13 @@ func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, 
 	st, _ := t.states.Get().(*state)
 	if st == nil {
 		st = &state{}
+		st.pooled()
 	}
 	if st.resolved == nil {
 		st.resolved = make([]resolved, len(t.names))
 	}
 	*st = state{out: dst, vars: vars, now: env.Now, work: env.Work, limits: t.limits,
-		names: t.names, resolved: st.resolved, frames: st.frames, guard: t.guard, outputMax: len(dst) + t.limits.Output}
+		names: t.names, resolved: st.resolved, frames: st.frames, arena: st.arena, guard: t.guard, outputMax: len(dst) + t.limits.Output}
 	if st.now == nil {
 		st.now = time.Now
 	}
@@ -110,7 +111,8 @@ func (t *Template) Render(dst []byte, vars *pyvalue.Dict, env Env) (out []byte, 
 	defer func() {
 		line := st.line
 		clear(st.resolved)
-		*st = state{frames: st.frames, resolved: st.resolved}
+		st.arena.clear()
+		*st = state{frames: st.frames, resolved: st.resolved, arena: st.arena}
 		t.states.Put(st)
 		rescueFrom(recover(), &err, line)
 	}()

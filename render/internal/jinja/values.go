@@ -70,8 +70,10 @@ func undefinedName(name string) *undefined { return &undefined{name: name} }
 
 func undefinedHint(hint string) *undefined { return &undefined{hint: hint} }
 
-func undefinedMember(object, name any) *undefined {
-	return &undefined{object: object, hasObj: true, name: name}
+func (st *state) undefinedMember(object, name any) *undefined {
+	u := &st.unknowns.carve(1)[0]
+	u.object, u.hasObj, u.name = object, true, name
+	return u
 }
 
 func objectTypeRepr(v any) string {

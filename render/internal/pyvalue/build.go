@@ -74,15 +74,15 @@ func (b *Builder) build(nodes []jsontext.Node) (any, error) {
 		b.pos = int(n.Start)
 		return b.value(0)
 	}
-	return b.string(n), nil
+	return b.string(n, false), nil
 }
 
 // shortText is the greatest length of texts that are likely to repeat: keys, roles and
 // types.
 const shortText = 12
 
-// string makes a boxed string. Equal short strings share their memory.
-func (b *Builder) string(n jsontext.Node) any {
+// string makes a boxed string. Equal keys share their memory, and equal short strings that are kept.
+func (b *Builder) string(n jsontext.Node, key bool) any {
 	b.work.Memory(boxBytes)
 	raw, aliases := b.data[n.Start+1:n.End-1], n.Kind != jsontext.Escaped
 	switch {
@@ -95,10 +95,16 @@ func (b *Builder) string(n jsontext.Node) any {
 		b.free = raw[len(raw):]
 	}
 	s := unsafe.String(unsafe.SliceData(raw), len(raw))
-	if len(s) <= shortText {
-		return b.box(s, b.own && aliases)
+	switch {
+	case len(s) > shortText:
+		return s
+	case !key && !b.own: // texts that repeat are among the usual ones
+		if w := usual(s); w != nil {
+			return w
+		}
+		return s
 	}
-	return s
+	return b.box(s, b.own && aliases)
 }
 
 // parts returns the number of values among nodes; each value's own nodes follow it.
@@ -118,7 +124,7 @@ func (b *Builder) object(nodes []jsontext.Node) (any, error) {
 	}
 	d := b.slab.Dict(n)
 	for len(nodes) > 0 {
-		key := b.string(nodes[0])
+		key := b.string(nodes[0], true)
 		size := nodes[1].Size()
 		v, err := b.build(nodes[1 : 1+size])
 		if err != nil {

@@ -69,8 +69,8 @@ type parser struct {
 	work *work.Budget
 	// repeats allows an object to repeat a key.
 	repeats bool
-	keys    [keyCacheSize]any // boxed strings, by a cheap hash of the key
-	free    []byte            // memory for further strings with escapes
+	keys    *[keyCacheSize]any // boxed strings besides usualWords, by keySlot; nil: none
+	free    []byte             // memory for further strings with escapes
 }
 
 func (p *parser) fail(kind error) error {
@@ -213,13 +213,42 @@ func (p *parser) object(depth int) (any, error) {
 	}
 }
 
+// usualWords are keys, roles and types of most chats, boxed once.
+var usualWords = func() (all [keyCacheSize]any) {
+	for _, w := range []string{"role", "content", "system", "user", "assistant", "tool", "type", "text", "function", "name"} {
+		all[keySlot(w)] = w
+	}
+	return all
+}()
+
+// keySlot returns a cheap hash of a text that is not empty.
+func keySlot(s string) uint {
+	return (uint(s[0]) + uint(s[len(s)-1])*7 + uint(len(s))*13) % keyCacheSize
+}
+
+// usual returns s as a value if it is one of usualWords, else nil.
+func usual(s string) any {
+	if s != "" {
+		if w := usualWords[keySlot(s)]; w == s {
+			return w
+		}
+	}
+	return nil
+}
+
 // box returns s as a value, shared with an equal recent key. With own the value is a
 // copy, because s may change later.
 func (p *parser) box(s string, own bool) any {
 	if s == "" {
 		return ""
 	}
-	slot := &p.keys[(uint(s[0])+uint(s[len(s)-1])*7+uint(len(s))*13)%keyCacheSize]
+	if w := usual(s); w != nil {
+		return w
+	}
+	if p.keys == nil {
+		p.keys = new([keyCacheSize]any)
+	}
+	slot := &p.keys[keySlot(s)]
 	if t, ok := (*slot).(string); ok && t == s {
 		return *slot
 	}

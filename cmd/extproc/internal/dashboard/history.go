@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"warmroute/index"
 	"warmroute/internal/decision"
 	"warmroute/internal/fleet"
 )
@@ -59,7 +60,7 @@ type Splits struct {
 // splitsSince returns what rose between two readings, nil for nothing.
 func splitsSince(old, now *decision.Splits) *Splits {
 	s := &Splits{
-		Reasons: map[decision.SplitReason]uint64{}, Moved: now.Moved - old.Moved, Prefill: less(now.Prefill, old.Prefill), Move: less(now.Move, old.Move),
+		Reasons: map[decision.SplitReason]uint64{}, Moved: now.Moved - old.Moved, Prefill: spent(now.Prefill, -1, old.Prefill), Move: spent(now.Move, -1, old.Move),
 	}
 	for why, n := range now.Reasons {
 		if n -= old.Reasons[why]; n > 0 {
@@ -70,10 +71,6 @@ func splitsSince(old, now *decision.Splits) *Splits {
 		return nil
 	}
 	return s
-}
-
-func less(now, old fleet.Spent) fleet.Spent {
-	return fleet.Spent{Seconds: now.Seconds - old.Seconds, Requests: now.Requests - old.Requests}
 }
 
 // Total is one model since the start of the history.
@@ -94,8 +91,7 @@ type History struct {
 	since time.Time
 
 	mu      sync.Mutex
-	ranks   map[identity]Counters // at the last sample
-	seen    map[place]time.Time   // the last sample with its counters, or the last without it
+	ranks   map[index.Holder]seen // at the last sample
 	at      time.Time             // of the last sample
 	decided map[string]Decisions  // at the last sample
 	router  fleet.Spent           // at the last sample
@@ -104,6 +100,14 @@ type History struct {
 	samples []Sample // a ring of Span/Every
 	next    int
 	number  uint64 // of the last sample
+}
+
+// seen is what was seen of a rank, whatever process is there.
+type seen struct {
+	at      time.Time // of the last sample with its counters, or the last without it
+	counted bool      // the last sample had its counters
+	joined  uint64
+	Counters
 }
 
 // NewHistory returns an empty history of what read returns.
@@ -121,7 +125,7 @@ func (h *History) Sample() {
 	s := Sample{Number: h.number, At: now, Models: h.points(&r, now)}
 	h.at = now
 	if h.number > 1 {
-		s.Router, s.Splits = less(r.Router, h.router), splitsSince(&h.splits, &r.Splits)
+		s.Router, s.Splits = spent(r.Router, -1, h.router), splitsSince(&h.splits, &r.Splits)
 	}
 	h.router, h.splits = r.Router, r.Splits
 	for model, p := range s.Models {
@@ -138,28 +142,30 @@ func (h *History) Sample() {
 // points returns the point of each model and remembers what was read.
 func (h *History) points(r *Reading, now time.Time) map[string]Point {
 	out, counted, name := map[string]Point{}, map[string]Counters{}, r.names()
-	ranks, seen := make(map[identity]Counters, len(r.Ranks)), make(map[place]time.Time, len(r.Ranks))
+	ranks := make(map[index.Holder]seen, len(r.Ranks))
 	for i := range r.Ranks {
 		k := &r.Ranks[i]
 		model := name(k.Model)
 		p := out[model]
 		p.InFlight, p.Queued = p.InFlight+k.InFlight, p.Queued+k.Queued
 		out[model] = p
-		at := place{k.Replica, k.Rank}
-		before, listed := h.seen[at]
+		of := index.Holder{Replica: k.Replica, Rank: k.Rank}
+		old, listed := h.ranks[of]
 		if !listed {
-			before = h.at
+			old.at = h.at
 		}
-		seen[at] = before
 		if !k.Counted {
+			ranks[of] = seen{at: old.at}
 			continue
 		}
-		id := identity{k.Replica, k.Joined, k.Rank}
-		ranks[id], seen[at] = k.Counters, now
-		old, known := h.ranks[id]
+		ranks[of] = seen{now, true, k.Joined, k.Counters}
+		known := old.counted && old.joined == k.Joined
+		if !known {
+			old.Counters = Counters{}
+		}
 		// The first reading of a process may be of years, unless it is younger than the
 		// last look at its place.
-		if more := k.Counters.plus(-1, old); (known || k.Began.After(before)) && more.rose() {
+		if more := k.Counters.plus(-1, old.Counters); (known || k.Began.After(old.at)) && more.rose() {
 			counted[model] = counted[model].plus(1, more)
 		}
 	}
@@ -175,7 +181,7 @@ func (h *History) points(r *Reading, now time.Time) map[string]Point {
 		}
 		out[name(model)] = p
 	}
-	h.ranks, h.seen, h.decided = ranks, seen, r.Decided
+	h.ranks, h.decided = ranks, r.Decided
 	for model, p := range out {
 		c := counted[model]
 		p.Hits, p.Prompt, p.TTFT, p.Queue, p.Prefill, p.Decode = c.Hits, c.Prompt, c.TTFT, c.Queue, c.Prefill, c.Decode

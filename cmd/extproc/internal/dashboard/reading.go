@@ -18,7 +18,7 @@ type Reading struct {
 }
 
 // Decisions are numbers of decisions by class.
-type Decisions map[decision.Class]int64
+type Decisions = map[decision.Class]int64
 
 // Rank is a rank of a replica.
 type Rank struct {
@@ -35,19 +35,6 @@ type Rank struct {
 	Counters
 }
 
-// identity is of a rank between two joins of its replica.
-type identity struct {
-	replica string
-	joined  uint64
-	rank    int
-}
-
-// place is a rank, whatever process is there.
-type place struct {
-	replica string
-	rank    int
-}
-
 // Counters are what a rank has counted, which only rises while its process lives.
 type Counters struct {
 	Hits        float64           // prompt tokens found in its prefix cache
@@ -61,15 +48,17 @@ type Counters struct {
 
 // plus returns the sum of both, with a sign of -1 their difference.
 func (c Counters) plus(sign float64, of Counters) Counters {
-	spent := func(a, b fleet.Spent) fleet.Spent {
-		return fleet.Spent{Seconds: a.Seconds + sign*b.Seconds, Requests: a.Requests + sign*b.Requests}
-	}
-	c.Hits, c.Prompt, c.TTFT = c.Hits+sign*of.Hits, c.Prompt+sign*of.Prompt, spent(c.TTFT, of.TTFT)
-	c.Queue, c.Prefill, c.Decode = spent(c.Queue, of.Queue), spent(c.Prefill, of.Prefill), spent(c.Decode, of.Decode)
+	c.Hits, c.Prompt, c.TTFT = c.Hits+sign*of.Hits, c.Prompt+sign*of.Prompt, spent(c.TTFT, sign, of.TTFT)
+	c.Queue, c.Prefill, c.Decode = spent(c.Queue, sign, of.Queue), spent(c.Prefill, sign, of.Prefill), spent(c.Decode, sign, of.Decode)
 	for i, n := range of.FirstTokens {
 		c.FirstTokens[i] += sign * n
 	}
 	return c
+}
+
+// spent is plus for times.
+func spent(a fleet.Spent, sign float64, b fleet.Spent) fleet.Spent {
+	return fleet.Spent{Seconds: a.Seconds + sign*b.Seconds, Requests: a.Requests + sign*b.Requests}
 }
 
 // rose reports whether no counter of a difference is below 0.

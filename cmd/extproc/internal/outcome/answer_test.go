@@ -269,10 +269,7 @@ func TestServedIsCountedOnce(t *testing.T) {
 // FuzzAnswerOf: entries of any content give numbers within their bounds.
 func FuzzAnswerOf(f *testing.F) {
 	own := map[string]any{"model": "m", "prompt_tokens": 100, "usage": "detected", "decision": 7}
-	e, err := proto.Marshal(entry(f, own, map[string]any{envoy.HeaderDestination: "a,b"}, record(f, aiv3.TokenUsage_COMPLETE, 101, 80)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	e := must.Get(proto.Marshal(entry(f, own, map[string]any{envoy.HeaderDestination: "a,b"}, record(f, aiv3.TokenUsage_COMPLETE, 101, 80))))(f)
 	f.Add(e)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var e logv3.HTTPAccessLogEntry

@@ -39,11 +39,12 @@ type Reading struct {
 	Page     time.Time // when the hits were read
 }
 
-// counts reports whether the replica has counted the prompts that were predicted since
-// before. If it looked up less than leastShare of the predicted tokens, its counters do not
-// show these requests, and prove nothing.
-func (r Reading) counts(before Reading) bool {
-	return r.Queries-before.Queries >= leastShare*(r.Predicted-before.Predicted)
+// since returns what was counted after another reading.
+func (r *Reading) since(before Reading) sum {
+	return sum{
+		requests: int(r.Requests - before.Requests), heads: int(r.Heads - before.Heads),
+		claimed: r.Predicted - before.Predicted, found: r.Hits - before.Hits, asked: r.Queries - before.Queries,
+	}
 }
 
 // State is a Watch's state of a replica.
@@ -74,9 +75,10 @@ type replica struct {
 	from   Reading // at since
 	bad    int     // windows in a row
 	low    bool    // enough of them that the flag is raised
-	doubt  doubt
-	truth  truths
 	State
+
+	counters counters
+	answers  answers
 
 	curious atomic.Bool
 	silent  atomic.Int64 // answers in a row without usage
@@ -101,7 +103,8 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 			w.replicas[r.Replica].curious.Store(true)
 			joined = true
 		case r.Hits < known.from.Hits || r.Predicted < known.from.Predicted: // restarted
-			known.since, known.from, known.doubt, known.truth.window = now, r, doubt{raised: known.doubt.raised}, sum{}
+			known.since, known.from, known.answers.window = now, r, sum{}
+			known.counters = counters{suspicion: suspicion{raised: known.counters.raised}}
 		case w.check(known, now, r):
 			changes = append(changes, Change{r.Replica, known.State})
 		}
@@ -117,68 +120,60 @@ func (w *Watch) Look(now time.Time, all []Reading) (changes []Change) {
 
 // check closes the window if it is due, and reports whether the flag changed.
 func (w *Watch) check(k *replica, now time.Time, r Reading) bool {
-	if k.doubt.look(now, r) && !k.truth.enough() {
-		j := &k.doubt.judged
-		k.State.Predicted, k.State.Hits = j.Predicted-k.from.Predicted, j.Hits-k.from.Hits
-		k.Cause = CauseUnknown
+	if k.counters.look(now, r) && !k.answers.enough() {
+		k.show(&k.counters.suspicion)
 	}
-	w.window(k, now, r)
+	k.window(now, r)
 	return k.settle()
+}
+
+// show makes what a suspicion has shown the replica's state.
+func (k *replica) show(s *suspicion) {
+	k.State.Predicted, k.State.Hits, k.Cause = s.shown.claimed, s.shown.found, s.shown.cause()
 }
 
 // settle sets the flag, by answers if there are enough of them, else by counters. It
 // reports whether the flag changed.
 func (k *replica) settle() bool {
-	was, quick := k.Flagged, k.doubt.raised
-	if k.truth.enough() {
-		quick = k.truth.raised
+	was, quick := k.Flagged, k.counters.raised
+	if k.answers.enough() {
+		quick = k.answers.raised
 	}
 	if k.Flagged = k.low || quick; !k.Flagged {
 		k.Cause = CauseUnknown
 	}
-	k.curious.Store(k.truth.curious() || k.Flagged)
+	k.curious.Store(k.answers.curious() || k.Flagged)
 	return k.Flagged != was
 }
 
-// window closes the window if it is due, by answers if there are enough of them.
-func (w *Watch) window(k *replica, now time.Time, r Reading) {
-	t := &k.truth
-	if t.window.answers < doubtful {
-		w.countedWindow(k, now, r)
-		return
-	}
+// window closes the window if it is due: by answers if there are enough of them, else by counters.
+// There, requests in flight count, because their hits do.
+func (k *replica) window(now time.Time, r Reading) {
 	if now.Sub(k.since) < minWindow {
 		return
 	}
-	w.close(k, now, r, t.window.reported, t.window.found, t.window.found < leastShare*t.window.reported)
-	if k.low {
-		k.Cause = t.window.cause()
+	n, proves := k.answers.window, true
+	full := n.requests >= doubtful
+	if !full {
+		n = r.since(k.from)
+		proves = n.counts()
+		if n.claimed += r.Open - k.from.Open; n.claimed < leastTokens {
+			return
+		}
+		if k.answers.raised && !r.Page.IsZero() { // the flag goes on by counters
+			k.counters = counters{suspicion: suspicion{raised: true}, noted: r, judged: r, at: now}
+			k.answers.suspicion = suspicion{}
+		}
 	}
-	t.window, t.full = sum{}, true
-}
-
-// countedWindow closes a window with too few answers, by counters. Requests in flight
-// count, because their hits do.
-func (w *Watch) countedWindow(k *replica, now time.Time, r Reading) {
-	predicted, hits := r.Predicted+r.Open-k.from.Predicted-k.from.Open, r.Hits-k.from.Hits
-	if now.Sub(k.since) < minWindow || predicted < leastTokens {
-		return
-	}
-	if k.truth.raised && !r.Page.IsZero() { // the flag goes on by counters
-		k.doubt.raised, k.doubt.proving, k.truth.raised = true, r, false
-	}
-	k.truth.window, k.truth.full = sum{}, false
-	w.close(k, now, r, predicted, hits, hits < leastShare*predicted && r.counts(k.from))
-}
-
-// close ends a window.
-func (w *Watch) close(k *replica, now time.Time, r Reading, predicted, hits float64, bad bool) {
-	k.since, k.from = now, r
-	k.State = State{Predicted: predicted, Hits: hits, Shortfall: max(0, 1-hits/predicted), Complete: true, Flagged: k.Flagged, Cause: k.Cause}
-	if !bad {
+	k.since, k.from, k.answers.window, k.answers.full = now, r, sum{}, full
+	k.State = State{Predicted: n.claimed, Hits: n.found, Shortfall: max(0, n.claimed-n.found) / max(1, n.claimed), Complete: true, Flagged: k.Flagged, Cause: k.Cause}
+	if !proves || n.found >= leastShare*n.claimed {
 		k.bad, k.low = 0, false
 	} else if k.bad++; k.bad >= badWindows {
 		k.low = true
+	}
+	if full && k.low {
+		k.Cause = n.cause()
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
@@ -79,33 +80,39 @@ func (t *Tracer) Run(ctx context.Context) error {
 	return nil
 }
 
-// Decided implements filter.Tracer.
-func (t *Tracer) Decided(d *filter.Traced) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": d.Parent})
-	rec := d.Record
-	_, span := t.tracer.Start(ctx, "route", trace.WithTimestamp(rec.At))
+// begin begins a span of a request's trace, nil if parent is no trace context, or not sampled.
+func (t *Tracer) begin(name, parent string, at time.Time) trace.Span {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": parent})
+	_, span := t.tracer.Start(ctx, name, trace.WithTimestamp(at))
 	if !span.IsRecording() {
-		return // not a trace context, or not sampled
+		return nil
 	}
 	t.made.Inc()
+	return span
+}
+
+// Decided implements filter.Tracer.
+func (t *Tracer) Decided(d *filter.Traced) {
+	rec := d.Record
+	span := t.begin("route", d.Parent, rec.At)
+	if span == nil {
+		return
+	}
 	span.SetAttributes(attributes(d)...)
-	end := rec.At.Add(rec.Took)
 	for _, e := range d.Phases {
 		if !e.End.IsZero() {
 			span.AddEvent(e.Name, trace.WithTimestamp(e.End))
 		}
 	}
-	span.End(trace.WithTimestamp(end))
+	span.End(trace.WithTimestamp(rec.At.Add(rec.Took)))
 }
 
 // Prefilled implements filter.Tracer.
 func (t *Tracer) Prefilled(l *filter.TracedLeg) {
-	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": l.Parent})
-	_, span := t.tracer.Start(ctx, "prefill", trace.WithTimestamp(l.Start))
-	if !span.IsRecording() {
-		return // not a trace context, or not sampled
+	span := t.begin("prefill", l.Parent, l.Start)
+	if span == nil {
+		return
 	}
-	t.made.Inc()
 	span.SetAttributes(attribute.String("warmroute.split", string(l.Reason)), attribute.String("warmroute.prefill", l.Replica),
 		attribute.String("warmroute.request_id", l.ID))
 	span.End(trace.WithTimestamp(l.End))

@@ -153,7 +153,7 @@ func (f *groupFleet) lookup(replicas, blocks int) error {
 // groups.
 func groupEvents(prompt groupPrompt, blocks int, kind groupKind) []index.Event {
 	p := prompt.tokens[:blocks*groupBlock]
-	contents := prefixhash.AppendContents(nil, p, groupBlock, nil)
+	contents := prefixhash.AppendContents(nil, p, prefixhash.Blocks{Size: groupBlock}, nil)
 	names := make([]uint64, len(contents))
 	for i := range names {
 		names[i] = uint64(prompt.hashes[i])
@@ -222,5 +222,5 @@ func (p *groupPrompt) AppendChain(dst []prefixhash.Key, c index.Keying) []prefix
 	if c.Hash != nil {
 		return append(dst, p.hashes...)
 	}
-	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p.tokens, c.Unit, nil)
+	return prefixhash.AppendTokens(dst, prefixhash.TokenRoot("m", prefixhash.LoRA{}), p.tokens, prefixhash.Blocks{Size: c.Unit}, nil)
 }

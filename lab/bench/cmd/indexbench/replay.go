@@ -158,8 +158,8 @@ func (r *replayer) memory(name string) error {
 	r.x.Sweep() // as Run does every minute
 	after := heap()
 	distinct := 0
-	for st := range r.x.Scopes() {
-		distinct += st.Blocks
+	for _, blocks := range r.x.Scopes() {
+		distinct += blocks
 	}
 	live := after - before + int64(index.OffHeap())
 	fmt.Printf("%s R=%d events: %.1f ns/blk over %d blocks; live %d bytes (Go heap %d), %d distinct blocks, %.1f bytes each\n",

@@ -1,33 +1,31 @@
-package ends
+package spans
 
 import (
-	"math/bits"
+	"slices"
 	"sync/atomic"
 
 	"warmroute/index/internal/holderset"
 	"warmroute/index/internal/radix"
 )
 
-// Span is the blocks From … To-1 of a node, and the holders whose hits may end with
-// any of them.
+// Span is the blocks From … To-1 of a node, and the holders that have all of them.
 type Span struct {
 	From, To uint16
 	Set      holderset.ID
 }
 
-// nodeSpans are one node's spans. They are immutable.
-type nodeSpans struct{ spans []Span }
-
 const nodesPerPage = 64
 
-type page [nodesPerPage]atomic.Pointer[nodeSpans]
+// page has the spans of some nodes, nil where there are none. A node's are immutable.
+type page [nodesPerPage]atomic.Pointer[[]Span]
 
-// Table has the ends along a shard's nodes. Init it first.
+// Table has the spans along a shard's nodes. Init it first.
 type Table struct {
 	sets  *holderset.Sets
-	pages atomic.Pointer[[]*page] // by node, nil where no node of a page has ends
+	pages atomic.Pointer[[]*page] // by node, nil where no node of a page has spans
 
-	out []Span // scratch
+	out   []Span // scratch
+	slots []int  // scratch
 }
 
 // Init makes the table empty. The shard's writer interns the sets.
@@ -41,60 +39,44 @@ func (t *Table) Of(node uint32) []Span {
 	pages := *t.pages.Load()
 	if i := int(node / nodesPerPage); i < len(pages) && pages[i] != nil {
 		if n := pages[i][node%nodesPerPage].Load(); n != nil {
-			return n.spans
+			return *n
 		}
 	}
 	return nil
 }
 
-// Nodes returns a bound of the numbers of the nodes with ends.
+// Nodes returns a bound of the numbers of the nodes with spans.
 func (t *Table) Nodes() uint32 { return uint32(len(*t.pages.Load()) * nodesPerPage) }
 
-// Narrow replaces each holder's depth in a path with its hit: its last end, at most
-// limit, less lose. depth is by slot. decide has the slots of the holders, as bits;
-// Narrow leaves in it the slots that hit nothing.
-func (t *Table) Narrow(path []radix.Stretch, limit, lose int32, decide []uint64, depth []int32) {
-	for i := len(path) - 1; i >= 0; i-- {
-		at := &path[i]
-		spans := t.Of(at.Node())
-		for k := len(spans) - 1; k >= 0; k-- {
-			s := &spans[k]
-			from, to := at.Depth+int32(s.From), min(at.Depth+min(int32(s.To), at.Len), limit)
-			if from < to && !t.narrow(s.Set, bounds{from, to, lose}, decide, depth) {
-				return
-			}
+// At returns the holders of a node's block, and the first of the blocks up to it that have the
+// same holders.
+func (t *Table) At(node uint32, off int) (set holderset.ID, from int) {
+	spans := t.Of(node)
+	lo, hi := 0, len(spans) // the spans before lo begin at off or before it, those from hi on behind it
+	for lo < hi {
+		if k := int(uint(lo+hi) >> 1); int(spans[k].From) <= off {
+			lo = k + 1
+		} else {
+			hi = k
 		}
 	}
-}
-
-// bounds are a span along a path, and the blocks between an end and its hit.
-type bounds struct{ from, to, lose int32 }
-
-// narrow decides the slots of a set that have a block within the bounds, and reports
-// whether decide has others left.
-func (t *Table) narrow(set holderset.ID, b bounds, decide []uint64, depth []int32) (left bool) {
-	for i, word := range decide {
-		if word == 0 {
-			continue
-		}
-		for w := word & t.sets.Word(set, i); w != 0; w &= w - 1 {
-			bit := bits.TrailingZeros64(w)
-			if has := &depth[i<<6+bit]; *has > b.from {
-				*has = min(*has, b.to) - b.lose
-				word &^= 1 << bit
-			}
-		}
-		decide[i] = word
-		left = left || word != 0
+	if lo == 0 {
+		return 0, 0
 	}
-	return left
+	if s := &spans[lo-1]; off < int(s.To) {
+		return s.Set, int(s.From)
+	}
+	return 0, int(spans[lo-1].To)
 }
 
-// put adds a slot to the ends of the blocks from … to - 1 of a node, or removes it.
-// When no more sets can be made, these ends lose all their holders, and lookups credit
+// Put adds a slot to the holders of the blocks from … to - 1 of a node, or removes it.
+// When no more sets can be made, these blocks lose all their holders, and lookups credit
 // less than the holders hit.
-func (t *Table) put(node uint32, from, to, slot int, on bool) {
+func (t *Table) Put(node uint32, from, to, slot int, on bool) {
 	old := t.Of(node)
+	if t.are(old, from, to, slot, on) {
+		return
+	}
 	t.out = t.out[:0]
 	for _, s := range old {
 		t.keep(int(s.From), min(int(s.To), from), s.Set)
@@ -114,10 +96,42 @@ func (t *Table) put(node uint32, from, to, slot int, on bool) {
 	t.store(node, old)
 }
 
+// are reports whether all of the blocks from … to - 1 have a slot among their holders, or, without
+// on, none has.
+func (t *Table) are(spans []Span, from, to, slot int, on bool) bool {
+	for _, s := range spans {
+		if int(s.To) <= from || int(s.From) >= to {
+			continue
+		}
+		if on && int(s.From) > from || t.sets.Has(s.Set, slot) != on {
+			return false
+		}
+		from = int(s.To)
+	}
+	return !on || from >= to
+}
+
+// Sweep removes ended holders, by their slots, from the nodes from … to - 1; to may be 0 behind
+// the last node.
+func (t *Table) Sweep(ended *holderset.Mask, from, to uint32) {
+	if end := t.Nodes(); to == 0 || to > end {
+		to = end
+	}
+	for node := from; node < to; node++ {
+		t.slots = t.slots[:0]
+		for _, s := range t.Of(node) {
+			t.slots = t.sets.AppendIn(t.slots, s.Set, ended)
+		}
+		for _, slot := range t.slots {
+			t.Put(node, 0, radix.MaxNode, slot, false)
+		}
+	}
+}
+
 // keep appends a span that does not change.
 func (t *Table) keep(from, to int, set holderset.ID) {
 	if from < to {
-		t.sets.Retain(set, 1)
+		t.sets.Retain(set)
 		t.add(Span{uint16(from), uint16(to), set})
 	}
 }
@@ -128,7 +142,7 @@ func (t *Table) keepWith(s Span, slot int, on bool) {
 	case s.From >= s.To:
 		return
 	case t.sets.Has(s.Set, slot) == on:
-		t.sets.Retain(s.Set, 1)
+		t.sets.Retain(s.Set)
 	default:
 		var ok bool
 		if s.Set, ok = t.sets.Toggle(s.Set, slot); !ok {
@@ -145,7 +159,7 @@ func (t *Table) add(s Span) {
 	}
 	if k := len(t.out) - 1; k >= 0 && t.out[k].Set == s.Set && t.out[k].To == s.From {
 		t.out[k].To = s.To
-		t.sets.Release(s.Set, 1)
+		t.sets.Release(s.Set)
 		return
 	}
 	t.out = append(t.out, s)
@@ -165,12 +179,12 @@ func (t *Table) store(node uint32, old []Span) {
 		t.pages.Store(&grown)
 		pages = grown
 	}
-	if len(t.out) == 0 {
-		pages[i][node%nodesPerPage].Store(nil)
-	} else {
-		pages[i][node%nodesPerPage].Store(&nodeSpans{append([]Span(nil), t.out...)})
+	var spans *[]Span
+	if len(t.out) > 0 {
+		spans = new(slices.Clone(t.out))
 	}
+	pages[i][node%nodesPerPage].Store(spans)
 	for _, s := range old {
-		t.sets.Release(s.Set, 1)
+		t.sets.Release(s.Set)
 	}
 }

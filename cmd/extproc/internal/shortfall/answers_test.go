@@ -52,6 +52,7 @@ func TestAnswersRaiseAndEndTheFlag(t *testing.T) {
 func TestWhatWasDisprovedEndsTheFlag(t *testing.T) {
 	c := looked()
 	c.tell(doubtful, answer(0))
+	c.play(1, 1e5, 0)
 	nothing, found := answer(0), answer(1000)
 	nothing.Reported, found.Reported = 0, 0
 	if at, got := c.tell(50, nothing); at != 0 {
@@ -59,6 +60,10 @@ func TestWhatWasDisprovedEndsTheFlag(t *testing.T) {
 	}
 	if at, got := c.tell(50, found); at != doubtful || got.Flagged {
 		t.Errorf("after %d answers that find what is not reported %+v", at, got)
+	}
+	c.play(1, 1e5, 0)
+	if s := c.w.State(replicaA); s.Shortfall != 0 {
+		t.Errorf("of nothing that was reported a share is missing: %+v", s)
 	}
 }
 

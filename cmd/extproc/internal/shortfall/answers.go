@@ -27,16 +27,13 @@ const (
 // any more.
 const unread = 100
 
-// truths compares answers one by one: no request is in flight, and no other traffic is in
+// answers compares answers one by one: no request is in flight, and no other traffic is in
 // the numbers. A replica can write what it wants into its answers, as into its counters, and
 // changes its own flag alone.
-type truths struct {
-	answers  int     // with or without usage
-	compared int     // with usage, of prompts with reported tokens
-	since    sum     // the comparison that may raise or end the flag
-	missed   float64 // leastShare × reported − found tokens in it
-	raised   bool
-	shown    sum // the comparison that last raised or ended the flag
+type answers struct {
+	suspicion
+	taken    int // with or without usage
+	compared int // with usage, of prompts with reported tokens
 	heads    [mostHeads]head
 	nextHead int
 	row      int // head.missed of the last answer
@@ -55,7 +52,7 @@ type head struct {
 }
 
 // vote records what an answer shows of the prompts with its first block, and returns it.
-func (t *truths) vote(key uint64, short bool) (missed int) {
+func (t *answers) vote(key uint64, short bool) (missed int) {
 	if key == 0 {
 		return 0
 	}
@@ -74,7 +71,7 @@ func (t *truths) vote(key uint64, short bool) (missed int) {
 
 // widespread reports whether the prompts of more first blocks find too little than enough: those
 // of one alone may be made to, by a client who constructs prompts whose keys collide.
-func (t *truths) widespread() bool {
+func (t *answers) widespread() bool {
 	short, known := 0, 0
 	for i := range t.heads {
 		if t.heads[i].key != 0 {
@@ -87,72 +84,32 @@ func (t *truths) widespread() bool {
 	return known == 0 || 2*short > known
 }
 
-// sum adds up answers with usage.
-type sum struct {
-	answers, differing int     // differing prompts have another number of tokens on the replica
-	reported, found    float64 // tokens
-}
-
-func (s *sum) add(a *Answer) {
-	s.answers++
-	s.reported += float64(a.Reported)
-	s.found += float64(a.found())
-	if a.Prompt != a.Counted {
-		s.differing++
-	}
-}
-
-func (s *sum) cause() Cause {
-	switch {
-	case s.answers == 0:
-		return CauseUnknown
-	case 2*s.differing > s.answers:
-		return CauseTokens
-	}
-	return CauseCache
-}
-
-// found returns the reported tokens that the replica found. Others that it found make up
-// for nothing.
-func (a *Answer) found() int { return min(a.Cached, a.Reported) }
-
 // enough reports whether answers, not counters, show the state of the replica.
-func (t *truths) enough() bool { return t.raised || t.full || t.window.answers >= doubtful }
+func (t *answers) enough() bool { return t.raised || t.full || t.window.requests >= doubtful }
 
 // curious reports whether every answer's usage is wanted: the replica is new, or seems to
 // lack blocks that it reports.
-func (t *truths) curious() bool {
-	return t.compared < doubtful && t.answers < unread || t.missed > 0 || t.raised
+func (t *answers) curious() bool {
+	return t.compared < doubtful && t.taken < unread || t.missed > 0 || t.raised
 }
 
 // take compares one answer. It reports whether the flag changed. While the flag is raised, an
 // answer to a prompt without reported tokens counts if some were found: what was reported of it may
 // have been disproved.
-func (t *truths) take(a *Answer) (changed bool) {
-	t.answers++
+func (t *answers) take(a *Answer) (changed bool) {
+	t.taken++
 	if !a.Known || a.Reported <= 0 && !(t.raised && a.Cached > 0) {
 		return false
 	}
 	t.compared++
-	t.window.add(a)
-	t.since.add(a)
-	t.missed += leastShare*float64(a.Reported) - float64(a.found())
-	t.row = t.vote(a.Head, float64(a.found()) < leastShare*float64(a.Reported))
-	was, ended := t.raised, false
-	if t.raised {
-		ended = t.since.answers >= doubtful
-		t.raised = !ended || t.missed > 0
-	} else {
-		t.raised = t.since.answers >= doubtful && t.missed >= doubtful*leastShare*t.since.reported/float64(t.since.answers) && t.widespread()
-		ended = t.raised || t.missed <= 0
+	n := sum{requests: 1, answers: 1, claimed: float64(a.Reported), found: float64(min(a.Cached, a.Reported))} // others that it found make up for nothing
+	if a.Prompt != a.Counted {
+		n.differing = 1
 	}
-	if t.raised != was {
-		t.shown = t.since
-	}
-	if ended {
-		t.since, t.missed = sum{}, 0
-	}
-	return t.raised != was
+	t.window.add(n)
+	t.suspicion.take(n, 0)
+	t.row = t.vote(a.Head, n.found < leastShare*n.claimed)
+	return t.settle(t.misses() && t.widespread())
 }
 
 // Answered compares an answer with the replica's events, and returns the flag if it
@@ -170,12 +127,12 @@ func (w *Watch) Answered(a Answer) (_ Change, changed, disproved bool) {
 	if k.silent.Add(1); a.Known {
 		k.silent.Store(0)
 	}
-	k.truth.row = 0
-	if k.truth.take(&a) {
-		k.State.Predicted, k.State.Hits, k.Cause = k.truth.shown.reported, k.truth.shown.found, k.truth.shown.cause()
+	k.answers.row = 0
+	if k.answers.take(&a) {
+		k.show(&k.answers.suspicion)
 	}
 	changed = k.settle()
-	return Change{a.Replica, k.State}, changed, k.Flagged || k.truth.row >= doubtful
+	return Change{a.Replica, k.State}, changed, k.Flagged || k.answers.row >= doubtful
 }
 
 // unanswered is the number of requests in a row for whose usage Curious asks without an

@@ -1,4 +1,4 @@
-package config
+package configtest
 
 import (
 	"encoding/json"

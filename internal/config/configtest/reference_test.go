@@ -1,10 +1,12 @@
-package config
+package configtest
 
 import (
 	"reflect"
 	"slices"
 	"testing"
 	"time"
+
+	"warmroute/internal/config"
 )
 
 type inner struct {
@@ -32,33 +34,33 @@ func TestReferenceAndLive(t *testing.T) {
 	before := outer{Live: inner{1, 2}, Wait: time.Second, Hidden: 1}
 	want := []Field{
 		{Path: "live", Type: "section", Meaning: "outer.Live."},
-		{Path: "live.now", Type: "integer", Unit: "apples", Default: "1", Applies: AtReload, Meaning: "inner.Now."},
-		{Path: "live.later", Type: "integer", Default: "2", Applies: AtRestart, Meaning: "inner.Later."},
-		{Path: "list", Type: "list of sections", Default: "none", Applies: AtReload, Same: "live", Meaning: "outer.List."},
-		{Path: "list[].now", Type: "integer", Unit: "apples", Default: "0", Applies: AtReload, Meaning: "inner.Now."},
-		{Path: "list[].later", Type: "integer", Default: "7", Applies: AtReload, Meaning: "inner.Later."},
-		{Path: "by_name", Type: "mapping of sections", Default: "none", Applies: AtRestart, Same: "live", Meaning: "outer.ByName."},
-		{Path: "by_name.*.now", Type: "integer", Unit: "apples", Default: "0", Applies: AtRestart, Meaning: "inner.Now."},
-		{Path: "by_name.*.later", Type: "integer", Default: "7", Applies: AtRestart, Meaning: "inner.Later."},
-		{Path: "wait", Type: "duration", Default: "1s", Applies: AtEnvoy, Meaning: "outer.Wait."},
+		{Path: "live.now", Type: "integer", Unit: "apples", Default: "1", Applies: config.AtReload, Meaning: "inner.Now."},
+		{Path: "live.later", Type: "integer", Default: "2", Applies: config.AtRestart, Meaning: "inner.Later."},
+		{Path: "list", Type: "list of sections", Default: "none", Applies: config.AtReload, Same: "live", Meaning: "outer.List."},
+		{Path: "list[].now", Type: "integer", Unit: "apples", Default: "0", Applies: config.AtReload, Meaning: "inner.Now."},
+		{Path: "list[].later", Type: "integer", Default: "7", Applies: config.AtReload, Meaning: "inner.Later."},
+		{Path: "by_name", Type: "mapping of sections", Default: "none", Applies: config.AtRestart, Same: "live", Meaning: "outer.ByName."},
+		{Path: "by_name.*.now", Type: "integer", Unit: "apples", Default: "0", Applies: config.AtRestart, Meaning: "inner.Now."},
+		{Path: "by_name.*.later", Type: "integer", Default: "7", Applies: config.AtRestart, Meaning: "inner.Later."},
+		{Path: "wait", Type: "duration", Default: "1s", Applies: config.AtEnvoy, Meaning: "outer.Wait."},
 		{Path: "silent", Type: "integer", Default: "0", Meaning: "outer.Silent."},
 	}
 	if got := explained(before); !slices.Equal(got, want) {
 		t.Errorf("reference\n%+v, want\n%+v", got, want)
 	}
 	after := outer{Live: inner{3, 4}, List: []inner{{5, 6}}, ByName: map[string]inner{"a": {}}, Wait: time.Minute, Silent: 7, Hidden: 2}
-	live := Live(before, after)
+	live := config.Live(before, after)
 	if wanted := (outer{Live: inner{3, 2}, List: []inner{{5, 6}}, Wait: time.Minute, Hidden: 1}); !reflect.DeepEqual(live, wanted) {
 		t.Errorf("live %+v", live)
 	}
-	for when, want := range map[When][]string{AtReload: {"list", "live.now"}, AtRestart: {"by_name", "live.later"}, AtEnvoy: {"wait"}} {
-		if got := Differences(before, after, when); !slices.Equal(got, want) {
+	for when, want := range map[config.When][]string{config.AtReload: {"list", "live.now"}, config.AtRestart: {"by_name", "live.later"}, config.AtEnvoy: {"wait"}} {
+		if got := config.Differences(before, after, when); !slices.Equal(got, want) {
 			t.Errorf("%s: %v differ, want %v", when, got, want)
 		}
 	}
 	same := before
 	same.List, same.ByName = []inner{}, map[string]inner{} // written without elements
-	if got := slices.Concat(Differences(before, same, AtReload), Differences(before, same, AtRestart)); len(got) > 0 {
+	if got := slices.Concat(config.Differences(before, same, config.AtReload), config.Differences(before, same, config.AtRestart)); len(got) > 0 {
 		t.Errorf("%v differ and say the same", got)
 	}
 }

@@ -26,9 +26,9 @@ type hybridGroup struct {
 	block  int
 }
 
-// endsTraffic is an index with hybrid replicas of each kind, and prompts that share
+// spansTraffic is an index with hybrid replicas of each kind, and prompts that share
 // their beginnings.
-type endsTraffic struct {
+type spansTraffic struct {
 	*Index
 	t       *testing.T
 	rnd     *rand.Rand
@@ -37,7 +37,7 @@ type endsTraffic struct {
 	found   Found
 }
 
-var endsCaches = [...][]hybridGroup{
+var spansCaches = [...][]hybridGroup{
 	{{"sliding_window", 64, 16}, {"full_attention", 0, 16}},
 	{{"sliding_window", 33, 16}, {"sliding_window", 200, 16}, {"full_attention", 0, 16}},
 	{{"mamba", 0, 16}, {"mamba", 0, 16}, {"full_attention", 0, 16}},
@@ -52,11 +52,11 @@ var endsCaches = [...][]hybridGroup{
 	{{"", 0, 16}, {"", 0, 16}, {"", 0, 16}},
 }
 
-func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
+func newSpansTraffic(t *testing.T, seed uint64, max int) *spansTraffic {
 	x := New(Options{Now: time.Now, MaxBlocks: max})
 	t.Cleanup(x.Close)
-	e := &endsTraffic{Index: x, t: t, rnd: rand.New(rand.NewPCG(seed, 1))}
-	for i, groups := range endsCaches {
+	e := &spansTraffic{Index: x, t: t, rnd: rand.New(rand.NewPCG(seed, 1))}
+	for i, groups := range spansCaches {
 		c := &hybridCache{holder: Holder{Replica: fmt.Sprint("r", i)}, groups: groups, names: make([][]uint64, len(groups))}
 		e.tell(c, 96)
 		c.life = x.Begin(c.holder)
@@ -76,7 +76,7 @@ func newEndsTraffic(t *testing.T, seed uint64, max int) *endsTraffic {
 }
 
 // tell sets at random which groups drop a block, and by which rule.
-func (e *endsTraffic) tell(c *hybridCache, chunk int) {
+func (e *spansTraffic) tell(c *hybridCache, chunk int) {
 	full := uint32(1) << (len(c.groups) - 1)
 	told := &GroupSettings{Chunk: chunk, EagleKnown: true, Replay: []int{0, 0, 0, 32}[e.rnd.IntN(4)]}
 	told.Eagle = []uint32{0, full, ^uint32(0), full - 1, full | 1}[e.rnd.IntN(5)]
@@ -87,16 +87,16 @@ func (e *endsTraffic) tell(c *hybridCache, chunk int) {
 	e.SetGroups(c.holder.Replica, told)
 }
 
-func (e *endsTraffic) names(p tokensPrompt) (names []uint64, contents []prefixhash.Content) {
-	contents = prefixhash.AppendContents(nil, p, groupBlock, nil)
-	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("other", prefixhash.LoRA{}), p, groupBlock, nil) {
+func (e *spansTraffic) names(p tokensPrompt) (names []uint64, contents []prefixhash.Content) {
+	contents = prefixhash.AppendContents(nil, p, prefixhash.Blocks{Size: groupBlock}, nil)
+	for _, k := range prefixhash.AppendTokens(nil, prefixhash.TokenRoot("other", prefixhash.LoRA{}), p, prefixhash.Blocks{Size: groupBlock}, nil) {
 		names = append(names, uint64(k)|1)
 	}
 	return names, contents
 }
 
 // step has one replica store a part of a prompt, remove blocks, or end.
-func (e *endsTraffic) step() {
+func (e *spansTraffic) step() {
 	c := e.caches[e.rnd.IntN(len(e.caches))]
 	p := e.prompts[e.rnd.IntN(len(e.prompts))]
 	var events []Event
@@ -105,7 +105,7 @@ func (e *endsTraffic) step() {
 		events = []Event{{Kind: Cleared}}
 		clear(c.names)
 	case r >= 94: // the settings change, with blocks held
-		e.tell(c, 32<<e.rnd.IntN(3))
+		e.tell(c, []int{32, 64, 72, 128}[e.rnd.IntN(4)])
 	case r == 1:
 		c.life = e.Begin(c.holder)
 		clear(c.names)
@@ -131,7 +131,7 @@ func (e *endsTraffic) step() {
 
 // stored returns the events that a replica sends of a prompt: all of it in full
 // attention, a stretch in the other groups.
-func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
+func (e *spansTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 	names, contents := e.names(p)
 	for g, group := range c.groups {
 		s := groupSpace
@@ -161,7 +161,7 @@ func (e *endsTraffic) stored(c *hybridCache, p tokensPrompt) (events []Event) {
 }
 
 // compare looks a prompt up in a scope: the hit of every holder equals the rule's.
-func (e *endsTraffic) compare(group int) (hits int) {
+func (e *spansTraffic) compare(group int) (hits int) {
 	p := e.prompts[e.rnd.IntN(len(e.prompts))]
 	p = p[:1+e.rnd.IntN(len(p))]
 	s := groupSpace
@@ -193,16 +193,16 @@ func (e *endsTraffic) compare(group int) (hits int) {
 	return hits
 }
 
-// TestEndsFollowTheRule: after any blocks were stored, removed, evicted and cleared, a
-// lookup that reads ends equals vLLM's rule, which is computed block by block.
-func TestEndsFollowTheRule(t *testing.T) {
+// TestSpansFollowTheRule: after any blocks were stored, removed, evicted and cleared, a
+// lookup that reads spans equals vLLM's rule, which is computed block by block.
+func TestSpansFollowTheRule(t *testing.T) {
 	steps := 4000
 	if race.Enabled {
 		steps /= 4
 	}
 	for seed, most := range []int{1 << 20, 1 << 20, 60} { // 60: the index evicts
 		t.Run(fmt.Sprint("blocks ", most, " seed ", seed), func(t *testing.T) {
-			e := newEndsTraffic(t, uint64(seed), most)
+			e := newSpansTraffic(t, uint64(seed), most)
 			cut := 0
 			for i := range steps {
 				e.step()
@@ -240,10 +240,10 @@ func ruledHit(t *testing.T, x *Index, h Holder, p tokensPrompt, events []Event, 
 	return findOne(t, x, h, p)
 }
 
-// TestEndsWithStatesAreInDoubt: a Mamba state may end the hit where a window has all its
+// TestStatesBesideAWindow: a Mamba state may end the hit where a window has all its
 // blocks, but not the one more block that it requests first; the window's last end lies
 // further on.
-func TestEndsWithStatesAreInDoubt(t *testing.T) {
+func TestStatesBesideAWindow(t *testing.T) {
 	x, h := allDrop(t, GroupRule032)
 	p := somePrompt(20*groupBlock + 1)
 	events := fullAndWindow(p[:20*groupBlock], 0)

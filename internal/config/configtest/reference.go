@@ -1,28 +1,28 @@
-package config
+package configtest
 
 import (
 	"reflect"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"warmroute/internal/config"
 )
 
 // Field is one setting, or a section of settings, in the reference.
 type Field struct {
-	Path    string `json:"path"` // "fleet.replicas[].address"; [] is any element of a list, * any key
-	Type    string `json:"type"`
-	Unit    string `json:"unit,omitempty"` // of a number
-	Default string `json:"default,omitempty"`
-	Meaning string `json:"meaning"`
-	Applies When   `json:"applies,omitempty"` // "" for sections
-	Same    string `json:"same,omitempty"`    // an earlier field with the same fields below it, which the reference has explained
+	Path    string      `json:"path"` // "fleet.replicas[].address"; [] is any element of a list, * any key
+	Type    string      `json:"type"`
+	Unit    string      `json:"unit,omitempty"` // of a number
+	Default string      `json:"default,omitempty"`
+	Meaning string      `json:"meaning"`
+	Applies config.When `json:"applies,omitempty"` // "" for sections
+	Same    string      `json:"same,omitempty"`    // an earlier field with the same fields below it, which the reference has explained
 }
 
 // Section reports whether f holds other fields and has no value of its own.
 func (f Field) Section() bool { return f.Applies == "" }
-
-// Keys is implemented by maps whose keys are fixed: the struct has them as fields.
-type Keys interface{ Keys() any }
 
 // Reference explains every field of defaults, a struct, in the order of its
 // fields; meaning returns the purpose of a struct's field. A field's `unit` tag is
@@ -41,26 +41,26 @@ type reference struct {
 
 // fields explains a struct's fields. when is the tag of the section around them.
 // In a list or a mapping, which changes as one value, it holds for all of them.
-func (r *reference) fields(v reflect.Value, path string, when When, whole bool) {
+func (r *reference) fields(v reflect.Value, path string, when config.When, whole bool) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
-		name, inline, skip := yamlName(f)
+		name, inline, skip := config.Name(f)
 		switch {
 		case skip:
 		case inline:
 			r.seen[f.Type] = path
 			r.fields(v.Field(i), path, when, whole)
 		case whole:
-			r.field(f, v, v.Field(i), join(path, name), when, whole)
+			r.field(f, v, v.Field(i), strings.TrimPrefix(path+"."+name, "."), when, whole)
 		default:
-			r.field(f, v, v.Field(i), join(path, name), applies(f, when), whole)
+			r.field(f, v, v.Field(i), strings.TrimPrefix(path+"."+name, "."), config.Applies(f, when), whole)
 		}
 	}
 }
 
-func (r *reference) field(f reflect.StructField, owner, v reflect.Value, path string, when When, whole bool) {
+func (r *reference) field(f reflect.StructField, owner, v reflect.Value, path string, when config.When, whole bool) {
 	out := Field{Path: path, Type: typeName(f.Type), Unit: f.Tag.Get("unit"), Meaning: r.meaning(owner.Type(), f.Name)}
-	below, step, value := nested(v)
+	below, step, value := config.Nested(v)
 	if value {
 		out.Applies = when
 		out.Default = defaultOf(v, f.Tag.Get("default"))
@@ -78,30 +78,8 @@ func (r *reference) field(f reflect.StructField, owner, v reflect.Value, path st
 	}
 }
 
-// nested returns the struct whose fields are below v, and its part of a path.
-// value is false if v has only those fields.
-func nested(v reflect.Value) (below reflect.Value, step string, value bool) {
-	if k, is := v.Interface().(Keys); is {
-		return reflect.ValueOf(k.Keys()), "", true
-	}
-	t := v.Type()
-	switch t.Kind() {
-	case reflect.Struct:
-		return v, "", false
-	case reflect.Slice:
-		if t.Elem().Kind() == reflect.Struct {
-			return reflect.Zero(t.Elem()), "[]", true
-		}
-	case reflect.Map:
-		if t.Elem().Kind() == reflect.Struct {
-			return reflect.Zero(t.Elem()), ".*", true
-		}
-	}
-	return reflect.Value{}, "", true
-}
-
 func typeName(t reflect.Type) string {
-	if t == durationType {
+	if t == reflect.TypeFor[time.Duration]() {
 		return "duration"
 	}
 	switch t.Kind() {

@@ -1,9 +1,9 @@
-package config
+package configtest
 
 import "strings"
 
 // Schema returns the JSON Schema of the files that the reference describes. It refuses
-// unknown fields and values of another type, and leaves the rest to [Parse]. A string
+// unknown fields and values of another type, and leaves the rest to [config.Parse]. A string
 // with a variable is taken for any scalar.
 func Schema(fields []Field) map[string]any {
 	root := valueSchema("section")
