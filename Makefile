@@ -75,7 +75,7 @@ test-faults: setup ## the long form of the index's fault storms, and routers kil
 
 test-gateways: setup ## the examples for clusters: real Istio, Envoy Gateway, Kubernetes API (as root; about 9 minutes, the first time 30 CPU minutes more to build them)
 	scripts/install-gateways.sh kubernetes istio envoygateway
-	go -C test/chart mod download # the test has no network
+	for module in . lab test test/chart; do go -C $$module mod download || exit 1; done # the tests have no network
 	cd test && go test -tags gateways -count=1 -timeout 30m -v ./gateways
 
 test-failopen: setup ## everything around Envoy breaks under load, in every body mode, and behind xDS with one model and three: what fails (6 minutes)
