@@ -14,6 +14,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)#]*)#?([^)]*)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	unslug  = regexp.MustCompile(`[^a-z0-9 _-]`)
+	cutOff  = regexp.MustCompile(`(?m)^\|.*\|\n\n\|.*\n(?:\|[^-]|[^|]|\n)`) // rows behind a blank line, without a head
 )
 
 // hasAnchor reports whether a document has a heading that the anchor names.
@@ -28,7 +29,7 @@ func hasAnchor(document []byte, anchor string) bool {
 }
 
 // TestDocumentsPointSomewhere: every relative link of every document exists, and
-// the heading it names.
+// the heading it names. No table has a blank line in it.
 func TestDocumentsPointSomewhere(t *testing.T) {
 	root := filepath.Join("..", "..")
 	var files []string
@@ -41,6 +42,9 @@ func TestDocumentsPointSomewhere(t *testing.T) {
 	}
 	for _, file := range files {
 		b := must.Get(os.ReadFile(file))(t)
+		if rows := cutOff.Find(b); rows != nil {
+			t.Errorf("%s: a blank line cuts a table: %s", file, rows)
+		}
 		for _, m := range link.FindAllStringSubmatch(string(b), -1) {
 			if strings.Contains(m[1], "://") {
 				continue
