@@ -14,6 +14,7 @@ import (
 	"warmroute/envoy"
 	"warmroute/internal/decision"
 	"warmroute/internal/decision/policy"
+	"warmroute/internal/tokens"
 	"warmroute/render/testkit/must"
 )
 
@@ -65,22 +66,23 @@ func TestHeaderOfSessions(t *testing.T) {
 		"one id": {"x-a", "", [2]string{"7", "7"}, 2}, "two ids": {"x-a", "", [2]string{"7", "8"}, 1}, "another header": {"x-b", "", [2]string{"7", "7"}, 1},
 		"a tenant's id": {"x-a", "x-a", [2]string{"7", "7"}, 2},
 	} {
-		b := newBench(t, fakeTokens{n: 100}, replica(1))
+		b := newBench(t, tokens.Body{}, replica(1))
 		must.Get(b.book.Replace(policy.Config{Sessions: policy.Sessions{Share: 0.1}}))(t)
 		s := NewServer(b.router, ServerOptions{TenantHeader: tc.tenant, Hold: HoldOptions{MaxWait: time.Minute, Header: tc.header}})
-		var st *stream
+		turn := 0
 		for i, id := range tc.ids {
 			m := headers(buffered, "POST", "/v1/completions", false)
 			h := m.GetRequestHeaders().Headers
 			h.Headers = append(h.Headers, &corev3.HeaderValue{Key: "x-a", RawValue: []byte(id)})
-			st = s.stream(buffered, new(hint))
+			st := s.stream(buffered, new(hint))
 			st.step(t.Context(), body(`{"model":"m","prompt":[`+strings.Repeat(strconv.Itoa(i)+",", 200)+`1]}`, true), st.step(t.Context(), m, nil))
 			if st.d.Reservation == nil {
 				t.Fatalf("%s: %s", name, st.d.Reason)
 			}
-			defer st.d.Reservation.Release()
+			_, turn = st.d.Reservation.Session()
+			st.d.Reservation.Release()
 		}
-		if _, turn := st.d.Reservation.Session(); turn != tc.turn {
+		if turn != tc.turn {
 			t.Errorf("%s: the second request is turn %d, want %d", name, turn, tc.turn)
 		}
 	}

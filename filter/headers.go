@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	modev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -20,6 +21,15 @@ func priority(value string) int {
 		return 0
 	}
 	return n
+}
+
+// sessionOf returns what stands for the id of a session in a header, 0 for an empty one. The id may be
+// long, and is kept as long as its session.
+func sessionOf(id []byte) uint64 {
+	if len(id) == 0 {
+		return 0
+	}
+	return xxhash.Sum64(id)
 }
 
 func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*response {
@@ -55,7 +65,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			st.priorities++
 		}
 		if hv.GetKey() == st.o.Hold.Header { // which may be another one's, too
-			st.q.Session = headerValue(hv)
+			st.q.Session = sessionOf(headerBytes(hv))
 		}
 		if t := &st.o.Trial; hv.GetKey() == t.ShareBy || hv.GetKey() == t.OptOut {
 			t.read(&trial, hv.GetKey(), headerValue(hv))

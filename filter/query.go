@@ -32,7 +32,7 @@ type Query struct {
 // InSession is what a query says of its session, whose requests may be held.
 type InSession struct {
 	MayHold time.Duration    // how long the request may be held, 0 = not at all
-	Session string           // the id of its session by a header, "" = the prompt tells
+	Session uint64           // a hash of the id in a header, 0 = none: the prompt tells its session
 	Ticket  *sessions.Ticket // of its last decision, if that held it
 	Waited  sessions.Wait    // with Ticket
 }

@@ -42,8 +42,8 @@ type Ask struct {
 	Ticket *sessions.Ticket
 	// MayHold: the caller can let the request wait for Decision.Held.
 	MayHold bool
-	// Session is an id that a header named, "" = the prompt's content tells the session.
-	Session string
+	// Session is a hash of the id that a header has, 0 = none: the prompt's content tells the session.
+	Session uint64
 }
 
 // ended is Ended.

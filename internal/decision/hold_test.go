@@ -333,7 +333,6 @@ func TestSessionIsTold(t *testing.T) {
 	for want, s := range map[string]*SessionRecord{
 		"":                               nil,
 		"turn 1 of a session, its first": {Number: 3, Turn: 1, Context: 9},
-		"turn 2 of a session, with another one in flight":                   {Number: 3, Turn: 2, Working: true},
 		"turn 2 of a session, live, 1.5 s after its last answer":            {Number: 3, Turn: 2, Working: true, Idle: 1500 * time.Millisecond},
 		"turn 7 of a session, no longer live, 90.0 s after its last answer": {Number: 3, Turn: 7, Idle: 90 * time.Second},
 		"turn 1 of a session, its first; held for 2.0 s behind 1":           {Number: 3, Turn: 1, Held: 2 * time.Second, Ahead: 1},

@@ -68,8 +68,6 @@ func (s *SessionRecord) was() string {
 	switch {
 	case s.Turn == 1:
 		return "its first"
-	case s.Idle == 0 && s.Working:
-		return "with another one in flight"
 	case s.Working:
 		return fmt.Sprintf("live, %.1f s after its last answer", s.Idle.Seconds())
 	}

@@ -35,8 +35,8 @@ func (t *Table) Arrived(set *policy.Sessions, v *Visit, now time.Time) *Work {
 	for _, q := range t.queues {
 		q.drop(Place{Last: v.Prompt.Last(), Tokens: v.Tokens})
 	}
-	s, rewritten := t.continued(v.Prompt, "", true)
-	s = t.goes(s, rewritten, "", v.Prompt, v.Tokens)
+	s, rewritten := t.continued(v.Prompt, name{}, true)
+	s = t.goes(s, rewritten, name{}, v.Prompt, v.Tokens)
 	s.away, s.context, s.cache = true, v.Context, v.Cache
 	if d := t.desks[v.Cache]; d != nil {
 		d.save(now, set.Share)

@@ -306,20 +306,20 @@ func TestPlaceIsUsedOnce(t *testing.T) {
 func TestNamesGoBetweenRouters(t *testing.T) {
 	a, b := open(t, 1), open(t, 1)
 	x := text{{1, 20_000}}
-	turn := func(at, other *office, name string) *sent {
+	turn := func(at, other *office) *sent {
 		r := at.request(x)
-		r.Session = name
+		r.Session = 7
 		s, _, _ := at.ask(r)
-		s.arrive(name, other)
-		s.leave(name, other)
+		s.arrive("r", other)
+		s.leave("r", other)
 		x = append(x, part{len(x) + 1, 2000})
 		return s
 	}
-	turn(a, b, "s")
-	if s := turn(b, a, "s"); s.w.Turn != 2 {
+	turn(a, b)
+	if s := turn(b, a); s.w.Turn != 2 {
 		t.Errorf("at the other router it is turn %d", s.w.Turn)
 	}
-	if s := turn(a, b, "s"); s.w.Turn != 3 {
+	if s := turn(a, b); s.w.Turn != 3 {
 		t.Errorf("back at the first it is turn %d", s.w.Turn)
 	}
 	if seen, _ := b.table.See(b.at[0], b.now); seen.Live != 1 {

@@ -17,7 +17,7 @@ type Session struct {
 	open           int            // requests in flight
 	answered       time.Time      // the latest answer
 	turns          int            // requests that were sent
-	name           string         // that a header gave it, "" = none
+	name           name           // that a header gave it; zero: none
 	number         uint64         // of the session; one that was rewritten keeps it
 	replaced       bool           // another prompt rewrote its tail
 	away           bool           // another router sent the latest
@@ -59,13 +59,37 @@ type entry struct {
 // have said is rewritten, or left out. Where more is new, another session may have the same head.
 const tails = 8
 
-// continued returns the session that a prompt continues; nil: none, it begins one. rewritten says
-// that it has another tail, so that what was there may still be continued, too. Other routers tell
-// no names: what is away has any, and a name is given to a session whose latest prompt was.
-func (t *Table) continued(p history.Prompt, name string, away bool) (s *Session, rewritten bool) {
-	if s := t.named[name]; s != nil {
-		return s, false
+// name is what a header calls the sessions of a client that use a model.
+type name struct {
+	model string
+	id    uint64 // 0 = none
+}
+
+// nameOf returns the name of a request's session; zero: it has none.
+func nameOf(r *Request) name {
+	if r.Session == 0 {
+		return name{}
 	}
+	return name{r.Model, r.Session}
+}
+
+// continued returns the session that a prompt continues; nil: none, it begins one. rewritten says
+// that it has another tail, so that what was there may still be continued, too. Where the prompt does
+// not tell, it rewrites the latest session of its name, unless that is at work: it is then another one
+// beside it.
+func (t *Table) continued(p history.Prompt, called name, away bool) (s *Session, rewritten bool) {
+	if s, rewritten = t.told(p, called, away); s != nil {
+		return s, rewritten
+	}
+	if s = t.named[called]; s == nil || s.open > 0 {
+		return nil, false
+	}
+	return s, true
+}
+
+// told returns the session that a prompt continues by its content. Other routers tell no names: what
+// is away has any, and a name is given to a session whose latest prompt was.
+func (t *Table) told(p history.Prompt, called name, away bool) (s *Session, rewritten bool) {
 	n := t.depth(p.Keys)
 	if n == 0 {
 		return nil, false
@@ -73,7 +97,8 @@ func (t *Table) continued(p history.Prompt, name string, away bool) (s *Session,
 	m := t.known[p.Keys[n-1]]
 	s = m.last
 	switch {
-	case s == nil || s.open > 0 || s.Marks != p.Marks, !away && s.name != "", name != "" && !s.away: // a child of it
+	case s == nil || s.open > 0 || s.Marks != p.Marks, // a child of it
+		!away && s.name != called && (s.name != name{} || !s.away):
 		return nil, false
 	case n == len(s.Keys):
 		return s, false

@@ -205,16 +205,64 @@ func TestChildOfASessionAtWork(t *testing.T) {
 	parent.end()
 }
 
+// named sends a text under a name.
+func (o *office) named(name uint64, model string, x text) *sent {
+	r := o.request(x)
+	r.Session, r.Model = name, model
+	s, _, _ := o.ask(r)
+	return s
+}
+
+// TestNamedSession: a compaction that shares nothing with the prompt before it is the session's next.
 func TestNamedSession(t *testing.T) {
 	o := open(t, 1)
-	r := o.request(text{{1, 5000}})
-	r.Session = "s"
-	first, _, _ := o.ask(r)
+	first := o.named(7, "m", text{{1, 5000}})
 	first.end()
-	r = o.request(text{{2, 5000}})
-	r.Session = "s"
-	if second, _, _ := o.ask(r); second.w.Session != first.w.Session || second.w.Turn != 2 {
+	if second := o.named(7, "m", text{{2, 5000}}); second.w.Session != first.w.Session || second.w.Turn != 2 {
 		t.Errorf("another prompt under the same name is turn %d of %d, not of %d", second.w.Turn, second.w.Session, first.w.Session)
+	}
+	if seen, _ := o.table.See(o.at[0], o.now); seen.Live != 1 {
+		t.Errorf("%d sessions are live, of which one was rewritten", seen.Live)
+	}
+}
+
+// TestNameOfSeveralSessions: clients send one name with the prompts of a session, of its subagents and
+// of other models, which all have contexts of their own.
+func TestNameOfSeveralSessions(t *testing.T) {
+	for name, c := range map[string]struct {
+		model string
+		open  bool // the session has a request in flight when the other begins
+	}{
+		"a subagent":                  {"m", false},
+		"a subagent at the same time": {"m", true},
+		"another model":               {"small", false},
+	} {
+		o := open(t, 1)
+		main, other := text{{1, 20_000}}, text{{2, 10_000}}
+		first := o.named(7, "m", main)
+		if !c.open {
+			first.end()
+		}
+		beside := o.named(7, c.model, other)
+		if c.open {
+			first.end()
+		}
+		if c.model != "m" && beside.w.Session == first.w.Session {
+			t.Errorf("%s: its prompt is of the session", name)
+		}
+		next := o.named(7, "m", append(main, part{3, 2000}))
+		if next.w.Session != first.w.Session || next.w.Turn != 2 {
+			t.Errorf("%s: the session %d goes on as turn %d of %d", name, first.w.Session, next.w.Turn, next.w.Session)
+		}
+		beside.end()
+		next.end()
+		if seen, _ := o.table.See(o.at[0], o.now); seen.Live != 2 || seen.Context != 32_000 {
+			t.Errorf("%s: %d sessions with %d tokens are live", name, seen.Live, seen.Context)
+		}
+		again := o.named(7, c.model, append(other, part{4, 2000}))
+		if again.w.Session == first.w.Session {
+			t.Errorf("%s: it goes on as turn %d of session %d", name, again.w.Turn, again.w.Session)
+		}
 	}
 }
 
@@ -563,8 +611,9 @@ func TestDesksAreForgotten(t *testing.T) {
 func TestOldNewsOfAPlace(t *testing.T) {
 	o := open(t, 2)
 	r := o.request(text{{1, 60_000}})
-	r.Session = "a"
+	r.Session = 7
 	early, _, _ := o.ask(r)
+	early.end()
 	r.Sites[0].Cached = r.Tokens
 	if late, _, _ := o.ask(r); late.place != 0 {
 		t.Fatal("a warm one is elsewhere")

@@ -21,7 +21,7 @@ type Table struct {
 	keys     int // of all sessions
 	sessions int // that are not replaced
 	list     Session
-	named    map[string]*Session
+	named    map[name]*Session // the latest of each name
 	desks    map[*history.Cache]*desk
 	queues   map[string]*queue // by model
 	number   uint64            // of the latest session or ticket
@@ -29,7 +29,7 @@ type Table struct {
 
 // New returns an empty table.
 func New() *Table {
-	t := &Table{known: map[prefixhash.Key]*entry{}, named: map[string]*Session{}, desks: map[*history.Cache]*desk{}, queues: map[string]*queue{}}
+	t := &Table{known: map[prefixhash.Key]*entry{}, named: map[name]*Session{}, desks: map[*history.Cache]*desk{}, queues: map[string]*queue{}}
 	t.list.newer, t.list.older = &t.list, &t.list
 	return t
 }
@@ -40,7 +40,7 @@ type Request struct {
 	Prompt  history.Prompt // valid during the call
 	Tokens  int
 	Answer  int     // tokens of the answer, a guess
-	Session string  // the name that a header gave it, "" = none
+	Session uint64  // a hash of the id that a header gave it, 0 = none
 	Sites   []Site  // where it may go, best first
 	Fleet   uint64  // another number: there may be other sites
 	Ticket  *Ticket // of an earlier decision on it
@@ -86,7 +86,7 @@ func (t *Table) Admit(set *policy.Sessions, r *Request, now time.Time) (site int
 	if r.came = now; k != nil {
 		r.came = k.place.At
 	}
-	s, rewritten := t.continued(r.Prompt, r.Session, false)
+	s, rewritten := t.continued(r.Prompt, nameOf(r), false)
 	site, why := t.site(q, k, s, r, now)
 	if site < 0 {
 		if held, full = t.hold(q, k, s, r, why, now); held != nil {
@@ -233,7 +233,7 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 		w.Paid = min(d.saved, price)
 		d.saved -= w.Paid
 	}
-	s = t.goes(s, rewritten, r.Session, r.Prompt, r.Tokens)
+	s = t.goes(s, rewritten, nameOf(r), r.Prompt, r.Tokens)
 	s.context, s.cache = r.Tokens+r.Answer, p.Cache
 	if p.known() { // room is asked of desks with a size and a speed alone
 		t.desk(p, now).add(s)
@@ -244,12 +244,12 @@ func (t *Table) send(s *Session, rewritten bool, r *Request, p *Site, now time.T
 }
 
 // goes returns the session of a prompt that is sent: s, or one that begins.
-func (t *Table) goes(s *Session, rewritten bool, name string, p history.Prompt, size int) *Session {
+func (t *Table) goes(s *Session, rewritten bool, called name, p history.Prompt, size int) *Session {
 	if s == nil || rewritten {
 		s = t.begin(s)
 	}
-	if name != "" && s.name == "" {
-		s.name, t.named[name] = name, s
+	if called != (name{}) {
+		s.name, t.named[called] = called, s
 	}
 	t.take(s, p, size)
 	t.use(s)
@@ -261,8 +261,8 @@ func (t *Table) goes(s *Session, rewritten bool, name string, p history.Prompt, 
 
 // rested returns the time from the latest answer of s until then, and whether s is live then.
 func (t *Table) rested(s *Session, then time.Time) (idle time.Duration, live bool) {
-	if s == nil || s.open > 0 {
-		return 0, s != nil
+	if s == nil {
+		return 0, false
 	}
 	d := t.desks[s.cache]
 	return max(0, then.Sub(s.answered)), d != nil && s.working(d.rate, then)
