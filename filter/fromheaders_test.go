@@ -1,6 +1,7 @@
 package filter
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"strconv"
@@ -52,6 +53,21 @@ func TestHeadersOfTenantAndPriority(t *testing.T) {
 		if tenant.q.Tenant != tc.tenant || priority.q.Priority != tc.priority {
 			t.Errorf("header %q, values %q: tenant %q, priority %d; want %q, %d", tc.header, tc.values, tenant.q.Tenant, priority.q.Priority, tc.tenant, tc.priority)
 		}
+	}
+}
+
+// TestLongIDs: a client's id of a request takes little memory in the records.
+func TestLongIDs(t *testing.T) {
+	b := newBench(t, tokens.Body{}, replica(1))
+	m := headers(buffered, "POST", "/v1/models", false)
+	for _, h := range m.GetRequestHeaders().Headers.Headers {
+		if h.Key == "x-request-id" {
+			h.RawValue = bytes.Repeat([]byte("long"), 10_000)
+		}
+	}
+	st := NewServer(b.router, ServerOptions{}).stream(buffered, new(hint))
+	if st.step(t.Context(), m, nil); len(st.q.ID) > 1000 || len(st.q.ID) == 0 {
+		t.Errorf("the id has %d bytes", len(st.q.ID))
 	}
 }
 

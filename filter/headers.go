@@ -48,7 +48,7 @@ func (st *stream) requestHeaders(h *extprocv3.HttpHeaders, out []*response) []*r
 			encoding := headerValue(hv)
 			st.q.Encoded = encoding != "" && !strings.EqualFold(encoding, "identity")
 		case "x-request-id":
-			st.q.ID = headerValue(hv)
+			st.q.ID = decision.RequestID(headerValue(hv))
 		case "content-type":
 			kind = formType(hv)
 		case "connection": // Envoy removes it from all but upgrades, which have no end of a body

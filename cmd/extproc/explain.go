@@ -49,7 +49,7 @@ func explain(ring *decision.Ring, why func(*decision.Record), view func(of *deci
 				return
 			}
 		}
-		id, reason := q.Get("id"), decision.Reason(q.Get("reason"))
+		id, reason := decision.RequestID(q.Get("id")), decision.Reason(q.Get("reason"))
 		if reason != "" && !slices.Contains(decision.Reasons(), reason) {
 			http.Error(w, fmt.Sprintf("reason: %q is no reason code", reason), http.StatusBadRequest)
 			return

@@ -174,8 +174,10 @@ func TestExplainCommand(t *testing.T) {
 // TestExplainRefusesWhatItDoesNotKnow instead of finding nothing. The admin
 // server refuses unknown parameters, for every page.
 func TestExplainRefusesWhatItDoesNotKnow(t *testing.T) {
-	h := explain(decision.NewRing(4), (*decision.Record).Explain, func(*decision.Record) tokenView { return tokenView{} })
-	for query, want := range map[string]int{"": 200, "?n=3&reason=warm": 200, "?id=x": 404, "?reason=warm&id=x": 404, "?n=3&id=x": 200, "?reason=wram": 400, "?n=0": 400} {
+	ring, long := decision.NewRing(4), strings.Repeat("long", 1000)
+	ring.Put(&decision.Record{Subject: decision.Subject{ID: decision.RequestID(long)}})
+	h := explain(ring, (*decision.Record).Explain, func(*decision.Record) tokenView { return tokenView{} })
+	for query, want := range map[string]int{"": 200, "?id=" + long: 200, "?n=3&reason=warm": 200, "?id=x": 404, "?reason=warm&id=x": 404, "?n=3&id=x": 200, "?reason=wram": 400, "?n=0": 400} {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/explain"+query, nil))
 		if w.Code != want {

@@ -2,9 +2,21 @@ package decision
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
+
+// maxID bounds the bytes of a request's id: clients may choose it, and records keep it.
+const maxID = 256
+
+// RequestID returns the id of a request, an x-request-id, as records know it.
+func RequestID(id string) string {
+	if len(id) > maxID {
+		return strings.Clone(id[:maxID])
+	}
+	return id
+}
 
 // Ring keeps the last decisions' records. Writers of different records do not
 // wait for each other.

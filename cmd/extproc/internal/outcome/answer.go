@@ -72,7 +72,7 @@ func answerOf(e *logv3.HTTPAccessLogEntry) Answer {
 	all := common.GetMetadata().GetFilterMetadata()
 	lb, own := all[envoy.MetadataLB].GetFields(), all[envoy.MetadataOwn].GetFields()
 	a := Answer{
-		RequestID: e.GetRequest().GetRequestId(), Decision: uint64(whole(own[envoy.KeyDecision], mostDecisions)),
+		RequestID: decision.RequestID(e.GetRequest().GetRequestId()), Decision: uint64(whole(own[envoy.KeyDecision], mostDecisions)),
 		Model:    own["model"].GetStringValue(),
 		Withheld: withheld(own[envoy.KeyWithheld].GetStringValue()),
 		Hint:     lb[envoy.HeaderDestination].GetStringValue(),

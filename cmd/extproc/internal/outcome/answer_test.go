@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +79,11 @@ func TestAnswerOfAnEntry(t *testing.T) {
 		if got := answerOf(e); got.Withheld != "" || got.FirstByte != 30*time.Millisecond {
 			t.Errorf("tag %q: %+v", tag, got)
 		}
+	}
+	e = entry(t, nil, nil, nil)
+	e.Request.RequestId = strings.Repeat("long", 10_000)
+	if got := answerOf(e); got.RequestID != decision.RequestID(e.Request.RequestId) || len(got.RequestID) > 1000 {
+		t.Errorf("the id has %d bytes", len(got.RequestID))
 	}
 	e = entry(t, map[string]any{"prompt_tokens": -5, "predicted_tokens": 1e300, "decision": "x"}, nil, nil)
 	e.Request.RequestHeaders = map[string]string{envoy.HeaderDestination: "10.0.0.9:8000"}
