@@ -36,22 +36,6 @@ func TestPrefillFormula(t *testing.T) {
 	}
 }
 
-func TestLongestMatchWinsAmongEquals(t *testing.T) {
-	p, c := DefaultTTFT(), fleet(4)
-	c[2].Match = gpu(512, 512)
-	if got := pick(&p, 3, Request{Input: 1000}, c); got[0] != 2 || len(got) != 3 {
-		t.Errorf("Pick = %v, want 2 first of three", got)
-	}
-}
-
-func TestQueuedPrefillOutweighsAMatch(t *testing.T) {
-	p, c := DefaultTTFT(), fleet(2)
-	c[0].Match, c[0].Pending = gpu(512, 512), 5
-	if got := pick(&p, 1, Request{Input: 1000}, c); got[0] != 1 {
-		t.Errorf("Pick = %v, want the idle replica", got)
-	}
-}
-
 // TestRoomIsTakenFromOthers: where two caches are full of requests that run, a prompt stays where
 // it is cached, and takes its answer's tokens alone, although it waits longer there.
 func TestRoomIsTakenFromOthers(t *testing.T) {
@@ -64,18 +48,6 @@ func TestRoomIsTakenFromOthers(t *testing.T) {
 	c[1].Crowding = 0.2
 	if got := pick(&p, 1, Request{Input: 7_200}, c); got[0] != 1 {
 		t.Errorf("Pick = %v, want the one with more room where both take as much", got)
-	}
-}
-
-func TestGuardKeepsAHotPrefixFromPilingUp(t *testing.T) {
-	p, c := DefaultTTFT(), fleet(4)
-	c[0].Match = gpu(100_000, 100_000)
-	for n := range 64 {
-		got := pick(&p, 1, Request{Input: 100_001, Ordinal: uint64(n)}, c)[0]
-		c[got].InFlight++
-	}
-	if limit := 1.5*16 + 4; float64(c[0].InFlight) > limit+1 {
-		t.Errorf("%d of 64 went to the hot replica, the guard allows %g", c[0].InFlight, limit)
 	}
 }
 
