@@ -51,20 +51,6 @@ func TestRoomIsTakenFromOthers(t *testing.T) {
 	}
 }
 
-func TestGuardedAndFailingComeLast(t *testing.T) {
-	p, c := DefaultTTFT(), fleet(4)
-	c[0].Match, c[0].InFlight = gpu(900, 900), 50
-	c[1].Failing = true
-	scores := make([]Score, 4)
-	got := p.Pick(nil, 4, Request{Input: 1000}, c, scores)
-	if !slices.Equal(got[2:], []int32{0, 1}) {
-		t.Errorf("Pick = %v, want the guarded and the failing last", got)
-	}
-	if scores[0].Verdict != LoadGuarded || scores[1].Verdict != Failing {
-		t.Errorf("verdicts %v %v", scores[0].Verdict, scores[1].Verdict)
-	}
-}
-
 // TestAFailingReplicaLowersNoGuard: the mean is of the replicas that work.
 func TestAFailingReplicaLowersNoGuard(t *testing.T) {
 	p, c := DefaultTTFT(), fleet(4)
