@@ -11,7 +11,7 @@ import (
 )
 
 // holder is the index's state of one Holder while its replica is known. Lock order:
-// holder.mu, shard.mu.
+// holder.mu, Index.mu, shard.mu.
 type holder struct {
 	x    *Index
 	self Holder
@@ -166,14 +166,14 @@ func (x *Index) Remove(replica string) {
 		h.endMembers()
 		h.removals.drop()
 		h.incarnation = 0
-		h.mu.Unlock()
-		x.mu.Lock()
+		x.mu.Lock() // within h.mu: a reporter may begin h again as soon as that is free
 		if x.holders.CompareAndDelete(h.self, h) {
 			(*x.pages.Load())[h.id/idsPerPage].holder[h.id%idsPerPage].Store(nil)
 			x.freeIDs = append(x.freeIDs, h.id)
 			x.forgetShare(replica)
 		}
 		x.mu.Unlock()
+		h.mu.Unlock()
 	}
 }
 

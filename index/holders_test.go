@@ -3,9 +3,12 @@ package index
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
+	"warmroute/index/internal/holderset"
 	"warmroute/prefixhash"
 	"warmroute/render/testkit/must"
 )
@@ -184,4 +187,37 @@ func TestFoundForgetsGroups(t *testing.T) {
 	if f.Len() != 0 {
 		t.Errorf("%d matches of an unknown prompt", f.Len())
 	}
+}
+
+// A replica whose reporter begins again while it leaves has no block left, also if the removal has to wait
+// for scopes that are made or dropped meanwhile.
+func TestReplicaLeavesWhileItsReporterBegins(t *testing.T) {
+	x := newFixture(t, Options{})
+	x.send(b, x.Begin(b), x.f.stored(b, TierCPU, x.all()))
+	for range 50 {
+		x.Begin(a)
+		var both sync.WaitGroup
+		x.mu.Lock()
+		both.Go(func() { x.Remove(a.Replica) })
+		runtime.Gosched()
+		both.Go(func() {
+			_, _ = x.Apply(&Batch{Holder: a, Incarnation: x.Begin(a), Events: []Event{x.f.stored(a, TierCPU, x.all())}})
+		})
+		for range 100 {
+			runtime.Gosched()
+		}
+		x.mu.Unlock()
+		both.Wait()
+		x.Remove(a.Replica)
+	}
+	x.Sweep()
+	if n := len(x.Lookup(nil, x.f.scope, x.f.key)); n > 1 {
+		t.Errorf("%d holders match, want the one that stays", n)
+	}
+	for _, sh := range x.allShards() {
+		if n := len(sh.slots.Dead()); n > 0 || sh.slots.Live != (holderset.Mask{1}) {
+			t.Errorf("slots %v are taken, and %d are dead: want one", sh.slots.Live, n)
+		}
+	}
+	x.sound()
 }
