@@ -386,6 +386,15 @@ func countOf(v []byte) int {
 	return int(min(n, math.MaxInt32))
 }
 
+// isOn reports whether vLLM reads a value as true: it takes 1, "yes" and the like, too.
+func isOn(v []byte) bool {
+	switch strings.ToLower(strings.Trim(string(v), `"`)) {
+	case "true", "t", "yes", "y", "on":
+		return true
+	}
+	return countOf(v) == 1
+}
+
 // noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21, 0.32): true
 // if prompt_logprobs is set, even to 0. With echo, logprobs (completions) or top_logprobs,
 // whose default is 0 (chat), stand in for it.
@@ -398,7 +407,7 @@ func (r *Request) noCacheRead() bool {
 	if r.raw[FieldPromptLogprobs] != nil {
 		return true
 	}
-	if string(r.raw[FieldEcho]) != "true" {
+	if !isOn(r.raw[FieldEcho]) {
 		return false
 	}
 	return r.Route == Chat || r.raw[FieldLogprobs] != nil
