@@ -287,7 +287,7 @@ func noSplit(req *openai.Request) decision.SplitReason {
 	case req.OwnTransfer():
 		return decision.SplitOwnParams
 	case req.Route == openai.Generate || req.Multimodal || req.NoCacheRead || req.Repeated || len(req.TokenPrompts)+len(req.TextPrompts) > 1,
-		req.Raw(openai.FieldPreviousResponseID) != nil || string(req.Raw(openai.FieldBackground)) == "true":
+		req.Raw(openai.FieldPreviousResponseID) != nil || req.On(openai.FieldBackground):
 		return decision.SplitOff
 	}
 	return ""

@@ -188,6 +188,7 @@ func TestWhoIsNotSplit(t *testing.T) {
 	}
 	for form, want := range map[string]decision.SplitReason{
 		`"n":1`: decision.SplitDone, `"n":2`: decision.SplitOff, `"kv_transfer_params":null`: decision.SplitOwnParams, `"prompt_logprobs":0`: decision.SplitOff,
+		`"background":false`: decision.SplitDone, `"background":true`: decision.SplitOff, `"background":1`: decision.SplitOff,
 	} {
 		b, _ := apartBench(t, SplitOptions{})
 		d := b.router.Route(t.Context(), &Query{Route: 1, MaySplit: true, Body: []byte(chat[:len(chat)-1] + "," + form + "}")})

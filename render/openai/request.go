@@ -386,13 +386,13 @@ func countOf(v []byte) int {
 	return int(min(n, math.MaxInt32))
 }
 
-// isOn reports whether vLLM reads a value as true: it takes 1, "yes" and the like, too.
-func isOn(v []byte) bool {
-	switch strings.ToLower(strings.Trim(string(v), `"`)) {
+// On reports whether vLLM reads a field as true: it takes 1, "yes" and the like, too.
+func (r *Request) On(f Field) bool {
+	switch strings.ToLower(strings.Trim(string(r.raw[f]), `"`)) {
 	case "true", "t", "yes", "y", "on":
 		return true
 	}
-	return countOf(v) == 1
+	return countOf(r.raw[f]) == 1
 }
 
 // noCacheRead follows SamplingParams.skip_reading_prefix_cache (vLLM 0.21, 0.32): true
@@ -407,7 +407,7 @@ func (r *Request) noCacheRead() bool {
 	if r.raw[FieldPromptLogprobs] != nil {
 		return true
 	}
-	if !isOn(r.raw[FieldEcho]) {
+	if !r.On(FieldEcho) {
 		return false
 	}
 	return r.Route == Chat || r.raw[FieldLogprobs] != nil
