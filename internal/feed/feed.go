@@ -145,11 +145,17 @@ func (f *Feed) supply(ctx context.Context, s, before *supply) {
 func (f *Feed) depart(s *supply) {
 	f.index.Remove(s.replica.Addr)
 	f.o.OnLeave(s.replica.Addr)
+	f.groupsMu.Lock() // so that a replica that returns sets its own after this
 	f.mu.Lock()
-	if f.replicas[s.replica.Addr] == s {
+	last := f.replicas[s.replica.Addr] == s
+	if last {
 		delete(f.replicas, s.replica.Addr)
 	}
 	f.mu.Unlock()
+	if last {
+		f.index.SetGroups(s.replica.Addr, nil)
+	}
+	f.groupsMu.Unlock()
 	f.count(s.replica, -1)
 	close(s.left)
 }

@@ -150,3 +150,30 @@ func TestNotesOfEvents(t *testing.T) {
 		t.Errorf("with a sidecar's doubt the notes are %q", notes)
 	}
 }
+
+// TestTheSettingsOfAReplicaLeaveWithIt: what another source reports under its address is another cache.
+func TestTheSettingsOfAReplicaLeaveWithIt(t *testing.T) {
+	x := index.New(index.Options{})
+	defer x.Close()
+	f := New(x, Options{})
+	f.Join(&fleet.Replica{Addr: "gone", Reported: fleet.Reported{Version: "0.32.0", Models: []fleet.Model{{ID: "m", Base: "m"}}}, Configured: fleet.Configured{Cache: fleet.CacheOptions{DraftGroups: "none"}}})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	must.Do(t, f.Run(ctx))
+	trust := func(addr string) index.GroupTrust {
+		h := index.Holder{Replica: addr}
+		b := &index.Batch{Holder: h, Incarnation: x.Begin(h)}
+		for group, spec := range []string{"sliding_window", "full_attention"} {
+			b.Events = append(b.Events, index.Event{
+				Kind: index.Stored, Hashes: []uint64{1}, Tokens: 16, Spec: spec, Window: 32,
+				Scope: index.Scope{Model: "m", Scheme: index.SchemeTokens, BlockSize: 16, Group: group},
+			})
+		}
+		must.Get(x.Apply(b))(t)
+		g, _ := x.ExplainGroups(x.ID(h), index.Scope{Model: "m"}, nil)
+		return g.Trust
+	}
+	if got, want := trust("gone"), trust("never there"); got != want {
+		t.Errorf("trust %+v, want that of a replica without settings: %+v", got, want)
+	}
+}
