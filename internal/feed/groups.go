@@ -75,10 +75,14 @@ func (f *Feed) setGroups(r *fleet.Replica) {
 	defer f.groupsMu.Unlock()
 	var l *cachelayout.Layout
 	foreign := false
+	f.mu.Lock()
+	s := f.replicas[r.Addr]
 	if len(r.Models) > 0 {
-		f.mu.Lock()
 		l, foreign = f.layouts[r.Models[0].Base], !f.engines[r.Models[0].Base].rules(r.SGLang != nil)
-		f.mu.Unlock()
+	}
+	f.mu.Unlock()
+	if s == nil || s.replica != r { // it has left, and another may have come
+		return
 	}
 	var told *index.GroupSettings
 	if r.SGLang != nil {
