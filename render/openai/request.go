@@ -389,6 +389,8 @@ func countOf(v []byte) int {
 // On reports whether vLLM reads a field as true: it takes 1, "yes" and the like, too.
 func (r *Request) On(f Field) bool {
 	switch strings.ToLower(strings.Trim(string(r.raw[f]), `"`)) {
+	case "": // most requests have no such field
+		return false
 	case "true", "t", "yes", "y", "on":
 		return true
 	}
