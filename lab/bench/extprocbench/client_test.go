@@ -29,11 +29,9 @@ func TestAgainstNoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { _ = serveNoop(ctx, addr, []string{"10.0.0.1:8000", "10.0.0.2:8000"}, noopAnswers{}) }()
+	go func() { _ = serveNoop(ctx, l, []string{"10.0.0.1:8000", "10.0.0.2:8000"}, noopAnswers{}) }()
 
 	gen := genConfig{size: 40000, count: 10, prefixes: 3, sessions: 5, share: .75, seed: 1, model: "m"}
 	bodies, err := gen.bodies()
@@ -44,7 +42,7 @@ func TestAgainstNoop(t *testing.T) {
 	for _, mode := range []string{"duplex", "buffered"} {
 		for _, resp := range []string{"same", "headers", "none"} {
 			rep, err := runClient(ctx, &clientConfig{
-				addr: addr, mode: mode, respMode: resp, bodies: bodies, path: "/v1/chat/completions", subsetOn: "all",
+				addr: l.Addr().String(), mode: mode, respMode: resp, bodies: bodies, path: "/v1/chat/completions", subsetOn: "all",
 				workers: 4, conns: 2, total: 100, chunk: 16384, respChunks: 5, timeout: 5 * time.Second, pid: os.Getpid(),
 			})
 			if err != nil {

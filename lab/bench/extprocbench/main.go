@@ -17,6 +17,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -78,7 +79,11 @@ func noopCommand(ctx context.Context, args []string) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	return serveNoop(ctx, *listen, strings.Split(*dests, ","), noopAnswers{usage: *usage, model: *model, split: *split})
+	l, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return err
+	}
+	return serveNoop(ctx, l, strings.Split(*dests, ","), noopAnswers{usage: *usage, model: *model, split: *split})
 }
 
 func loadCommand(ctx context.Context, args []string) error {
