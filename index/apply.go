@@ -223,8 +223,8 @@ func (sh *shard) storeEvent(r *segment, ev *Event, res *Result) {
 	case !known && ev.Content != nil:
 		res.Orphaned += len(ev.Hashes)
 	default:
-		if before := sh.store(r, res); len(before) > 0 {
-			sh.rejoin(*r, before)
+		if stored := sh.store(r, res); len(stored) > 0 {
+			sh.rejoin(*r, stored)
 		}
 	}
 }

@@ -55,11 +55,16 @@ func (s *strays) remove(hash uint64) {
 
 func (s *strays) drop(hash uint64, one stray) {
 	delete(s.of, hash)
-	rest := slices.DeleteFunc(s.behind[one.before], func(other uint64) bool { return other == hash })
+	dropHash(s.behind, one.before, hash)
+}
+
+// dropHash removes a hash from the list of a key, and the key with its last hash.
+func dropHash[K comparable](at map[K][]uint64, k K, hash uint64) {
+	rest := slices.DeleteFunc(at[k], func(other uint64) bool { return other == hash })
 	if len(rest) > 0 {
-		s.behind[one.before] = rest
+		at[k] = rest
 	} else {
-		delete(s.behind, one.before)
+		delete(at, k)
 	}
 }
 

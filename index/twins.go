@@ -1,10 +1,6 @@
 package index
 
-import (
-	"slices"
-
-	"warmroute/index/internal/radix"
-)
+import "warmroute/index/internal/radix"
 
 // maxTwins bounds the further hashes of one holder's blocks in a shard, about 100 bytes each.
 const maxTwins = 1 << 16
@@ -64,10 +60,7 @@ func (t *twins) remove(hash uint64) bool {
 
 func (t *twins) drop(hash uint64, one twin) {
 	delete(t.of, hash)
-	rest := slices.DeleteFunc(t.at[one.place], func(other uint64) bool { return other == hash })
-	if t.at[one.place] = rest; len(rest) == 0 {
-		delete(t.at, one.place)
-	}
+	dropHash(t.at, one.place, hash)
 }
 
 // next takes a further hash of the block with a key at a place.
