@@ -130,18 +130,16 @@ func (p *page) line(line []byte) {
 	name, rest := bytes.TrimRight(line[:i], " \t"), line[i:]
 	switch string(name) {
 	case "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage", "sglang_token_usage":
-		if e, v := p.value(rest); e != nil {
-			e.KVUsage = max(e.KVUsage, min(v, 1))
+		if e, one := p.value(rest); e != nil {
+			e.KVUsage = max(e.KVUsage, min(one.value, 1))
 		}
 	case "vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:iteration_tokens_total_count":
-		if e, v := p.value(rest); e != nil {
-			e.Steps = max(e.Steps, 1) + v
+		if e, one := p.value(rest); e != nil {
+			e.Steps = max(e.Steps, 1) + one.value
 		}
 	case "vllm:num_requests_waiting_by_reason":
-		if e, v := p.value(rest); e != nil {
-			if one, _ := read(rest); string(one.label("reason")) == "deferred" {
-				e.Deferred = min(e.Deferred+v, maxRequests)
-			}
+		if e, one := p.value(rest); e != nil && string(one.label("reason")) == "deferred" {
+			e.Deferred = min(e.Deferred+one.value, maxRequests)
 		}
 	case "vllm:time_to_first_token_seconds_bucket":
 		if one, ok := read(rest); ok {
@@ -179,8 +177,8 @@ func (p *page) line(line []byte) {
 		p.drafts = p.drafts || bytes.HasPrefix(name, []byte("vllm:spec_decode_"))
 		p.connector = cmp.Or(p.connector, connectorOf(name))
 		if sum := sums[string(name)]; sum != nil {
-			if e, v := p.value(rest); e != nil {
-				*sum(e) += v
+			if e, one := p.value(rest); e != nil {
+				*sum(e) += one.value
 				e.Running, e.Waiting = min(e.Running, maxRequests), min(e.Waiting, maxRequests)
 			}
 		}
@@ -246,13 +244,13 @@ func sumsByName() map[string]func(*Load) *float64 {
 	return out
 }
 
-// value reads the value of a line of an engine, nil for one that does not count.
-func (p *page) value(rest []byte) (*Load, float64) {
+// value reads a line of an engine, and returns nil for one that does not count.
+func (p *page) value(rest []byte) (*Load, sample) {
 	one, ok := read(rest)
 	if !ok || one.value < 0 {
-		return nil, 0
+		return nil, one
 	}
-	return p.engine(one.rank), one.value
+	return p.engine(one.rank), one
 }
 
 // engine returns the entry of a rank. It makes an absent one, and returns nil
