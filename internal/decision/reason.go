@@ -1,7 +1,7 @@
 package decision
 
 import (
-	"slices"
+	"cmp"
 
 	"warmroute/render/openai"
 )
@@ -141,16 +141,17 @@ func Reasons() (all []Reason) {
 	return all
 }
 
-func (r Reason) meaning() meaning {
-	i := slices.IndexFunc(reasons, func(m meaning) bool { return m.reason == r })
-	if i < 0 {
-		return meaning{class: ClassFailed}
+// byReason has the reasons by their names: each decision is counted by its class.
+var byReason = func() map[Reason]meaning {
+	all := map[Reason]meaning{}
+	for _, m := range reasons {
+		all[m.reason] = m
 	}
-	return reasons[i]
-}
+	return all
+}()
 
 // Class returns the class of decisions of this reason whose hint was not withheld.
-func (r Reason) Class() Class { return r.meaning().class }
+func (r Reason) Class() Class { return cmp.Or(byReason[r].class, ClassFailed) }
 
 // Do returns what to do about decisions of this reason, in one sentence.
-func (r Reason) Do() string { return r.meaning().do }
+func (r Reason) Do() string { return byReason[r].do }
