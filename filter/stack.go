@@ -6,8 +6,8 @@ package filter
 // largest stacks that Go keeps for the next goroutine are 16 KB.
 const deepStack = 8 << 10
 
-// deepen grows the stack. A function makes room for all its variables when it begins, and clears
-// those that it comes to: with zero, none.
+// deepen grows the stack: Go makes room for all variables of a function when it is called. It clears
+// them when the function comes to them, so with zero times nothing is cleared.
 //
 //go:noinline
 func deepen(times int) {

@@ -122,7 +122,7 @@ func send(ctx context.Context, o *Options, l *Leg, body *legBody) (Answer, error
 		_ = body.Close()
 		return Answer{}, errors.New("prefill: the replica has no address")
 	}
-	req.Body, req.ContentLength = body, body.left
+	req.Body, req.ContentLength = body, body.size
 	l.header(req.Header)
 	resp, err := o.Client.Transport.RoundTrip(req) // follows no redirects, and copies no request for one
 	if err != nil {
@@ -223,8 +223,8 @@ var colon = []byte(":")
 
 // legBody is the body of a leg. The caller lends it the parts and may reuse them when wait has returned.
 type legBody struct {
-	parts  net.Buffers // what is left of them
-	left   int64       // bytes in them
+	parts  net.Buffers // those that are not read yet
+	size   int64       // bytes of all parts
 	closed chan struct{}
 	once   sync.Once
 }
@@ -232,7 +232,7 @@ type legBody struct {
 func newBody(parts [][]byte) *legBody {
 	b := &legBody{parts: parts, closed: make(chan struct{})}
 	for _, p := range parts {
-		b.left += int64(len(p))
+		b.size += int64(len(p))
 	}
 	return b
 }

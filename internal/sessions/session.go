@@ -74,9 +74,9 @@ func nameOf(r *Request) name {
 }
 
 // continued returns the session that a prompt continues; nil: none, it begins one. rewritten says
-// that it has another tail, so that what was there may still be continued, too. Where the prompt does
-// not tell, it rewrites the latest session of its name, unless that is at work: it is then another one
-// beside it.
+// that it has another tail, so that what was there may still be continued, too. A prompt whose content
+// does not tell rewrites the latest session of its name; while that one has a request in flight, the
+// prompt begins another session.
 func (t *Table) continued(p history.Prompt, called name, away bool) (s *Session, rewritten bool) {
 	if s, rewritten = t.told(p, called, away); s != nil {
 		return s, rewritten
@@ -87,8 +87,9 @@ func (t *Table) continued(p history.Prompt, called name, away bool) (s *Session,
 	return s, true
 }
 
-// told returns the session that a prompt continues by its content. Other routers tell no names: what
-// is away has any, and a name is given to a session whose latest prompt was.
+// told returns the session that a prompt continues by its content, as continued does. Names are not sent
+// between routers: a prompt of another router (away) continues a session of any name, and a session
+// without a name whose latest prompt was another router's is continued under any, which it then has.
 func (t *Table) told(p history.Prompt, called name, away bool) (s *Session, rewritten bool) {
 	n := t.depth(p.Keys)
 	if n == 0 {
@@ -97,8 +98,9 @@ func (t *Table) told(p history.Prompt, called name, away bool) (s *Session, rewr
 	m := t.known[p.Keys[n-1]]
 	s = m.last
 	switch {
-	case s == nil || s.open > 0 || s.Marks != p.Marks, // a child of it
-		!away && s.name != called && (s.name != name{} || !s.away):
+	case s == nil || s.open > 0 || s.Marks != p.Marks: // a child of it
+		return nil, false
+	case !away && s.name != called && (s.name != name{} || !s.away): // it has another name
 		return nil, false
 	case n == len(s.Keys):
 		return s, false

@@ -5,6 +5,6 @@
 // in a span only while it has the span's blocks in full attention, too; one that has ended stays
 // until Sweep. The spans of a node ascend, do not overlap, and have no empty set.
 //
-// One writer at a time changes a Table, the writer of its radix.Nodes. Of is for lookups, which
-// have entered an epoch; it takes no lock.
+// One writer at a time changes a Table, the writer of its radix.Nodes. Of and At
+// are for lookups, which have entered an epoch; they take no lock.
 package spans

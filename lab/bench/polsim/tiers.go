@@ -121,8 +121,7 @@ func (o *options) tierTable(runs []cell, worths []worth, out, log io.Writer) err
 // gigabytes returns the tier's bandwidth in GB/s.
 func (c *cell) gigabytes() float64 { return math.Round(simulator.KVBytes/c.tier.Token/1e7) / 100 }
 
-// tiered runs the router's decision on a cell with a tier; uncounted: the replicas do not
-// count the time of their loads.
+// tiered runs the router's decision on a cell with a tier, by settings in JSON.
 func (o *options) tiered(c cell, settings string) (simulator.Result, error) {
 	one := *o
 	one.settings = settings

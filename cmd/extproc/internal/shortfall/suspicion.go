@@ -6,11 +6,12 @@ const doubtful = 10
 
 // sum adds up compared requests.
 type sum struct {
-	requests           int
-	heads              int     // by counters: those with another first block than the ones before them
-	answers, differing int     // answers that were read, and those of them with another number of prompt tokens
-	claimed, found     float64 // tokens
-	asked              float64 // by counters: tokens that the replica has looked up
+	requests       int
+	heads          int     // by counters: requests with another first block than the ones before them
+	answers        int     // requests whose answer's usage was read
+	differing      int     // answers that count another number of prompt tokens than the router
+	claimed, found float64 // tokens
+	asked          float64 // by counters: tokens that the replica has looked up
 }
 
 func (s *sum) add(n sum) {
